@@ -93,8 +93,10 @@ class Project:
     def environments(self) -> list[str]:
         """All environments, in the order in which they are applied: what an account has once comes before clusters,
         which refer to it, and its bootstrap first."""
-        found = list((_top(self.root) / self.settings).glob("Pulumi.*.yaml"))
-        names = [name for path in found if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))]
+        settings_files = list((_top(self.root) / self.settings).glob("Pulumi.*.yaml"))
+        names = [
+            name for path in settings_files if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))
+        ]
         return sorted(names, key=lambda name: (self._has_cluster(name), not self.by_hand(name), name))
 
     def touched(self, base: str, bystanders: Sequence[str] = (), *, misnamed: bool = False) -> Touched:
@@ -106,9 +108,9 @@ class Project:
             ChangeError: if git cannot say, or an environment is misnamed.
         """
         everything = tuple(self.environments())
-        odd = [name for name in everything if is_misnamed(name)]
-        if odd and not misnamed:
-            raise ChangeError(f"no names of stacks: {', '.join(map(repr, odd))}: {NAMES_ALLOWED}")
+        misnamed_environments = [name for name in everything if is_misnamed(name)]
+        if misnamed_environments and not misnamed:
+            raise ChangeError(f"no names of stacks: {', '.join(map(repr, misnamed_environments))}: {NAMES_ALLOWED}")
         if not base.strip("0 "):  # no revision: zeros, as many as the repository's names have digits
             return Touched(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
@@ -128,8 +130,8 @@ class Project:
             ChangeError: if git cannot say.
         """
         where = f":(top,literal){self.settings}" if self.settings else ":(top,glob)Pulumi.*.yaml"
-        found = git(self.root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", where)
-        return sorted(entry[3:] for entry in found.split("\0") if entry)
+        status = git(self.root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", where)
+        return sorted(entry[3:] for entry in status.split("\0") if entry)
 
     def _before(self, base: str) -> set[str]:
         """The environments at the revision that HEAD and `base` have in common, wherever their settings lay then."""
@@ -138,10 +140,10 @@ class Project:
         listed = git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
         if not listed:
             return set()
-        then = Project(self.root, _settings(self.root, git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
-        folder = [f"{then.settings}/"] if then.settings else []
+        earlier = Project(self.root, _settings(self.root, git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
+        folder = [f"{earlier.settings}/"] if earlier.settings else []
         files = git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, *folder).split("\0")
-        return {name for path in files if (name := then.environment(path))}
+        return {name for path in files if (name := earlier.environment(path))}
 
     def revision(self, name: str) -> str:
         """The full name of a revision.
@@ -162,8 +164,8 @@ class Project:
         return "bootstrap" in (self._sections(name) or ())
 
     def _has_cluster(self, name: str) -> bool:
-        found = self._sections(name)
-        return found is None or "cluster" in found or not {"account", "bootstrap"} & found
+        sections = self._sections(name)
+        return sections is None or "cluster" in sections or not {"account", "bootstrap"} & sections
 
     def _sections(self, name: str) -> set[str] | None:
         """What an environment declares; None if its file cannot be read: the preview says what is wrong with it."""
@@ -191,8 +193,8 @@ def _files(root: Path, base: str) -> list[str]:
     """The files that differ. A renamed one is two: its old name, which is gone, and its new one."""
     if base.startswith("-"):
         raise ChangeError(f"{base!r} is no revision")
-    found = git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
-    return sorted(name for name in found.split("\0") if name)
+    output = git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
+    return sorted(name for name in output.split("\0") if name)
 
 
 def _top(root: Path) -> Path:
@@ -221,8 +223,8 @@ def git_output(root: Path, *arguments: str) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ChangeError(f"git cannot be run: {error}") from None
     if done.returncode:
-        said = f"git {arguments[0]}: {' '.join(done.stderr.decode(errors='replace').split())[:300]}"
+        message = f"git {arguments[0]}: {' '.join(done.stderr.decode(errors='replace').split())[:300]}"
         if arguments[0] == "rev-parse":  # where the repository is, which has nothing to do with how much of it is there
-            raise ChangeError(f"{said}; run it in a clone of the repository, or name one with --project")
-        raise ChangeError(f"{said}; fetch the whole history (checkout's `fetch-depth: 0`)")
+            raise ChangeError(f"{message}; run it in a clone of the repository, or name one with --project")
+        raise ChangeError(f"{message}; fetch the whole history (checkout's `fetch-depth: 0`)")
     return done.stdout

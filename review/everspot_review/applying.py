@@ -13,15 +13,15 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from everspot_review.comment_state import CommentState, minute
 from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
 from everspot_review.errors import ReviewError, ReviewExit
 from everspot_review.forge import Forge
-from everspot_review.kept import Kept, minute
-from everspot_review.locks import Here, Lock, held, left_by_this_repository, locked, told_of
+from everspot_review.locks import Here, Lock, describe_locks, left_by_this_repository, locked, parse_locks
 from everspot_review.previewing import Revisions, preview
 from everspot_review.refusals import ForgeError
+from everspot_review.remaining_steps import RemainingSteps, compute_remaining, unknown
 from everspot_review.report import EnvironmentReport
-from everspot_review.rest import Rest, rest_of, unknown
 from everspot_review.values import masked
 
 CLOCKS = timedelta(minutes=5)
@@ -68,26 +68,38 @@ _EXITS = {
 
 @dataclass(frozen=True)
 class ApplyOutcome:
-    """What has become of an environment, in a word and in a sentence. `report`: what the preview before it found;
-    `rest`: what an update that failed has left; `continued`: whether the update was one of such a rest."""
+    """The result of applying one environment.
+
+    Attributes:
+        environment: The environment's name.
+        status: The kind of result.
+        message: A sentence for the reader.
+        report: The report of the preview before the update.
+        remaining: The steps that a failed update has left.
+        continued: Whether the update applied such remaining steps.
+    """
 
     environment: str
-    word: Applied
-    said: str
+    status: Applied
+    message: str
     report: EnvironmentReport
-    rest: Rest | None = None
+    remaining: RemainingSteps | None = None
     continued: bool = False
 
 
 @dataclass(frozen=True)
 class PriorState:
-    """What is known of an environment before it is applied. `kept`: what our comment keeps of it at this revision;
-    `why`: why what would be done now may be something else than was reviewed, a sentence, or empty; `later`: tells why
-    this revision is not to be applied any more, or nothing."""
+    """The state of an environment before it is applied.
 
-    kept: Kept | None = None
-    why: str = ""
-    later: Callable[[], str] = str
+    Attributes:
+        comment_state: The comment's entry for this revision.
+        reason: A sentence on why the preview may differ from what was reviewed; empty if there is none.
+        superseded_by: Returns why this revision must not be applied any longer; empty if nothing speaks against it.
+    """
+
+    comment_state: CommentState | None = None
+    reason: str = ""
+    superseded_by: Callable[[], str] = str
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ def apply(
     workflow: Workflow,
     revisions: Revisions | None = None,
     limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
-    tell: Callable[[str], None] = lambda _: None,
+    report_line: Callable[[str], None] = lambda _: None,
     past: PriorState | None = None,
 ) -> ApplyOutcome:
     """Update an environment, if that would do what was reviewed, or what an update that failed has left of that.
@@ -132,59 +144,65 @@ def apply(
     Raises:
         EngineError: if the engine cannot be run.
     """
-    known, before = revisions or Revisions(), past or PriorState()
-    kept = before.kept
-    seen = preview(engine, environment, known, limits[0])
-    if seen.blocked:
-        return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
-    if not seen.steps and seen.outcome.value == "unchanged":
-        return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
-    if later := before.later():
-        return ApplyOutcome(environment, Applied.SUPERSEDED, f"{environment}: not applied: {later}", seen)
-    if kept is not None and kept.applied:
-        said = f"{environment}: applied already at {kept.at}; another change needs a pull request of its own"
-        return ApplyOutcome(environment, Applied.ALREADY, said, seen)
-    if not reviewed or seen.digest not in {reviewed, kept.rest if kept is not None else reviewed}:
-        said = _unlike(environment, seen.digest, reviewed, before.why)
-        return ApplyOutcome(environment, Applied.NOT_REVIEWED, said, seen)
-    if continued := seen.digest != reviewed:
-        tell(f"{environment}: goes on with the rest of {known.head[:12]}, whose update failed")
-    done = replace(_updated(engine, environment, workflow, seen, limits[1], tell), continued=continued)
-    return replace(done, rest=_left(engine, seen, known, limits[0])) if done.word is Applied.FAILED else done
+    known_revisions, before = revisions or Revisions(), past or PriorState()
+    state = before.comment_state
+    report = preview(engine, environment, known_revisions, limits[0])
+    if report.blocked:
+        return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(report)}", report)
+    if not report.steps and report.outcome.value == "unchanged":
+        return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", report)
+    if newer := before.superseded_by():
+        return ApplyOutcome(environment, Applied.SUPERSEDED, f"{environment}: not applied: {newer}", report)
+    if state is not None and state.applied:
+        message = f"{environment}: applied already at {state.at}; another change needs a pull request of its own"
+        return ApplyOutcome(environment, Applied.ALREADY, message, report)
+    if not reviewed or report.digest not in {reviewed, state.rest if state is not None else reviewed}:
+        message = _unlike(environment, report.digest, reviewed, before.reason)
+        return ApplyOutcome(environment, Applied.NOT_REVIEWED, message, report)
+    if continued := report.digest != reviewed:
+        report_line(f"{environment}: goes on with the rest of {known_revisions.head[:12]}, whose update failed")
+    done = replace(_updated(engine, environment, workflow, report, limits[1], report_line), continued=continued)
+    return (
+        replace(done, remaining=_preview_remaining(engine, report, known_revisions, limits[0]))
+        if done.status is Applied.FAILED
+        else done
+    )
 
 
-def _left(engine: Engine, seen: EnvironmentReport, revisions: Revisions, limit: timedelta) -> Rest:
+def _preview_remaining(
+    engine: Engine, reviewed: EnvironmentReport, revisions: Revisions, limit: timedelta
+) -> RemainingSteps:
     """What an update that failed has left to do, by a preview right after it."""
     try:
-        return rest_of(seen, preview(engine, seen.environment, revisions, limit))
+        return compute_remaining(reviewed, preview(engine, reviewed.environment, revisions, limit))
     except ReviewError as error:
-        return unknown(seen.environment, masked(str(error)))
+        return unknown(reviewed.environment, masked(str(error)))
 
 
 def _updated(
-    engine: Engine, environment: str, workflow: Workflow, seen: EnvironmentReport, limit: timedelta,
-    tell: Callable[[str], None],
+    engine: Engine, environment: str, workflow: Workflow, report: EnvironmentReport, limit: timedelta,
+    report_line: Callable[[str], None],
 ) -> ApplyOutcome:  # fmt: skip
     here = Here.own()
     ended = _up(engine, environment, limit)
-    if ended.code and locked(ended.told):
-        locks = held(ended.told)
+    if ended.code and locked(ended.output):
+        locks = parse_locks(ended.output)
         if not left_by_this_repository(locks, here, workflow.began, workflow.others(locks)):
-            return ApplyOutcome(environment, Applied.LOCKED, told_of(environment, locks, here), seen)
-        tell(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].said}")
+            return ApplyOutcome(environment, Applied.LOCKED, describe_locks(environment, locks, here), report)
+        report_line(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].holder}")
         engine.cancel(environment)
         ended = _up(engine, environment, limit)
     if ended.code == 0:
-        done = f"{environment}: updated, {len(seen.steps)} resources changed, digest {seen.digest[:12]}"
-        return ApplyOutcome(environment, Applied.UPDATED, done, seen)
+        done = f"{environment}: updated, {len(report.steps)} resources changed, digest {report.digest[:12]}"
+        return ApplyOutcome(environment, Applied.UPDATED, done, report)
     if ended.killed:
         _freed(engine, environment, here, ended.pid)
-    return ApplyOutcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", seen)
+    return ApplyOutcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", report)
 
 
 def _freed(engine: Engine, environment: str, here: Here, pid: int) -> None:
     """Free the lock that an engine kept which had to be killed; nobody else's."""
-    locks = held(engine.holders(environment))
+    locks = parse_locks(engine.holders(environment))
     if locks and all((lock.host, lock.pid) == (here.host, pid) for lock in locks):
         engine.cancel(environment)
 
@@ -195,21 +213,21 @@ def _up(engine: Engine, environment: str, limit: timedelta) -> Ended:
 
 
 def _last(ended: Ended) -> str:
-    return masked(ended.told[-TOLD:].strip()) or f"exit code {ended.code}"
+    return masked(ended.output[-TOLD:].strip()) or f"exit code {ended.code}"
 
 
 def _refusal(report: EnvironmentReport) -> str:
     rules = [f"{rule.rule} ({rule.resource}): {rule.message}" for rule in report.rules if rule.stops]
-    said = [diagnostic.text for diagnostic in report.diagnostics if diagnostic.severity == "error"]
-    return "; ".join([*(f"rule broken: {text}" for text in rules), *said])[:TOLD] or "the preview failed"
+    errors = [diagnostic.text for diagnostic in report.diagnostics if diagnostic.severity == "error"]
+    return "; ".join([*(f"rule broken: {text}" for text in rules), *errors])[:TOLD] or "the preview failed"
 
 
-def _unlike(environment: str, now: str, reviewed: str, why: str) -> str:
+def _unlike(environment: str, now: str, reviewed: str, reason: str) -> str:
     if not reviewed:
-        why = why or "no comment of ours has its digest"
-        return f"{environment}: what would happen now ({now[:12]}) was not reviewed: {why}"
-    if why:
-        return f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}): {why}"
+        reason = reason or "no comment of ours has its digest"
+        return f"{environment}: what would happen now ({now[:12]}) was not reviewed: {reason}"
+    if reason:
+        return f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}): {reason}"
     return (
         f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}). Something else "
         f"was applied in between, somebody changed the environment by hand, or a value that is looked up, such as the "
@@ -219,16 +237,20 @@ def _unlike(environment: str, now: str, reviewed: str, why: str) -> str:
 
 def stamp(outcome: ApplyOutcome, now: datetime) -> str:
     """The line on an environment in the comment."""
-    sign = "✅" if outcome.word.exit is ReviewExit.OK else "🛑"
+    sign = "✅" if outcome.status.exit is ReviewExit.OK else "🛑"
     went_on = f", went on with the rest of {outcome.report.head[:12]}" if outcome.continued else ""
-    return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {minute(now)}{went_on}"
+    return f"- {sign} **{outcome.environment}**: {outcome.status.value} at {minute(now)}{went_on}"
 
 
-def kept_after(outcome: ApplyOutcome, now: datetime, before: Kept | None) -> Kept | None:
+def next_comment_state(outcome: ApplyOutcome, now: datetime, before: CommentState | None) -> CommentState | None:
     """What our comment keeps of an environment from now on. `before`: what it kept until now."""
     revision = outcome.report.head
-    if not revision or outcome.word not in (Applied.UPDATED, Applied.UNCHANGED, Applied.FAILED):
+    if not revision or outcome.status not in (Applied.UPDATED, Applied.UNCHANGED, Applied.FAILED):
         return before
-    if outcome.word is not Applied.FAILED:
-        return Kept(revision, minute(now))
-    return Kept(revision, minute(now), outcome.rest.digest) if outcome.rest and outcome.rest.digest else None
+    if outcome.status is not Applied.FAILED:
+        return CommentState(revision, minute(now))
+    return (
+        CommentState(revision, minute(now), outcome.remaining.digest)
+        if outcome.remaining and outcome.remaining.digest
+        else None
+    )

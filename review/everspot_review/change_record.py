@@ -23,7 +23,7 @@ TITLE = 200
 
 def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
     """Keep what was applied, also by an update that failed. Returns why nothing is kept, in a sentence, or nothing."""
-    if outcome.word not in (Applied.UPDATED, Applied.FAILED):
+    if outcome.status not in (Applied.UPDATED, Applied.FAILED):
         return ""
     try:
         url = control_url(engine.state(outcome.environment))
@@ -32,8 +32,8 @@ def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
         store = Store.open(url, url)
         store.changes.add(applied(outcome, pull, store.clock.now()))
     except (EngineError, StoreError, ValueError) as error:
-        why = masked(" ".join(str(error).split()))[:300]
-        return f"{outcome.environment}: what this change cost could not be kept in the cluster's store: {why}"
+        reason = masked(" ".join(str(error).split()))[:300]
+        return f"{outcome.environment}: what this change cost could not be kept in the cluster's store: {reason}"
     return ""
 
 
@@ -42,13 +42,13 @@ def applied(outcome: ApplyOutcome, pull: Pull | None, at: datetime) -> AppliedCh
     report = outcome.report
     return AppliedChange(
         at=at, environment=report.environment, revision=report.head, digest=report.digest,
-        pull_request=_told(pull) if pull is not None else None, estimate=report.estimate,
+        pull_request=_pull_request(pull) if pull is not None else None, estimate=report.estimate,
         steps=dict(sorted(Counter(step.deed.value for step in report.steps).items())),
-        outcome="failed" if outcome.word is Applied.FAILED else "updated",
+        outcome="failed" if outcome.status is Applied.FAILED else "updated",
     )  # fmt: skip
 
 
-def _told(pull: Pull) -> PullRequest:
+def _pull_request(pull: Pull) -> PullRequest:
     """A pull request as people may be shown it: its title is anybody's text, its page an address of the web."""
     title = " ".join("".join(letter if letter.isprintable() else " " for letter in pull.title).split())
     url = pull.url if urlsplit(pull.url).scheme in ("http", "https") else ""

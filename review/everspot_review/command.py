@@ -7,19 +7,18 @@ from typing import Annotated
 import typer
 from everspot_core.counting import first_few
 
-from everspot_review.changed import Project
-from everspot_review.commenting import CommentOutcome, comment_on, reports_of
+from everspot_review.affected import Project
+from everspot_review.commenting import CommentOutcome, comment_on, read_reports
 from everspot_review.drift import Drift, drift
-from everspot_review.drifted import keep, told
+from everspot_review.drifted import describe_drift, keep
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewExit
-from everspot_review.files import checked, document_of, lines_of
+from everspot_review.files import build_document, checked, render_lines
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
 from everspot_review.leaks import leaks_of_change
 from everspot_review.markdown.safe import code, cut, visible
-from everspot_review.merged import ApplyOptions, Merge
 from everspot_review.options import (
     AsJson,
     Author,
@@ -37,6 +36,7 @@ from everspot_review.options import (
 )  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.printing import note, write
+from everspot_review.pushes import ApplyOptions, Merge
 from everspot_review.refusals import ForgeUnknown
 from everspot_review.report import EnvironmentReport, Foreseen, in_a_line
 
@@ -65,8 +65,8 @@ def changed_command(
     json: AsJson = False,
 ) -> None:
     """List the environments that a change touches: all of them where it could change the program."""
-    found = Project.read(project)
-    touched = found.touched(base, bystanders or ())
+    read_project = Project.read(project)
+    touched = read_project.touched(base, bystanders or ())
     document = {
         "environments": list(touched.environments), "removed": list(touched.removed), "program": list(touched.program)
     }  # fmt: skip
@@ -74,7 +74,7 @@ def changed_command(
     answer(context, json, document, [*touched.environments, *removed])
     if as_json(context, json):
         return
-    _note_uncommitted(found)
+    _note_uncommitted(read_project)
     if not touched.environments and not removed:
         note(NOTHING)
 
@@ -83,26 +83,26 @@ def changed_command(
 def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, json: AsJson = False) -> None:
     """Check the settings files that a change edits, and price them, without credentials and without running anything of
     the change. Ends with 1 where one is wrong, or where a line of the change holds a credential."""
-    found = Project.read(project)
-    touched = found.touched(base, misnamed=True)
-    known = bool(base.strip("0 "))
-    seen = {
-        name: checked(name, found.file(name), found.text_at(name, base) if known else None)
+    read_project = Project.read(project)
+    touched = read_project.touched(base, misnamed=True)
+    has_base = bool(base.strip("0 "))
+    checked_files = {
+        name: checked(name, read_project.file(name), read_project.text_at(name, base) if has_base else None)
         for name in touched.environments
     }
-    leaks = leaks_of_change(found, base)
-    lines = lines_of(seen, touched.removed, leaks) or [NOTHING]
+    leaks = leaks_of_change(read_project, base)
+    lines = render_lines(checked_files, touched.removed, leaks) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
-    document = document_of(seen, touched.removed, leaks)
+    document = build_document(checked_files, touched.removed, leaks)
     answer(context, json, document, lines)
     if not as_json(context, json):
-        _note_uncommitted(found)
+        _note_uncommitted(read_project)
     if document["problems"] or document["credentials"]:
         raise typer.Exit(ReviewExit.REFUSED)
 
 
-def _note_uncommitted(found: Project) -> None:
-    if edited := found.uncommitted():
+def _note_uncommitted(project: Project) -> None:
+    if edited := project.uncommitted():
         note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
 
 
@@ -119,12 +119,14 @@ def preview_command(
     json: AsJson = False,
 ) -> None:
     """Preview environments and write a report on each to DIR/ENV.json. Whether they may be merged, `comment` says."""
-    found, chosen, gone = _chosen(project, environments, base, bystanders)
+    read_project, chosen, removed = _chosen(project, environments, base, bystanders)
     engine = Engine.find(project, policy or ())
-    known = _base(found, base)
-    revisions = Revisions(known, found.revision("HEAD"), found.behind(known) if known else 0)
-    given = () if as_json(context, json) else (_tell_report,)
-    reports = preview_all(engine, found, chosen, gone, revisions, out, duration(limit), given)
+    base_revision = _base(read_project, base)
+    revisions = Revisions(
+        base_revision, read_project.revision("HEAD"), read_project.behind(base_revision) if base_revision else 0
+    )
+    listeners = () if as_json(context, json) else (_tell_report,)
+    reports = preview_all(engine, read_project, chosen, removed, revisions, out, duration(limit), listeners)
     answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
 
@@ -140,11 +142,13 @@ def comment_command(
 ) -> None:
     """Say in one comment on the pull request what the reports say; it is edited, never repeated. Ends with 1 where a
     preview failed or a mandatory rule is broken."""
-    found = reports_of(reports)
-    said: CommentOutcome = comment_on(found, None if show else _event(number, head), Forge.from_environment, author)
-    blocked = [report.environment for report in found if report.blocked]
-    document = {"comment": said.word, "blocked": blocked, "body": said.body if show else None}
-    answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
+    written_reports = read_reports(reports)
+    outcome: CommentOutcome = comment_on(
+        written_reports, None if show else _event(number, head), Forge.from_environment, author
+    )
+    blocked = [report.environment for report in written_reports if report.blocked]
+    document = {"comment": outcome.status, "blocked": blocked, "body": outcome.body if show else None}
+    answer(context, json, document, [outcome.body] if show else [f"comment: {outcome.status}"])
     if blocked:
         if not as_json(context, json):
             note(f"not to be merged: {', '.join(blocked)}")
@@ -171,25 +175,30 @@ def apply_command(
     """Update environments, each only if it would do what was reviewed: it is previewed again, and the digests are
     compared. After an update that failed, run it again: it goes on with what is left."""
     push = _pushed(Project.read(project), base)
-    found, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
-    for name in [name for name in chosen if base and found.by_hand(name)]:
+    read_project, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
+    for name in [name for name in chosen if base and read_project.by_hand(name)]:
         chosen.remove(name)
         note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
     if reviewed is not None and len(chosen) != 1:
         raise Misused("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
-    given = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
-    outcomes, lines = Merge(engine, found, push, forge, given, note).applied(chosen)
+    options = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
+    outcomes, lines = Merge(engine, read_project, push, forge, options, note).applied(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {
         "environments": [
-            {"environment": o.environment, "outcome": o.word, "said": o.said, "rest": o.rest.digest if o.rest else None}
+            {
+                "environment": o.environment,
+                "outcome": o.status,
+                "said": o.message,
+                "rest": o.remaining.digest if o.remaining else None,
+            }
             for o in outcomes
         ]
     }
     answer(context, json, document, [])
-    raise typer.Exit(next((o.word.exit for o in reversed(outcomes) if o.word.exit), ReviewExit.OK))
+    raise typer.Exit(next((o.status.exit for o in reversed(outcomes) if o.status.exit), ReviewExit.OK))
 
 
 @app.command("drift")
@@ -207,20 +216,20 @@ def drift_command(
     _, chosen, _ = _chosen(project, environments, None, None)
     engine = Engine.find(project)
     forge = Forge.from_environment() if issue else None
-    found: list[Drift] = []
+    drifts: list[Drift] = []
     for name in chosen:
         if not engine.resources(name):
             continue  # declared, and never applied
-        found.append(drift(engine, name, duration(limit)))
-        summarize(told(found[-1]))
+        drifts.append(drift(engine, name, duration(limit)))
+        summarize(describe_drift(drifts[-1]))
         if forge is not None:
-            keep(forge, found[-1], author)
+            keep(forge, drifts[-1], author)
         if not as_json(context, json):
-            write(told(found[-1]))
-    answer(context, json, {"environments": [each.document() for each in found]}, [])
-    if any(each.found for each in found):
+            write(describe_drift(drifts[-1]))
+    answer(context, json, {"environments": [each.document() for each in drifts]}, [])
+    if any(each.has_drifted for each in drifts):
         raise typer.Exit(ReviewExit.DRIFTED)
-    if any(each.blind or each.refused for each in found):
+    if any(each.blind or each.refused for each in drifts):
         raise typer.Exit(ReviewExit.UNAVAILABLE)
 
 
@@ -242,17 +251,17 @@ def _chosen(
     if base:
         touched = project.touched(base, bystanders or ())
         return project, list(touched.environments), list(touched.removed)
-    known = project.environments()
-    unknown = [name for name in environments or () if name not in known]
+    existing = project.environments()
+    unknown = [name for name in environments or () if name not in existing]
     if unknown:
-        raise Misused(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
-    return project, list(environments or known), []
+        raise Misused(f"no such environment: {', '.join(unknown)}; there is {', '.join(existing) or 'none'}")
+    return project, list(environments or existing), []
 
 
 def _pushed(project: Project, base: str | None) -> Push:
     push = pushed(project.root, base) if base else Push("", (project.revision("HEAD"),))
-    if push.said:
-        note(push.said)
+    if push.warning:
+        note(push.warning)
     return push
 
 

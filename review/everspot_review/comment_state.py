@@ -21,7 +21,7 @@ _FORMS = {"revision": r"[0-9a-f]{7,64}", "at": r"\d{4}-\d\d-\d\d \d\d:\d\d UTC",
 
 
 @dataclass(frozen=True)
-class Kept:
+class CommentState:
     """What has become of an environment at a revision. `at`: when, for people; `rest`: the digest of what is left after
     an update that failed, empty if it was applied."""
 
@@ -35,19 +35,19 @@ class Kept:
         return not self.rest
 
 
-def kept_of(body: str) -> dict[str, Kept]:
+def read_states(body: str) -> dict[str, CommentState]:
     """What a comment of ours keeps, by environment; what is no such entry is left out."""
     line = "".join(_lines(body)[PLACE : PLACE + 1]).strip()
-    told = unpacked(line, _BEGIN, _END)
-    return {name: Kept(**item) for name, item in told.items() if _right(item)}
+    entries = unpacked(line, _BEGIN, _END)
+    return {name: CommentState(**item) for name, item in entries.items() if _right(item)}
 
 
-def with_kept(body: str, kept: Mapping[str, Kept]) -> str:
+def with_states(body: str, states: Mapping[str, CommentState]) -> str:
     """A comment with this in its fourth line, in place of what was there."""
     lines = _lines(body)
     had = bool(lines[PLACE:]) and lines[PLACE].startswith(_BEGIN)
-    told = packed({name: asdict(item) for name, item in kept.items()})
-    return "\n".join([*lines[:PLACE], *([f"{_BEGIN}{told}{_END}"] if kept else []), *lines[PLACE + had :]])
+    entries = packed({name: asdict(item) for name, item in states.items()})
+    return "\n".join([*lines[:PLACE], *([f"{_BEGIN}{entries}{_END}"] if states else []), *lines[PLACE + had :]])
 
 
 def minute(now: datetime) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from everspot_core.declared import SECRET, secret
 
-from everspot_review.logged import EventLog, LoggedStep, ResourceState
+from everspot_review.event_log import EventLog, LoggedStep, ResourceState
 from everspot_review.values import MISSING, at, differences, opened
 
 _MAKES = frozenset({"create", "create-replacement"})
@@ -41,13 +41,13 @@ def _sum(value: Any) -> str:
 def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
     old, new = step.old, step.new
     before, after = (old.inputs if old else {}), (new.inputs if new else {})
-    told = [
+    diffs = [
         [path, kind, _value(compared(old, path), settled), _value(compared(new, path), settled)]
         for path, kind in sorted(step.diff.items())
     ]
     changed = [
-        [path, _value(one, settled), _value(other, settled)]
-        for path, one, other in differences(settled(before), settled(after))
+        [path, _value(old_value, settled), _value(other, settled)]
+        for path, old_value, other in differences(settled(before), settled(after))
     ]
     return [
         step.urn,
@@ -57,7 +57,7 @@ def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
         [new.protected, new.retained] if new else None,
         [old.protected, old.retained] if old else None,
         sorted(step.keys),
-        told,
+        diffs,
         changed,
     ]
 
@@ -66,8 +66,8 @@ def compared(state: ResourceState | None, path: str) -> Any:
     """What the engine compared at a path: an input, or what the provider made of it."""
     if state is None:
         return MISSING
-    found = at(state.inputs, path)
-    return at(state.outputs, path) if found is MISSING else found
+    value = at(state.inputs, path)
+    return at(state.outputs, path) if value is MISSING else value
 
 
 def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
@@ -84,7 +84,7 @@ def _settled(log: EventLog) -> Callable[[Any], Any]:
     find = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
     hashes: set[str] = set()
 
-    def named(text: str) -> str:
+    def normalize(text: str) -> str:
         plain = opened(text)
         replaced = find.sub(lambda match: names[match[0]], plain)
         if replaced == plain:
@@ -94,9 +94,9 @@ def _settled(log: EventLog) -> Callable[[Any], Any]:
 
     for step in log.steps:  # first, all hashes: they may be written alone, elsewhere
         if not step.idle and step.new is not None:
-            _walked(step.new.inputs, named)
+            _walked(step.new.inputs, normalize)
     return lambda value: _walked(
-        value, lambda text: _HASH.sub(lambda match: "(hash)" if match[0] in hashes else match[0], named(text))
+        value, lambda text: _HASH.sub(lambda match: "(hash)" if match[0] in hashes else match[0], normalize(text))
     )
 
 
@@ -105,23 +105,23 @@ def _made_up(step: LoggedStep) -> list[tuple[str, str]]:
     if step.new is None or not _MAKES & set(step.ops):
         return []
     filled = step.new.inputs.get("__defaults")
-    found = []
+    generated = []
     for key in filled if isinstance(filled, list) else ():
         name = step.new.inputs.get(str(key))
         if not isinstance(name, str) or not name.casefold().startswith(step.name.casefold()):
             continue
         if _DRAWN.match(name[len(step.name) :]):
-            found.append((name, f"{step.name}-(drawn)"))
-    return found
+            generated.append((name, f"{step.name}-(drawn)"))
+    return generated
 
 
 def _walked(value: Any, change: Callable[[str], str]) -> Any:
     if secret(value):
         return {"secret": SECRET}
     if isinstance(value, Mapping):
-        return {change(str(key)): _walked(one, change) for key, one in value.items()}
+        return {change(str(key)): _walked(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_walked(one, change) for one in value]
+        return [_walked(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
 
 

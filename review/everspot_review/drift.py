@@ -22,10 +22,10 @@ from everspot_core.manifest import Manifest
 from everspot_store import SystemClock
 
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
-from everspot_review.logged import name_of
+from everspot_review.event_log import resource_name
 from everspot_review.refreshing import refusals
 from everspot_review.report import PropertyChange
-from everspot_review.values import at, confidential, told
+from everspot_review.values import at, confidential, readable_sides
 
 DRIFTED = 7
 """What a refresh with --expect-no-changes ends with if there are some (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
@@ -33,13 +33,20 @@ DRIFTED = 7
 
 @dataclass(frozen=True)
 class DriftedResource:
-    """A resource that is not as its state says. `gone`: it is not there any more; `changes`: its properties, from what
-    the state says to what the cloud says."""
+    """A resource that differs from its state.
+
+    Attributes:
+        urn: Its URN.
+        type: Its type token.
+        name: Its name.
+        is_gone: Whether it no longer exists.
+        changes: Its changed properties, from the state's value to the cloud's.
+    """
 
     urn: str
     type: str
     name: str
-    gone: bool
+    is_gone: bool
     changes: tuple[PropertyChange, ...] = ()
 
 
@@ -66,7 +73,7 @@ class Drift:
     orphans: tuple[Orphan, ...] = ()
 
     @property
-    def found(self) -> bool:
+    def has_drifted(self) -> bool:
         """Whether something is not as it was left."""
         return bool(self.resources or self.added or self.pending or self.orphans)
 
@@ -74,9 +81,9 @@ class Drift:
         """For programs. `drifted` is null where nothing is known."""
         return {
             "environment": self.environment,
-            "drifted": None if self.refused else self.found,
+            "drifted": None if self.refused else self.has_drifted,
             "resources": [
-                {"urn": r.urn, "type": r.type, "name": r.name, "gone": r.gone,
+                {"urn": r.urn, "type": r.type, "name": r.name, "gone": r.is_gone,
                  "changes": [change.model_dump() for change in r.changes]}
                 for r in self.resources
             ],
@@ -105,11 +112,11 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
     if refused:
         return Drift(environment, refused=refused)
     state = engine.state(environment)
-    kept = KeptResource.of_state(state)
+    resources_kept = KeptResource.of_state(state)
     added: list[AddedByHand] = []
     blind: list[str] = []
     for cloud in LOOKED_AT:
-        own = [resource for resource in kept if resource.type.startswith(f"{cloud}:")]
+        own = [resource for resource in resources_kept if resource.type.startswith(f"{cloud}:")]
         try:
             added += look(cloud, own) if own else []
         except CloudError as error:
@@ -121,11 +128,11 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
 
 def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
     """What no stack knows of the clusters of this one. `blind`: gets why a cloud could not be asked."""
-    known, clock = list_ids(state), SystemClock.from_environment()
+    known_ids, clock = list_ids(state), SystemClock.from_environment()
     orphans: list[Orphan] = []
     for manifest in declared_clusters(state):
         try:
-            orphans += find_orphans(manifest, known, clock, refused=blind)
+            orphans += find_orphans(manifest, known_ids, clock, refused=blind)
         except CloudError as error:
             blind.append(f"{_unseen(manifest)}: {error} {error.fix}".strip())
         except ImportError as error:
@@ -147,15 +154,15 @@ def _refreshed(
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     if ended.code not in (0, DRIFTED) or ended.late:
         return (), refusals(lines, ended)
-    found = tuple(_outcomes(lines))
-    if ended.code == DRIFTED and not found:
+    drifted = tuple(_outcomes(lines))
+    if ended.code == DRIFTED and not drifted:
         raise EngineError(f"{environment} has drifted, and the engine's event log does not say where")
-    return found, ()
+    return drifted, ()
 
 
 def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:
     """What a refresh has found, by its event log: a step's outcome tells it (`resOutputsEvent`), not its beginning."""
-    seen: dict[str, DriftedResource] = {}
+    by_urn: dict[str, DriftedResource] = {}
     for line in lines:
         try:
             step = json.loads(line)["resOutputsEvent"]["metadata"]
@@ -164,13 +171,13 @@ def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:
             continue
         if op in ("update", "delete"):
             changes = () if op == "delete" else tuple(_changes(step))
-            seen[urn] = DriftedResource(urn, kind, name_of(urn), op == "delete", changes)
-    yield from (seen[urn] for urn in sorted(seen))
+            by_urn[urn] = DriftedResource(urn, kind, resource_name(urn), op == "delete", changes)
+    yield from (by_urn[urn] for urn in sorted(by_urn))
 
 
 def _changes(step: Mapping[str, Any]) -> Iterator[PropertyChange]:
     old, new = ((step.get(side) or {}).get("outputs") or {} for side in ("old", "new"))
     for path in sorted(step.get("detailedDiff") or step.get("diffs") or ()):
         hide = confidential(old, path) or confidential(new, path)
-        before, after = told(at(old, path), at(new, path), hide=hide)
+        before, after = readable_sides(at(old, path), at(new, path), hide=hide)
         yield PropertyChange(path=path, before=before, after=after)

@@ -3,9 +3,9 @@
 from everspot_core.deployment import resolve_pending
 
 from everspot_review.drift import Drift
+from everspot_review.event_log import resource_name
 from everspot_review.forge import Forge
 from everspot_review.job import run_link
-from everspot_review.logged import name_of
 from everspot_review.markdown.safe import code
 from everspot_review.publish import Published, Voice, keep_issue
 from everspot_review.refreshing import TOLD
@@ -14,7 +14,7 @@ LONGEST = 60_000
 """Characters of an issue; what does not fit is counted."""
 
 
-def told(drift: Drift) -> str:
+def describe_drift(drift: Drift) -> str:
     """What was found. Values stand in a fence, which none of them can end."""
     if drift.refused:
         return "\n".join(
@@ -22,14 +22,16 @@ def told(drift: Drift) -> str:
         )
     lines: list[str] = []
     for resource in drift.resources:
-        lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
+        lines.append(
+            f"{'-' if resource.is_gone else '~'} {resource.type} {resource.name}{' is gone' * resource.is_gone}"
+        )
         lines += [f"    {c.path}: {c.before or '(none)'} → {c.after or '(none)'}" for c in resource.changes]
-    lines += [f"! {one.type} {one.name}: {one.operation}, interrupted" for one in drift.pending]
+    lines += [f"! {operation.type} {operation.name}: {operation.operation}, interrupted" for operation in drift.pending]
     for orphan in drift.orphans:
         lines.append(f"+ in no stack: {orphan.sentence}")
         lines += [f"    to remove it: {orphan.command}"] if orphan.command else []
-    lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.detail}" for each in drift.added]
-    blind = [code(why, 500) for why in drift.blind]
+    lines += [f"+ {each.kind} on {resource_name(each.urn)}, added by hand: {each.detail}" for each in drift.added]
+    blind = [code(reason, 500) for reason in drift.blind]
     if not lines:
         clean = f"{drift.environment}: as it was left"
         return "\n".join([f"{clean}, as far as could be seen" if drift.blind else clean, *blind]) + "\n"
@@ -39,14 +41,16 @@ def told(drift: Drift) -> str:
         if room < 0:
             break
         shown.append(each)
-    left = [f"… and {len(lines) - len(shown)} lines more: everspot review drift"] if len(shown) < len(lines) else []
+    remainder = (
+        [f"… and {len(lines) - len(shown)} lines more: everspot review drift"] if len(shown) < len(lines) else []
+    )
     heading = f"{drift.environment} is not as its last update left it:"
     resolve = [f"To go on, {resolve_pending(drift.environment)}"] if drift.pending else []
-    return "\n".join([heading, "", "```diff", *shown, *left, "```", *blind, *resolve, ""])
+    return "\n".join([heading, "", "```diff", *shown, *remainder, "```", *blind, *resolve, ""])
 
 
 def _reasons(drift: Drift) -> list[str]:
-    return [f"- {code(why, TOLD + 200)}" for why in drift.refused]
+    return [f"- {code(reason, TOLD + 200)}" for reason in drift.refused]
 
 
 def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
@@ -56,14 +60,14 @@ def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
     Raises:
         ForgeError: if the forge refuses.
     """
-    unseen = Voice.of(forge, f"<!-- everspot-unseen {drift.environment} -->", author)
-    body = f"{unseen.marker}\n{told(drift)}\n{run_link()}".rstrip() if drift.refused else None
+    unseen = Voice.for_owner(forge, f"<!-- everspot-unseen {drift.environment} -->", author)
+    body = f"{unseen.marker}\n{describe_drift(drift)}\n{run_link()}".rstrip() if drift.refused else None
     published = keep_issue(forge, unseen, f"{drift.environment} cannot be looked at for drift", body)
     if drift.refused:
         return published
-    voice = Voice.of(forge, f"<!-- everspot-drift {drift.environment} -->", author)
-    if drift.blind and not drift.found:
+    voice = Voice.for_owner(forge, f"<!-- everspot-drift {drift.environment} -->", author)
+    if drift.blind and not drift.has_drifted:
         return Published.UNCHANGED
     more = "Declare what should stay, or undo it: the next update undoes what it knows of, and nothing that was added."
-    body = f"{voice.marker}\n{told(drift)}\n{more} {run_link()}".rstrip() if drift.found else None
+    body = f"{voice.marker}\n{describe_drift(drift)}\n{more} {run_link()}".rstrip() if drift.has_drifted else None
     return keep_issue(forge, voice, f"{drift.environment} has drifted", body)

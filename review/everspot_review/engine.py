@@ -72,12 +72,19 @@ class EngineError(UnavailableError):
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended. `pid`: the engine's process; `told`: its last words; `late`: whether it was stopped because
-    it took longer than it may; `killed`: whether it had to be killed, so that it freed no lock."""
+    """A run of the engine that has ended.
+
+    Attributes:
+        code: Its exit code.
+        pid: The engine's process id.
+        output: The end of its output.
+        late: Whether it was stopped at its time limit.
+        killed: Whether it had to be killed, so that it freed no lock.
+    """
 
     code: int
     pid: int
-    told: str
+    output: str
     late: bool = False
     killed: bool = False
 
@@ -109,16 +116,16 @@ class Engine:
             raise EngineError(
                 f"{project} has no Pulumi.yaml: run it in the project's folder, or name it with --project"
             )
-        found = {pack: _pack(pack, variables.get("PATH")) for pack in packs}
-        lacking = [str(pack) for pack, place in found.items() if place is None]
+        programs = {pack: _pack(pack, variables.get("PATH")) for pack in packs}
+        lacking = [str(pack) for pack, place in programs.items() if place is None]
         if lacking:
             words = "a program, such as everspot-policy, or a folder with PulumiPolicy.yaml"
             raise EngineError(f"no policy pack: {', '.join(lacking)} ({words})")
-        judges = tuple(place.resolve() for place in found.values() if place is not None)
-        known = dict(variables)
-        if rules := known.get(OWN_SETTINGS):  # a pack is started in another folder than the one that this is said in
-            known[OWN_SETTINGS] = str(Path(rules).absolute())
-        return cls(project.resolve(), program, judges, known)
+        judges = tuple(place.resolve() for place in programs.values() if place is not None)
+        environ = dict(variables)
+        if rules := environ.get(OWN_SETTINGS):  # a pack is started in another folder than the one that this is said in
+            environ[OWN_SETTINGS] = str(Path(rules).absolute())
+        return cls(project.resolve(), program, judges, environ)
 
     def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
         """What an update would do, told in the event log. Takes no lock."""
@@ -139,13 +146,13 @@ class Engine:
         Raises:
             EngineError: if the pack does not answer.
         """
-        found: list[str] = []
+        events: list[str] = []
         for pack in (each for each in self.packs if each.name == OWN_PACK):
             ended, out = self._call(["cost", environment, f"{high:.2f}"], JUDGED_IN, str(pack))
             if ended.code:
-                raise EngineError(f"{pack} does not judge the cost: {ended.told or f'exit code {ended.code}'}")
-            found += [json.dumps(event) for event in json.loads(out)]
-        return found
+                raise EngineError(f"{pack} does not judge the cost: {ended.output or f'exit code {ended.code}'}")
+            events += [json.dumps(event) for event in json.loads(out)]
+        return events
 
     @property
     def judges_budgets(self) -> bool:
@@ -159,9 +166,9 @@ class Engine:
             settings = load(Path(self.variables[OWN_SETTINGS]).read_text(encoding="utf-8"), strict=False)
         except (KeyError, OSError, ValueError):
             return False
-        named = settings.get("environments") if isinstance(settings, dict) else None
-        own = [named.get(name) for name in (environment, ALL)] if isinstance(named, dict) else []
-        return any(isinstance(one, dict) and one.get(BUDGET) is not None for one in own)
+        by_environment = settings.get("environments") if isinstance(settings, dict) else None
+        own = [by_environment.get(name) for name in (environment, ALL)] if isinstance(by_environment, dict) else []
+        return any(isinstance(section, dict) and section.get(BUDGET) is not None for section in own)
 
     def resources(self, environment: str) -> int:
         """How many resources a stack has; 0 where there is no such stack.
@@ -169,7 +176,7 @@ class Engine:
         Raises:
             EngineError: if the backend cannot be read.
         """
-        for stack in json.loads(self.ask("stack", "ls", "--json")):
+        for stack in json.loads(self.query("stack", "ls", "--json")):
             if str(stack["name"]).rsplit("/", 1)[-1] == environment:
                 count = stack.get("resourceCount")
                 return int(count) if count is not None else self._counted(environment)
@@ -177,8 +184,8 @@ class Engine:
 
     def _counted(self, environment: str) -> int:
         """The resources of a state, where the list of stacks does not tell how many there are."""
-        kept = self.state(environment).get("deployment")
-        return len(kept.get("resources") or ()) if isinstance(kept, dict) else 0
+        deployment = self.state(environment).get("deployment")
+        return len(deployment.get("resources") or ()) if isinstance(deployment, dict) else 0
 
     def state(self, environment: str) -> dict[str, object]:
         """A stack's state as it is kept: secrets are ciphertext.
@@ -186,20 +193,20 @@ class Engine:
         Raises:
             EngineError: if there is none.
         """
-        return dict(json.loads(self.ask("stack", "export", f"--stack={environment}")))
+        return dict(json.loads(self.query("stack", "export", f"--stack={environment}")))
 
     def cancel(self, environment: str) -> None:
         """Free a stack's lock. Only for a lock whose holder is known to be gone."""
-        self.ask("cancel", "--yes", f"--stack={environment}")
+        self.query("cancel", "--yes", f"--stack={environment}")
 
     def holders(self, environment: str) -> str:
         """What the engine says of a stack's lock when it wants it, for a step that does nothing: it asks for a resource
         that is not there, which it looks for once it holds the lock."""
         nobody = f"urn:pulumi:{environment}::nothing::nothing:nothing:Nothing::nothing"
         return self._call(["refresh", "--yes", "--skip-preview", f"--stack={environment}", f"--target={nobody}",
-                           "--non-interactive", "--color", "never"], timedelta(minutes=2))[0].told  # fmt: skip
+                           "--non-interactive", "--color", "never"], timedelta(minutes=2))[0].output  # fmt: skip
 
-    def ask(self, *arguments: str) -> str:
+    def query(self, *arguments: str) -> str:
         """What the engine answers to a command that runs no program.
 
         Raises:
@@ -207,7 +214,7 @@ class Engine:
         """
         ended, out = self._call([*arguments, "--non-interactive", "--color", "never"], timedelta(minutes=2))
         if ended.code:
-            raise EngineError(f"pulumi {arguments[0]}: {ended.told.strip() or f'exit code {ended.code}'}")
+            raise EngineError(f"pulumi {arguments[0]}: {ended.output.strip() or f'exit code {ended.code}'}")
         return out
 
     def _run(self, verb: str, environment: str, log: Path, limit: timedelta, *options: str) -> Ended:
@@ -218,15 +225,15 @@ class Engine:
         return self._call([verb, *where, *how, *options], limit)[0]
 
     def _judges(self) -> list[str]:
-        return [word for pack in self.packs for word in ("--policy-pack", str(pack))]
+        return [argument for pack in self.packs for argument in ("--policy-pack", str(pack))]
 
     def _call(self, arguments: list[str], limit: timedelta, program: str = "") -> tuple[Ended, str]:
         renew(self.variables)
-        kept = {name: value for name, value in self.variables.items() if name not in KEPT_BACK}
+        environ = {name: value for name, value in self.variables.items() if name not in KEPT_BACK}
         with TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(  # noqa: S603 - our own words, no shell
                 [program or self.program, *arguments], cwd=Path(program).parent if program else self.project,
-                env={**kept, **QUIET}, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                env={**environ, **QUIET}, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             late = killed = False
             try:
@@ -236,11 +243,11 @@ class Engine:
             except BaseException:  # a job that is cancelled: the engine gets to end its step and to free its lock
                 _stopped(process, self.ends_in)
                 raise
-            said, more = _text(out), _text(err)
+            stdout, more = _text(out), _text(err)
         if late:
             more += f"\nstopped: it had not ended within {format_duration(limit)}"
-        told = (more.strip() or said.strip()) if arguments[0] == "stack" else f"{said}\n{more}".strip()
-        return Ended(process.returncode, process.pid, told[-TOLD:], late, killed), said
+        output = (more.strip() or stdout.strip()) if arguments[0] == "stack" else f"{stdout}\n{more}".strip()
+        return Ended(process.returncode, process.pid, output[-TOLD:], late, killed), stdout
 
     def _waited(self, process: "subprocess.Popen[bytes]", limit: timedelta) -> None:
         """Wait for a run, with fresh identity tokens all the time: what a cloud gives for one lasts an hour, and then
@@ -251,12 +258,12 @@ class Engine:
         """
         ends = time.monotonic() + limit.total_seconds()
         while True:
-            left = ends - time.monotonic()
+            remaining = ends - time.monotonic()
             try:
-                process.wait(max(0.0, min(left, self.renews_in.total_seconds())))
+                process.wait(max(0.0, min(remaining, self.renews_in.total_seconds())))
                 return
             except subprocess.TimeoutExpired:
-                if left <= self.renews_in.total_seconds():
+                if remaining <= self.renews_in.total_seconds():
                     raise
             with suppress(IdentityError):  # the next one may be had, and an update that is cut off is worse
                 renew(self.variables)

@@ -44,7 +44,7 @@ class LoggedStep:
     @property
     def name(self) -> str:
         """Its name within the program."""
-        return name_of(self.urn)
+        return resource_name(self.urn)
 
     @property
     def parent_types(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class EventLog:
     @property
     def failed(self) -> bool:
         """Whether nobody knows what would be done. A rule that is broken fails the engine's run, but all is known."""
-        errors = any(said.severity == "error" for said in self.diagnostics)
+        errors = any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
         return errors or not (self.succeeded or (self.whole and any(rule.level == "mandatory" for rule in self.rules)))
 
     def before(self) -> tuple[Declared, ...]:
@@ -101,7 +101,7 @@ class EventLog:
         return tuple(Declared(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
 
 
-def name_of(urn: str) -> str:
+def resource_name(urn: str) -> str:
     """The name within a URN: all that follows the third `::`, since a name may have any character."""
     parts = urn.split("::", 3)
     return parts[3] if len(parts) == 4 else urn

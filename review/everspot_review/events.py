@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from everspot_review.logged import EventLog, LoggedStep, ResourceState, name_of
+from everspot_review.event_log import EventLog, LoggedStep, ResourceState, resource_name
 from everspot_review.report import BrokenRule, Diagnostic, Excepted
 
 _COLORS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
@@ -40,7 +40,7 @@ def read(lines: Iterable[str]) -> EventLog:
     rules: list[BrokenRule] = []
     passed: set[str] = set()
     failed: set[str] = set()
-    said: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     succeeded: bool | None = None
     for number, event in _events(lines, problems):
         try:
@@ -54,7 +54,7 @@ def read(lines: Iterable[str]) -> EventLog:
                 passed |= set(_texts(summary, "passed"))
                 failed |= set(_texts(summary, "failed"))
             elif "diagnosticEvent" in event:
-                said += _diagnostic(_within(event, "diagnosticEvent"))
+                diagnostics += _diagnostic(_within(event, "diagnosticEvent"))
             elif "summaryEvent" in event:
                 succeeded = _text(_within(event, "summaryEvent"), "result", "succeeded") == "succeeded"
         except _Unfit as unfit:
@@ -67,7 +67,7 @@ def read(lines: Iterable[str]) -> EventLog:
         steps=tuple(_joined(steps[urn]) for urn in sorted(steps)),
         rules=tuple(sorted(set(rules), key=lambda r: (r.level != "mandatory", r.rule, r.resource, r.message))),
         passed=tuple(sorted(passed - broken)),
-        diagnostics=tuple(sorted(set(said), key=lambda d: (d.severity, d.resource, d.text))),
+        diagnostics=tuple(sorted(set(diagnostics), key=lambda d: (d.severity, d.resource, d.text))),
         succeeded=succeeded,
     )
 
@@ -113,7 +113,7 @@ def _step(data: Mapping[str, Any]) -> LoggedStep:
     diff = data.get("detailedDiff")
     if diff is None:
         diff = {path: {} for path in _texts(data, "diffs")}
-    if not isinstance(diff, Mapping) or not all(isinstance(found, Mapping) for found in diff.values()):
+    if not isinstance(diff, Mapping) or not all(isinstance(entry, Mapping) for entry in diff.values()):
         raise _Unfit("`detailedDiff` maps no paths to differences")
     op, urn = _text(data, "op"), _text(data, "urn")
     if not urn.startswith("urn:pulumi:") or urn.count("::") < 3:
@@ -125,7 +125,7 @@ def _step(data: Mapping[str, Any]) -> LoggedStep:
         ops=(op,),
         old=old,
         new=new if op not in ("delete", "delete-replaced") else None,
-        diff={path: str(found.get("diffKind", "update")) for path, found in diff.items()},
+        diff={path: str(entry.get("diffKind", "update")) for path, entry in diff.items()},
         keys=_texts(data, "keys"),
         provider=_text(data, "provider", ""),
     )
@@ -159,10 +159,10 @@ def _state(data: Mapping[str, Any], side: str) -> ResourceState | None:
         raise _Unfit(f"`{side}` is no object")
     sides = {}
     for name in ("inputs", "outputs"):
-        found = state.get(name)
-        if found is not None and not isinstance(found, Mapping):
+        properties = state.get(name)
+        if properties is not None and not isinstance(properties, Mapping):
             raise _Unfit(f"`{side}.{name}` is no object")
-        sides[name] = found or {}
+        sides[name] = properties or {}
     return ResourceState(
         **sides,
         id=_text(state, "id", ""),
@@ -177,18 +177,18 @@ def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
     if level in ("none", "disabled"):
         return []
     # The engine puts the rule's description into the first line, and what is wrong into the others.
-    told = plain(_text(data, "message")).strip().split("\n", 1)[-1].strip()
+    message = plain(_text(data, "message")).strip().split("\n", 1)[-1].strip()
     # An exception's word counts only where the pack has made the rule advisory by it: a message may hold text of the
     # change's own.
-    found = None if level == "mandatory" else _EXCEPTED.fullmatch(told)
-    excepted = _excepted(found["until"], found["reason"]) if found is not None else None
+    exception = None if level == "mandatory" else _EXCEPTED.fullmatch(message)
+    excepted = _excepted(exception["until"], exception["reason"]) if exception is not None else None
     return [
         BrokenRule(
             rule=_text(data, "policyName"),
             level="mandatory" if level == "mandatory" else "advisory",
             severity=_text(data, "severity", ""),
-            resource=name_of(_text(data, "resourceUrn", "")),
-            message=found["message"] if found is not None and excepted is not None else told,
+            resource=resource_name(_text(data, "resourceUrn", "")),
+            message=exception["message"] if exception is not None and excepted is not None else message,
             excepted=excepted,
         )
     ]
@@ -210,7 +210,7 @@ def _diagnostic(data: Mapping[str, Any]) -> list[Diagnostic]:
         return []
     if _OF_A_HOST.match(text) or text == _FAILED:
         return []
-    return [Diagnostic(severity=level, text=text, resource=name_of(_text(data, "urn", "")))]
+    return [Diagnostic(severity=level, text=text, resource=resource_name(_text(data, "urn", "")))]
 
 
 def plain(text: str) -> str:
@@ -219,24 +219,24 @@ def plain(text: str) -> str:
 
 
 def _within(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    found = event
+    inner = event
     for name in path:
-        below = found.get(name)
+        below = inner.get(name)
         if not isinstance(below, Mapping):
             raise _Unfit(f"`{'.'.join(path)}` is no object")
-        found = below
-    return found
+        inner = below
+    return inner
 
 
 def _text(data: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
-    found = data.get(name, otherwise)
-    if not isinstance(found, str):
+    text = data.get(name, otherwise)
+    if not isinstance(text, str):
         raise _Unfit(f"`{name}` is no text")
-    return found
+    return text
 
 
 def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = data.get(name) or ()
-    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+    texts = data.get(name) or ()
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise _Unfit(f"`{name}` is no list of texts")
-    return tuple(found)
+    return tuple(texts)

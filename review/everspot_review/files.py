@@ -13,7 +13,7 @@ from everspot_core.estimate.model import Estimate
 from everspot_core.problems import BadInputs
 from everspot_core.yaml_text import BadYaml, load
 
-from everspot_review.changed import NAMES_ALLOWED, is_misnamed
+from everspot_review.affected import NAMES_ALLOWED, is_misnamed
 from everspot_review.leaks import RULE, Leak, leaks_of_settings, struck
 from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import visible
@@ -46,8 +46,8 @@ class Checked:
         if self.estimate is None:
             return None
         sides = {"before": self.estimate.before, "after": self.estimate.after}
-        known = {name: side if side is None or not side.nothing_known else None for name, side in sides.items()}
-        usd = {name: side and side.total.model_dump(mode="json") for name, side in known.items()}
+        known_sides = {name: side if side is None or not side.nothing_known else None for name, side in sides.items()}
+        usd = {name: side and side.total.model_dump(mode="json") for name, side in known_sides.items()}
         return {**usd, "uncounted": list(self.uncounted)}
 
 
@@ -72,8 +72,8 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
         was = _declared(environment, before).resources if before is not None else ()
     except (BadInputs, BadYaml):
         was = None  # it was wrong before, and what it cost is not known
-    found = estimated(was, after.resources, regions=after.regions)
-    return Checked((), change(found).strip("`"), found)
+    estimate = estimated(was, after.resources, regions=after.regions)
+    return Checked((), change(estimate).strip("`"), estimate)
 
 
 def _leaks(path: Path) -> tuple[Leak, ...]:
@@ -86,41 +86,52 @@ def _leaks(path: Path) -> tuple[Leak, ...]:
         return ()
 
 
-def lines_of(
-    seen: Mapping[str, Checked], removed: Iterable[str], leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({})
+def render_lines(
+    checked_files: Mapping[str, Checked],
+    removed: Iterable[str],
+    leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({}),
 ) -> list[str]:
-    """What was found, for people. `seen`: by environment; `removed`: those whose file is deleted; `leaks`: credentials
-    in other files, by file."""
-    seen = {visible(name): each for name, each in seen.items()}
+    """Return the result as lines for people.
+
+    Args:
+        checked_files: The checked settings files by environment.
+        removed: The environments whose file is deleted.
+        leaks: The credentials in other files, by file.
+    """
+    checked_files = {visible(name): each for name, each in checked_files.items()}
     lines = [f"{visible(file)}: {leak}" for file, each in leaks.items() for leak in each]
-    lines += [f"Pulumi.{name}.yaml: {text}" for name, each in seen.items() for text in each.problems]
-    lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
-    lines += [f"{name}: beside this figure: {text}" for name, each in seen.items() for text in each.uncounted]
-    lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
+    lines += [f"Pulumi.{name}.yaml: {text}" for name, each in checked_files.items() for text in each.problems]
+    lines += [f"{name}: a month is expected to cost {each.price}" for name, each in checked_files.items() if each.price]
+    lines += [f"{name}: beside this figure: {text}" for name, each in checked_files.items() for text in each.uncounted]
+    lines += [
+        f"{name}: the file is right" for name, each in checked_files.items() if not each.problems and not each.price
+    ]
     return lines + [f"Pulumi.{visible(name)}.yaml is deleted: its stack has to be empty" for name in removed]
 
 
-def document_of(
-    seen: Mapping[str, Checked], removed: Iterable[str], leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({})
+def build_document(
+    checked_files: Mapping[str, Checked],
+    removed: Iterable[str],
+    leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What was found, for programs."""
-    credentials = [(f"Pulumi.{name}.yaml", leak) for name, each in seen.items() for leak in each.leaks]
+    credentials = [(f"Pulumi.{name}.yaml", leak) for name, each in checked_files.items() for leak in each.leaks]
     credentials += [(file, leak) for file, each in leaks.items() for leak in each]
     return {
         "credentials": [
             {"file": file, "line": leak.line, "kinds": list(leak.kinds), "rule": RULE} for file, leak in credentials
         ],
-        "problems": {name: list(each.problems) for name, each in seen.items() if each.problems},
-        "prices": {name: each.price for name, each in seen.items() if each.price},
-        "usd_per_month": {name: each.figures() for name, each in seen.items() if each.estimate},
+        "problems": {name: list(each.problems) for name, each in checked_files.items() if each.problems},
+        "prices": {name: each.price for name, each in checked_files.items() if each.price},
+        "usd_per_month": {name: each.figures() for name, each in checked_files.items() if each.estimate},
         "removed": list(removed),
     }
 
 
 def _declared(name: str, text: str) -> Environment:
     """What a settings file declares, as far as it costs money."""
-    found: Any = load(text, nodes=MOST_VALUES, strict=False)
-    config = found.get("config") if isinstance(found, dict) else None
+    document: Any = load(text, nodes=MOST_VALUES, strict=False)
+    config = document.get("config") if isinstance(document, dict) else None
     return environment_of(name, config if isinstance(config, dict) else {})
 
 
@@ -131,24 +142,28 @@ def problems(path: Path) -> list[str]:
             return ["is a link: write the settings into the file itself"]
         if path.stat().st_size > LARGEST:
             return [f"has {path.stat().st_size} bytes; {LARGEST} are allowed"]
-        found: Any = load(path.read_text(encoding="utf-8"), nodes=MOST_VALUES)
+        document: Any = load(path.read_text(encoding="utf-8"), nodes=MOST_VALUES)
     except BadYaml as error:
         return [str(difference) for difference in error.differences] or [str(error)]
     except (OSError, UnicodeDecodeError) as error:
         return [f"cannot be read: {' '.join(str(error).split())[:300]}"]
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return ["has to be a mapping with `config`"]
-    if not _finite(found):
+    if not _finite(document):
         return ["has a number that is infinite or none (NaN), which the engine cannot hand on: give a finite one"]
-    told = [
-        f"{key!r} is nothing that Pulumi reads; there is {', '.join(SECTIONS)}" for key in found if key not in SECTIONS
+    unknown_sections = [
+        f"{key!r} is nothing that Pulumi reads; there is {', '.join(SECTIONS)}"
+        for key in document
+        if key not in SECTIONS
     ]
-    config = found.get("config")
+    config = document.get("config")
     if config is None:
-        return told
+        return unknown_sections
     if not isinstance(config, dict):
-        return [*told, "`config` has to be a mapping"]
-    return told + [f"config.{key}: has to be NAMESPACE:NAME" for key in config if ":" not in str(key).strip(":")]
+        return [*unknown_sections, "`config` has to be a mapping"]
+    return unknown_sections + [
+        f"config.{key}: has to be NAMESPACE:NAME" for key in config if ":" not in str(key).strip(":")
+    ]
 
 
 def _finite(value: Any) -> bool:

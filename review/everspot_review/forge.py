@@ -83,11 +83,11 @@ class Forge:
         Raises:
             ForgeUnknown: naming each variable that is missing or of no use.
         """
-        wanted = ("GITHUB_API_URL", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
-        missing = [name for name in wanted if not variables.get(name)]
+        required = ("GITHUB_API_URL", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
+        missing = [name for name in required if not variables.get(name)]
         if missing:
             raise ForgeUnknown(f"the forge is not known: {', '.join(missing)} not set; a workflow's step sets them")
-        api, repository, token = (variables[name].strip() for name in wanted)
+        api, repository, token = (variables[name].strip() for name in required)
         if urlsplit(api).scheme not in ("http", "https"):
             raise ForgeUnknown("GITHUB_API_URL has to begin with https:// or http://")
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
@@ -99,23 +99,23 @@ class Forge:
     def user(self) -> str | None:
         """The login of this token's owner; None where the forge does not say, as for the token of a GitHub job."""
         try:
-            found = self._json("GET", "/user")
+            user = self._json("GET", "/user")
         except (ForgeDenied, ForgeMissing):
             return None
-        return str(found["login"])
+        return str(user["login"])
 
     def pull(self, number: int) -> Pull:
         """One pull request, as it is now."""
         return _pull(self._json("GET", f"{self._repo}/pulls/{number}"))
 
-    def pulls_of(self, commit: str) -> list[Pull]:
+    def list_pulls(self, commit: str) -> list[Pull]:
         """The pull requests that a commit came from. GitHub's path is /pulls, Gitea's /pull, which gives one."""
         for path in ("pulls", "pull"):
             try:
-                found = self._json("GET", f"{self._repo}/commits/{commit}/{path}")
+                answer = self._json("GET", f"{self._repo}/commits/{commit}/{path}")
             except ForgeMissing:
                 continue
-            return [_pull(item) for item in (found if isinstance(found, list) else [found])]
+            return [_pull(item) for item in (answer if isinstance(answer, list) else [answer])]
         return []
 
     def tip(self, branch: str) -> str:
@@ -132,8 +132,8 @@ class Forge:
 
     def comment(self, number: int, body: str) -> Comment:
         """Write a new comment. Made once: after `ForgeUnreachable`, look whether it is there."""
-        made = self._json("POST", f"{self._repo}/issues/{number}/comments", {"body": body}, once=True)
-        return Comment(int(made["id"]), _login(made), str(made.get("body") or ""))
+        created = self._json("POST", f"{self._repo}/issues/{number}/comments", {"body": body}, once=True)
+        return Comment(int(created["id"]), _login(created), str(created.get("body") or ""))
 
     def edit(self, comment: int, body: str) -> None:
         """Give a comment another text."""
@@ -141,8 +141,8 @@ class Forge:
 
     def open_issues(self) -> list[Issue]:
         """The issues that are open; pull requests, which are issues to the forge, are left out."""
-        found = self._all(f"{self._repo}/issues?state=open&type=issues&", "number")
-        return [_issue(item) for item in found if not item.get("pull_request")]
+        issues = self._all(f"{self._repo}/issues?state=open&type=issues&", "number")
+        return [_issue(item) for item in issues if not item.get("pull_request")]
 
     def open_issue(self, title: str, body: str) -> Issue:
         """Open an issue. Made once, as `comment` is."""
@@ -155,13 +155,13 @@ class Forge:
         Raises:
             ForgeError: if there are more than a page of them, too.
         """
-        found: set[int] = set()
+        runs: set[int] = set()
         for status in ("in_progress", "queued", "waiting"):
-            told = self._json("GET", f"{self._repo}/actions/runs?status={status}&per_page={PAGE}")
-            if int(told.get("total_count") or 0) > len(told["workflow_runs"]):
+            page = self._json("GET", f"{self._repo}/actions/runs?status={status}&per_page={PAGE}")
+            if int(page.get("total_count") or 0) > len(page["workflow_runs"]):
                 raise ForgeError(f"more than {PAGE} runs are {status}")
-            found |= {int(item["id"]) for item in told["workflow_runs"] if _began(item) <= until}
-        return sorted(found - {run})
+            runs |= {int(item["id"]) for item in page["workflow_runs"] if _began(item) <= until}
+        return sorted(runs - {run})
 
     def edit_issue(self, number: int, **fields: str) -> None:
         """Change an issue: `title`, `body`, or `state` ("open", "closed")."""
@@ -174,11 +174,11 @@ class Forge:
     def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
         """Each item of a list, once. The forge says by its header Link that there is more; one that has no such header
         is asked until a page holds nothing new."""
-        seen: set[int] = set()
+        listed: set[int] = set()
         for page in range(1, PAGES_AT_MOST + 1):
             batch, link = self._call("GET", f"{path}per_page={PAGE}&limit={PAGE}&page={page}")
-            new = [item for item in batch if int(item[key]) not in seen]
-            seen |= {int(item[key]) for item in new}
+            new = [item for item in batch if int(item[key]) not in listed]
+            listed |= {int(item[key]) for item in new}
             yield from new
             if not new or (link and 'rel="next"' not in link):
                 return
@@ -193,17 +193,17 @@ class Forge:
         Raises:
             ForgeError: as the module says.
         """
-        left, sleep = self.patience.waits.total_seconds(), self.patience.sleep
+        patience_left, sleep = self.patience.waits.total_seconds(), self.patience.sleep
         for attempt in range(1, self.patience.tries + 1):
             try:
                 return self._once(method, path, body)
             except LaterError as later:
                 wait = later.seconds if later.seconds is not None else float(2 ** (attempt - 1))
                 # A write that may have been done is not done again: the one who asked looks first.
-                done = attempt == self.patience.tries or wait > left or (once and later.unknown)
+                done = attempt == self.patience.tries or wait > patience_left or (once and later.unknown)
                 if done:
                     raise later.error from None
-                left -= wait
+                patience_left -= wait
                 sleep(wait)
         raise AssertionError("a call has at least one try")
 
@@ -219,19 +219,19 @@ class Forge:
                 "User-Agent": "everspot",
             },
         )
-        what = f"{method} {path.partition('?')[0]}"
+        call = f"{method} {path.partition('?')[0]}"
         try:
             with _OPENER.open(request, timeout=ANSWERS_IN.total_seconds()) as answer:
                 return json.loads(answer.read() or b"null"), str(answer.headers.get("Link") or "")
         except urllib.error.HTTPError as error:
             with error:
-                text = self._said(_message(error.read(4096)))
-                raise refusal(what, error.code, error.headers, text, self.patience.now()) from None
+                text = self._redact(_message(error.read(4096)))
+                raise refusal(call, error.code, error.headers, text, self.patience.now()) from None
         except (OSError, ValueError) as error:  # ValueError: what came is no JSON
-            unreachable = ForgeUnreachable(f"{what}: no answer from the forge: {self._said(str(error))}")
+            unreachable = ForgeUnreachable(f"{call}: no answer from the forge: {self._redact(str(error))}")
             raise LaterError(unreachable, None, unknown=True) from None
 
-    def _said(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """Words of the forge for people, without the token."""
         return " ".join(text.replace(self.token, "[token]").split())[:300]
 
@@ -275,7 +275,7 @@ def _pull(item: Mapping[str, Any]) -> Pull:
 
 def _message(text: bytes) -> str:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return text.decode(errors="replace")
-    return str(found.get("message", found)) if isinstance(found, dict) else str(found)
+    return str(document.get("message", document)) if isinstance(document, dict) else str(document)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_review.changed import NO_REVISION, ChangeError, git
+from everspot_review.affected import NO_REVISION, ChangeError, git
 
 MOST = 50
 """Commits that are looked at, of a push and after it: for each the forge is asked for its pull request."""
@@ -13,11 +13,11 @@ MOST = 50
 @dataclass(frozen=True)
 class Push:
     """What a push brought. `base`: the revision to compare HEAD with, NO_REVISION if all counts as changed; `commits`:
-    the newest first, of merges the merge alone; `said`: what of it is not known, a sentence, or empty."""
+    the newest first, of merges the merge alone; `warning`: what of it is not known, a sentence, or empty."""
 
     base: str
     commits: tuple[str, ...]
-    said: str = ""
+    warning: str = ""
 
 
 def pushed(root: Path, before: str) -> Push:
@@ -33,14 +33,14 @@ def pushed(root: Path, before: str) -> Push:
     if not has(root, before) and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", before):
         raise ChangeError(f"{before!r} is no revision that is known here")
     if not has(root, before) or not precedes(root, before, head):
-        said = (
+        warning = (
             f"{before[:12]}, where the branch ended before this push, is no longer in its history, as after a push by "
             f"force: all environments are looked at, and only the pull request of {head[:12]} is asked"
         )
-        return Push(NO_REVISION, (head,), said)
-    found = _line(root, f"{before}..{head}")
-    said = f"this push has more than {MOST} commits: only the pull requests of its last {MOST} are asked"
-    return Push(before, found[:MOST] or (head,), said if len(found) > MOST else "")
+        return Push(NO_REVISION, (head,), warning)
+    commits = _line(root, f"{before}..{head}")
+    warning = f"this push has more than {MOST} commits: only the pull requests of its last {MOST} are asked"
+    return Push(before, commits[:MOST] or (head,), warning if len(commits) > MOST else "")
 
 
 def after(root: Path, tip: str) -> tuple[str, ...]:

@@ -32,22 +32,22 @@ def renew(variables: Mapping[str, str]) -> bool:
     Raises:
         IdentityError: if it should have one and gets none. No token is in the message.
     """
-    wanted, endpoint, bearer = (variables.get(name, "") for name in (TOKENS, ENDPOINT, BEARER))
-    if not wanted.split():
+    tokens, endpoint, bearer = (variables.get(name, "") for name in (TOKENS, ENDPOINT, BEARER))
+    if not tokens.split():
         return False
     if not endpoint or not bearer:
         raise IdentityError(f"{TOKENS} is set, but the job gets no identity token: `permissions: id-token: write`")
     if urlsplit(endpoint).scheme not in ("https", "http"):
         raise IdentityError(f"{ENDPOINT} has to begin with https://")
-    for each in wanted.split():
+    for each in tokens.split():
         file, _, audience = each.partition("=")
         if not file or not audience:
             raise IdentityError(f"{TOKENS} has to be FILE=AUDIENCE, with blanks between several")
-        _write(Path(file), _asked(endpoint, bearer, audience))
+        _write(Path(file), _request_token(endpoint, bearer, audience))
     return True
 
 
-def _asked(endpoint: str, bearer: str, audience: str) -> str:
+def _request_token(endpoint: str, bearer: str, audience: str) -> str:
     join = "&" if "?" in endpoint else "?"
     request = urllib.request.Request(
         f"{endpoint}{join}audience={quote(audience, safe='')}", headers={"Authorization": f"bearer {bearer}"}

@@ -10,7 +10,7 @@ from everspot_clouds.base.resources import FleetKind, ResourceKinds
 from everspot_core.counting import counted
 from everspot_core.records import Market
 
-from everspot_review.logged import LoggedStep
+from everspot_review.event_log import LoggedStep
 from everspot_review.report import Deed, JobEffect
 from everspot_review.values import at, split
 
@@ -44,19 +44,19 @@ def effects(
     steps: tuple[LoggedStep, ...], kinds: ResourceKinds, running: RunningJobs | None = None
 ) -> tuple[JobEffect, ...]:
     """What the steps mean, by resource, the harmful first. `running`: None if no store could be asked."""
-    found: list[JobEffect] = []
+    job_effects: list[JobEffect] = []
     for step in steps:
         if step.idle or step.grouping:
             continue
         if step.type in kinds.fleets:
-            found += _of_a_fleet(step, kinds.fleets[step.type], kinds, running)
+            job_effects += _of_a_fleet(step, kinds.fleets[step.type], kinds, running)
         if step.type in kinds.templates:
-            found += _of_a_template(step, kinds)
+            job_effects += _of_a_template(step, kinds)
         if step.type in kinds.stateful:
-            found += _of_what_is_stored(step, kinds)
+            job_effects += _of_what_is_stored(step, kinds)
         if deed(step) is Deed.UPDATE:
-            found += _loosened(step)
-    return tuple(sorted(found, key=lambda effect: (not effect.harm, effect.resource)))
+            job_effects += _loosened(step)
+    return tuple(sorted(job_effects, key=lambda effect: (not effect.harm, effect.resource)))
 
 
 def _of_a_fleet(
@@ -72,20 +72,20 @@ def _of_a_fleet(
         return [_ends(step, f"{_goes(done)} and ends its instances", "would be drained", running)]
     if done is not Deed.UPDATE or step.old is None or step.new is None:
         return []
-    found = _of_a_size(step, kind, running)
+    fleet_effects = _of_a_size(step, kind, running)
     paths = tuple(step.diff)
     if any(_begins(path, kind.template) for path in paths):
         if kind.rolls(step.new.inputs):
             text = "the new template replaces its instances at once, one after another"
-            found.append(_ends(step, text, "would be drained", running))
+            fleet_effects.append(_ends(step, text, "would be drained", running))
         else:
-            found.append(
+            fleet_effects.append(
                 _effect(step, "its new template reaches instances as they are replaced; none is ended for it.")
             )
     pools = [path for path in paths if _begins(path, kind.pools) and not _begins(path, kind.template)]
     if pools:
-        found.append(_effect(step, "other types or zones: they hold for what is launched from now on."))
-    return found
+        fleet_effects.append(_effect(step, "other types or zones: they hold for what is launched from now on."))
+    return fleet_effects
 
 
 def _of_a_size(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -> list[JobEffect]:
@@ -118,8 +118,8 @@ def _of_a_template(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
     if kinds.schedulers & set(step.parent_types):
         return []
     new_image = any(_begins(path, kinds.templates[step.type].image) for path in step.diff)
-    what = "new image: it" if new_image else "what instances are launched with changes: it"
-    return [_effect(step, f"{what} reaches instances as they are replaced.")]
+    subject = "new image: it" if new_image else "what instances are launched with changes: it"
+    return [_effect(step, f"{subject} reaches instances as they are replaced.")]
 
 
 def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
@@ -139,28 +139,28 @@ def _loosened(step: LoggedStep) -> list[JobEffect]:
     """What a step takes away of a resource's protection, alone or beside other changes."""
     if step.old is None or step.new is None:
         return []
-    found = []
+    loosened = []
     if step.old.protected and not step.new.protected:
-        found.append(_effect(step, "no longer protected: a later change may delete or replace it.", harm=True))
+        loosened.append(_effect(step, "no longer protected: a later change may delete or replace it.", harm=True))
     if step.old.retained and not step.new.retained:
-        found.append(_effect(step, "no longer kept when it is deleted.", harm=True))
-    return found
+        loosened.append(_effect(step, "no longer kept when it is deleted.", harm=True))
+    return loosened
 
 
 def _goes(done: Deed) -> str:
     return "replaces the fleet" if done is Deed.REPLACE else "deletes the fleet"
 
 
-def _ends(step: LoggedStep, what: str, then: str, running: RunningJobs | None) -> JobEffect:
+def _ends(step: LoggedStep, cause: str, consequence: str, running: RunningJobs | None) -> JobEffect:
     """That instances end, and the jobs on them, as far as it is known: without any, nothing is harmed now."""
     if running is None:
-        return _effect(step, f"{what}: jobs running on them {then}.", harm=True)
+        return _effect(step, f"{cause}: jobs running on them {consequence}.", harm=True)
     market = next((market for market in Market if step.name.endswith(f"-{market.value}")), None)
     number = running.on(market)
     if not number:
-        return _effect(step, f"{what}; no job runs on them now.")
+        return _effect(step, f"{cause}; no job runs on them now.")
     upto = "" if market is not None else "up to "
-    return _effect(step, f"{what}: {upto}{counted(number, 'job')} running now {then}.", harm=True)
+    return _effect(step, f"{cause}: {upto}{counted(number, 'job')} running now {consequence}.", harm=True)
 
 
 def _begins(path: str, beginnings: tuple[str, ...]) -> bool:

@@ -5,8 +5,8 @@ from everspot_core.declared import secret
 from everspot_core.estimate.model import Estimate
 
 from everspot_review.digest import compared, digest
+from everspot_review.event_log import EventLog, LoggedStep, ResourceState
 from everspot_review.jobs import RunningJobs, deed, effects
-from everspot_review.logged import EventLog, LoggedStep, ResourceState
 from everspot_review.report import (
     Deed,
     Diagnostic,
@@ -15,7 +15,7 @@ from everspot_review.report import (
     PropertyChange,
     ResourceStep,
 )
-from everspot_review.values import MISSING, NOT_KNOWN, confidential, differences, masked, structure, told
+from everspot_review.values import MISSING, NOT_KNOWN, confidential, differences, masked, readable_sides, structure
 
 _MOST_CHANGES = 200
 """Properties of one resource that are told; a document of more is nobody's to read, and the digest has all."""
@@ -41,11 +41,13 @@ def judge(
     """
     failed = log.failed or bool(failure)
     steps = [_step(step, kinds) for step in log.steps if not step.idle and not step.grouping]
-    said = list(log.diagnostics)
-    if failure and not any(one.severity == "error" for one in said):
-        said.append(Diagnostic(severity="error", text=failure))
+    diagnostics = list(log.diagnostics)
+    if failure and not any(diagnostic.severity == "error" for diagnostic in diagnostics):
+        diagnostics.append(Diagnostic(severity="error", text=failure))
     if failed and not log.whole and log.steps:
-        said.append(Diagnostic(severity="error", text="The engine's event log has no end: steps may be missing."))
+        diagnostics.append(
+            Diagnostic(severity="error", text="The engine's event log has no end: steps may be missing.")
+        )
     changes = Foreseen.CHANGES if steps or any(not step.idle for step in log.steps) else Foreseen.UNCHANGED
     return EnvironmentReport(
         environment=environment,
@@ -59,7 +61,9 @@ def judge(
         whole=log.whole,
         rules=tuple(rule.model_copy(update={"message": masked(rule.message)}) for rule in log.rules),
         passed=log.passed,
-        diagnostics=tuple(one.model_copy(update={"text": masked(one.text)}) for one in said),
+        diagnostics=tuple(
+            diagnostic.model_copy(update={"text": masked(diagnostic.text)}) for diagnostic in diagnostics
+        ),
         effects=effects(log.steps, kinds, running),
         estimate=None if estimate is None else _as_known(estimate, failed=failed),
         digest="" if failed else digest(log),
@@ -90,21 +94,24 @@ def _changes(step: LoggedStep) -> list[PropertyChange]:
         return _loosened(step)
     if step.old is None or step.new is None:
         return []
-    found: list[PropertyChange] = []
+    property_changes: list[PropertyChange] = []
     for path, kind in sorted(step.diff.items()):
-        found += _property(step.old, step.new, path, replaces="replace" in kind)
-    return found + _loosened(step)
+        property_changes += _property(step.old, step.new, path, replaces="replace" in kind)
+    return property_changes + _loosened(step)
 
 
 def _property(old: ResourceState, new: ResourceState, path: str, *, replaces: bool) -> list[PropertyChange]:
     """A property's change. Of a document within a text, such as a policy or packed user data, what differs in it."""
-    one, other = compared(old, path), compared(new, path)
-    if one is MISSING and other is MISSING:
+    old_value, new_value = compared(old, path), compared(new, path)
+    if old_value is MISSING and new_value is MISSING:
         return [PropertyChange(path=path, after=NOT_KNOWN, replaces=replaces)] if replaces else []
     hide = any(confidential(side.inputs, path) for side in (old, new))
-    if not hide and not secret(one) and not secret(other) and (parts := _parts(one, other)):
-        return [_change(f"{path}{_joint(rel)}{rel}", told(a, b, hide=h), replaces=replaces) for rel, a, b, h in parts]
-    return [_change(path, told(one, other, hide=hide), replaces=replaces)]
+    if not hide and not secret(old_value) and not secret(new_value) and (parts := _parts(old_value, new_value)):
+        return [
+            _change(f"{path}{_joint(rel)}{rel}", readable_sides(a, b, hide=h), replaces=replaces)
+            for rel, a, b, h in parts
+        ]
+    return [_change(path, readable_sides(old_value, new_value, hide=hide), replaces=replaces)]
 
 
 def _change(path: str, sides: tuple[str | None, str | None], *, replaces: bool) -> PropertyChange:
@@ -116,15 +123,15 @@ def _joint(path: str) -> str:
     return "" if not path or path.startswith("[") else "."
 
 
-def _parts(one: object, other: object) -> list[tuple[str, object, object, bool]]:
+def _parts(old_value: object, new_value: object) -> list[tuple[str, object, object, bool]]:
     """What differs within documents: path, both sides, and whether their name says that they are secret."""
-    if one is MISSING or other is MISSING:
+    if old_value is MISSING or new_value is MISSING:
         return []
-    inner, outer = structure(one), structure(other)
-    if (inner, outer) == (one, other) or type(inner) is not type(outer):
+    inner, outer = structure(old_value), structure(new_value)
+    if (inner, outer) == (old_value, new_value) or type(inner) is not type(outer):
         return []
-    found = differences(inner, outer)
-    return [(path, a, b, confidential(inner, path) or confidential(outer, path)) for path, a, b in found]
+    parts = differences(inner, outer)
+    return [(path, a, b, confidential(inner, path) or confidential(outer, path)) for path, a, b in parts]
 
 
 def _loosened(step: LoggedStep) -> list[PropertyChange]:

@@ -20,7 +20,7 @@ from everspot_clouds.plain_credentials import (
 from everspot_core.declared import SECRET
 from everspot_core.yaml_text import BadYaml, Scalar, scalars
 
-from everspot_review.changed import ChangeError, Project, git, git_output
+from everspot_review.affected import ChangeError, Project, git, git_output
 from everspot_review.report import BrokenRule
 
 RULE = "no-plain-credentials"
@@ -97,14 +97,14 @@ def leaks_of_settings(text: str) -> list[Leak]:
 
 def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
     lines, own = [without_unseen(line) for line in text.splitlines()], _OWN if settings else ()
-    found: dict[int, list[Credential]] = {}
+    by_line: dict[int, list[Credential]] = {}
     paths: dict[int, str] = {}
     values = _values(text, own)
     for number, line in enumerate(lines, 1):
         if not line.startswith(tuple(f"{name}:" for name in own)):
-            found[number] = _credentials_in_line(_ENCRYPTED.sub("", line) if "secure" in line else line)
+            by_line[number] = _credentials_in_line(_ENCRYPTED.sub("", line) if "secure" in line else line)
             if not settings and '\\"' in line:  # a program in a notebook, or in a template
-                found[number] += _literals(line.replace('\\"', '"')[:_LONGEST_LINE])
+                by_line[number] += _literals(line.replace('\\"', '"')[:_LONGEST_LINE])
     names = {value.path: value.text for value in values}
     for value in values:
         if value.key == "secure" and _ENCRYPTED.fullmatch(value.text):
@@ -112,15 +112,15 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
         name, inner = _name(value, names), value.text
         if assigned := _ASSIGNED.fullmatch(inner):  # in a list, as a composition has its environment
             name, inner = assigned[1], assigned[2]
-        for one in credentials_under(name, inner):
-            if not settings and (one.kind == RANDOM or (one.kind == PASSWORD and not is_strong(name))):
+        for credential in credentials_under(name, inner):
+            if not settings and (credential.kind == RANDOM or (credential.kind == PASSWORD and not is_strong(name))):
                 continue
-            number = _line(lines, value.line, one.value)
+            number = _line(lines, value.line, credential.value)
             paths.setdefault(number, value.path)
-            found.setdefault(number, []).append(one)
+            by_line.setdefault(number, []).append(credential)
     return [
-        Leak(number, tuple(list_kinds(each)), paths.get(number, ""), tuple(one.value for one in each))
-        for number, each in sorted(found.items())
+        Leak(number, tuple(list_kinds(each)), paths.get(number, ""), tuple(credential.value for credential in each))
+        for number, each in sorted(by_line.items())
         if each and not _is_allowed(lines, number)
     ]
 
@@ -128,7 +128,11 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
 def _credentials_in_line(line: str) -> list[Credential]:
     """The credentials in a line, which is looked at in overlapping parts: the patterns are not linear."""
     starts = range(0, max(1, len(line) - _OVERLAP), _LONGEST_LINE - _OVERLAP)
-    return list(dict.fromkeys(one for start in starts for one in credentials_in(line[start : start + _LONGEST_LINE])))
+    return list(
+        dict.fromkeys(
+            credential for start in starts for credential in credentials_in(line[start : start + _LONGEST_LINE])
+        )
+    )
 
 
 def _values(text: str, own: Sequence[str]) -> list[Scalar]:
@@ -146,8 +150,8 @@ def _name(value: Scalar, texts: Mapping[str, str]) -> str:
     if value.key.lower() != "value":
         return value.key
     parent = value.path[: -len(value.key)]
-    beside = (texts.get(f"{parent}{name}") for name in ("name", "key", "Name", "Key"))
-    return next((name for name in beside if name), value.key)
+    sibling_names = (texts.get(f"{parent}{name}") for name in ("name", "key", "Name", "Key"))
+    return next((name for name in sibling_names if name), value.key)
 
 
 def _line(lines: Sequence[str], start: int, value: str) -> int:
@@ -173,15 +177,15 @@ def leaks_of_change(project: Project, base: str) -> dict[str, list[Leak]]:
     Raises:
         ChangeError: if git cannot say.
     """
-    found = {}
+    leaks_by_file = {}
     lines, unread = _added(project, base)
     for path in dict.fromkeys((*lines, *unread)):
         if project.environment(path) is None:
             leaks = _leaks_of_lines(project, path, lines.get(path, {}))
             leaks += [Leak(unread[path], ())] if path in unread else []
             if leaks:
-                found[path] = leaks
-    return found
+                leaks_by_file[path] = leaks
+    return leaks_by_file
 
 
 def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> list[Leak]:
@@ -195,17 +199,17 @@ def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> li
         return [leak for leak in inner if not all(map(_is_example, leak.values))]
     name = PurePosixPath(path).name
     pairs = suffix in _SETTINGS_LIKE or name in _SETTINGS_FILES or name.startswith(".env")
-    found = []
+    file_leaks = []
     for number, line in added.items():
-        each = [one for one in _credentials_in_line(line) if pairs or one.kind != PASSWORD]
+        each = [credential for credential in _credentials_in_line(line) if pairs or credential.kind != PASSWORD]
         if name in _PASSWORD_FILES:
             match = _PASSWORD_FILES[name].fullmatch(line)
             each += [Credential(PASSWORD, match[1])] if match and not is_placeholder(match[1]) else []
         each = each or (_pairs(line) if pairs else _literals(line[:_LONGEST_LINE]))
-        each = [one for one in each if not _is_example(one.value)]
+        each = [credential for credential in each if not _is_example(credential.value)]
         if each and not _ALLOWED.search(line) and not _ALLOWED.search(added.get(number - 1, "")):
-            found.append(Leak(number, tuple(list_kinds(each)), "", tuple(one.value for one in each)))
-    return found
+            file_leaks.append(Leak(number, tuple(list_kinds(each)), "", tuple(credential.value for credential in each)))
+    return file_leaks
 
 
 def _pairs(line: str) -> list[Credential]:
@@ -244,7 +248,7 @@ def _added(project: Project, base: str) -> tuple[dict[str, dict[int, str]], dict
         between = [git(project.root, "hash-object", "-t", "tree", "/dev/null").strip(), "HEAD"]
     prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
     words = ("-c", "core.quotePath=on", "diff", *options, *prefixes, *between, "--")
-    found: dict[str, dict[int, str]] = {}
+    added: dict[str, dict[int, str]] = {}
     unread: dict[str, int] = {}
     size = 0
     for path, number, raw in _added_lines(git_output(project.root, *words)):
@@ -255,8 +259,8 @@ def _added(project: Project, base: str) -> tuple[dict[str, dict[int, str]], dict
             unread.setdefault(path, number)
         else:
             line = raw.replace(b"\0", b"").decode(errors="replace")
-            found.setdefault(path, {})[number] = line.strip("\ufeff\ufffd\r")
-    return found, unread
+            added.setdefault(path, {})[number] = line.strip("\ufeff\ufffd\r")
+    return added, unread
 
 
 def _is_utf16(line: bytes) -> bool:

@@ -29,7 +29,7 @@ class Lock:
     since: datetime
 
     @property
-    def said(self) -> str:
+    def holder(self) -> str:
         """Who holds it since when, for people."""
         return f"{self.user}@{self.host} (process {self.pid}) since {self.since:%Y-%m-%d %H:%M:%S %Z}"
 
@@ -51,16 +51,16 @@ class Here:
         return lock.host == self.host and not _lives(lock.pid)
 
 
-def locked(told: str) -> bool:
+def locked(output: str) -> bool:
     """Whether the engine's words say that another one holds the stack."""
-    return _LOCKED.search(told) is not None
+    return _LOCKED.search(output) is not None
 
 
-def held(told: str) -> list[Lock]:
+def parse_locks(output: str) -> list[Lock]:
     """The locks that the engine's words name."""
     return [
         Lock(m["where"], m["user"], m["host"], int(m["pid"]), datetime.fromisoformat(m["since"]))
-        for m in _HELD.finditer(told)
+        for m in _HELD.finditer(output)
     ]
 
 
@@ -78,11 +78,11 @@ def left_by_this_repository(locks: list[Lock], here: Here, began: datetime, othe
     return bool(locks) and others == [] and all(lock.user == here.user and lock.since < began for lock in locks)
 
 
-def told_of(environment: str, locks: list[Lock], here: Here) -> str:
+def describe_locks(environment: str, locks: list[Lock], here: Here) -> str:
     """What a person is told who cannot update: the holder, and whether it is gone."""
     if not locks:
         return f"{environment}: another update holds the stack's lock; the engine does not say whose"
-    holders = ", ".join(lock.said for lock in locks)
+    holders = ", ".join(lock.holder for lock in locks)
     if all(here.ended(lock) for lock in locks):
         return (
             f"{environment}: the stack's lock is stale: held by {holders}, a process of this machine that has ended. "

@@ -13,13 +13,13 @@ from everspot_core.counting import counted
 from everspot_core.deployment import describe_pending, pending_operations, resolve_pending
 from everspot_core.estimate.model import CostFigures, Estimate
 
-from everspot_review.changed import Project
+from everspot_review.affected import Project
 from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
+from everspot_review.event_log import EventLog
 from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
 from everspot_review.leaks import rules_broken_by
-from everspot_review.logged import EventLog
 from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
 from everspot_review.running import running_jobs
 
@@ -63,18 +63,18 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
     """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
     failure is told by the engine's own last words where its log does not tell it."""
     try:
-        seen, words = read_file(log), _refused_settings(ended.told) or ended.told[-TOLD:]
+        log_read, words = read_file(log), _refused_settings(ended.output) or ended.output[-TOLD:]
     except EventLogError as error:
-        seen, words = EventLog(), str(error)
-    judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late
+        log_read, words = EventLog(), str(error)
+    judged = any(rule.level == "mandatory" for rule in log_read.rules) and log_read.whole and not ended.late
     failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
     if pending := interrupted(engine, environment):
         failure = failure or pending
-        seen = replace(seen, diagnostics=(Diagnostic(severity="error", text=pending), *seen.diagnostics))
-    seen = replace(seen, rules=(*rules_broken_by(engine.project, environment), *seen.rules))
-    estimate = _priced(seen, failed=bool(failure))
+        log_read = replace(log_read, diagnostics=(Diagnostic(severity="error", text=pending), *log_read.diagnostics))
+    log_read = replace(log_read, rules=(*rules_broken_by(engine.project, environment), *log_read.rules))
+    estimate = _priced(log_read, failed=bool(failure))
     return judge(
-        _budgeted(engine, environment, seen, estimate), environment=environment, stack=environment,
+        _budgeted(engine, environment, log_read, estimate), environment=environment, stack=environment,
         kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
         running=running_jobs(engine, environment), failure=failure,
     )  # fmt: skip
@@ -94,26 +94,26 @@ def interrupted(engine: Engine, environment: str) -> str:
     return f"{sentence}. To go on, {resolve_pending(environment)}" if sentence else ""
 
 
-def _refused_settings(told: str) -> str:
+def _refused_settings(output: str) -> str:
     """What our pack says of its settings where it does not start for them; empty if the preview failed otherwise."""
-    found = _REFUSED.search(told) if _UNSTARTED.search(told) else None
-    if found is None:
+    match = _REFUSED.search(output) if _UNSTARTED.search(output) else None
+    if match is None:
         return ""
-    each = "".join(f"\n  {line.strip()}" for line in found["each"].splitlines() if line.strip())
-    what = _FOLDERS.sub("", found["what"].strip())
-    return f"Nothing was previewed, because the rules' settings are wrong: {what}{each}"[:TOLD]
+    each = "".join(f"\n  {line.strip()}" for line in match["each"].splitlines() if line.strip())
+    subject = _FOLDERS.sub("", match["what"].strip())
+    return f"Nothing was previewed, because the rules' settings are wrong: {subject}{each}"[:TOLD]
 
 
-def _budgeted(engine: Engine, environment: str, seen: EventLog, estimate: Estimate | None) -> EventLog:
+def _budgeted(engine: Engine, environment: str, log: EventLog, estimate: Estimate | None) -> EventLog:
     """The log with what the budget's rule says of the estimate: the engine asks its packs before there is one."""
     if estimate is None or estimate.after is None:
-        return seen
+        return log
     broken = read(engine.over_budget(environment, estimate.after.total.high)).rules
     names = {rule.rule for rule in broken}
-    rules = sorted((*broken, *seen.rules), key=lambda rule: rule.level != "mandatory")
-    passed = tuple(name for name in seen.passed if name not in names)
-    said = (*seen.diagnostics, *_unjudged(engine, environment, estimate.after))
-    return replace(seen, rules=tuple(rules), passed=passed, diagnostics=said)
+    rules = sorted((*broken, *log.rules), key=lambda rule: rule.level != "mandatory")
+    passed = tuple(name for name in log.passed if name not in names)
+    diagnostics = (*log.diagnostics, *_unjudged(engine, environment, estimate.after))
+    return replace(log, rules=tuple(rules), passed=passed, diagnostics=diagnostics)
 
 
 def _unjudged(engine: Engine, environment: str, figures: CostFigures) -> list[Diagnostic]:
@@ -138,14 +138,14 @@ def _behind(commits: int) -> Diagnostic:
     return Diagnostic(severity="warning", text=text)
 
 
-def _priced(seen: EventLog, *, failed: bool) -> Estimate | None:
+def _priced(log: EventLog, *, failed: bool) -> Estimate | None:
     """What the change costs; None if the engine has not come as far as to say what is there. The log of a preview that
     failed lacks resources, so that nobody knows what is there and what will be."""
-    if not seen.steps:
+    if not log.steps:
         return None
-    if failed or seen.failed:
+    if failed or log.failed:
         return estimated(None, None)
-    return estimated(seen.before(), seen.after())
+    return estimated(log.before(), log.after())
 
 
 def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:
@@ -164,10 +164,10 @@ def removed(engine: Engine, environment: str, revisions: Revisions) -> Environme
         "A renamed file is "
         f"another stack: rename the stack too (pulumi stack rename)."
     )
-    said = (Diagnostic(severity="error", text=text),)
+    diagnostics = (Diagnostic(severity="error", text=text),)
     return EnvironmentReport(
         environment=environment, stack=environment, outcome=Foreseen.FAILED, base=revisions.base, head=revisions.head,
-        diagnostics=said,
+        diagnostics=diagnostics,
     )  # fmt: skip
 
 
@@ -175,11 +175,11 @@ def preview_all(
     engine: Engine,
     project: Project,
     chosen: Sequence[str],
-    gone: Sequence[str],
+    removed_names: Sequence[str],
     revisions: Revisions,
     out: Path,
     limit: timedelta,
-    tell: Sequence[Callable[[EnvironmentReport], None]] = (),
+    listeners: Sequence[Callable[[EnvironmentReport], None]] = (),
 ) -> list[EnvironmentReport]:
     """Preview environments one after the other and write a report on each to OUT/ENVIRONMENT.json; what lay there from
     another run is removed.
@@ -187,23 +187,23 @@ def preview_all(
     Raises:
         ReviewError: if an environment has no settings, or the engine cannot be run.
     """
-    known = project.environments()
-    unknown = [name for name in chosen if name not in known]
+    existing = project.environments()
+    unknown = [name for name in chosen if name not in existing]
     if unknown:
-        raise ReviewError(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
+        raise ReviewError(f"no such environment: {', '.join(unknown)}; there is {', '.join(existing) or 'none'}")
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("*.json"), out / LIST):
         old.unlink(missing_ok=True)
-    found: list[EnvironmentReport] = []
-    for name in (*gone, *chosen):
-        report = removed(engine, name, revisions) if name in gone else preview(engine, name, revisions, limit)
+    reports: list[EnvironmentReport] = []
+    for name in (*removed_names, *chosen):
+        report = removed(engine, name, revisions) if name in removed_names else preview(engine, name, revisions, limit)
         if report is None:
             continue
         if revisions.behind:
             report = report.model_copy(update={"diagnostics": (*report.diagnostics, _behind(revisions.behind))})
         (out / f"{name}.json").write_bytes(report.to_json())
-        found.append(report)
-        for each in tell:
+        reports.append(report)
+        for each in listeners:
             each(report)
-    (out / LIST).write_text("".join(f"{report.environment}\n" for report in found))
-    return found
+    (out / LIST).write_text("".join(f"{report.environment}\n" for report in reports))
+    return reports

@@ -37,11 +37,11 @@ class Voice:
     marker: str
 
     @classmethod
-    def of(cls, forge: Forge, marker: str, author: str | None = None) -> "Voice":
+    def for_owner(cls, forge: Forge, marker: str, author: str | None = None) -> "Voice":
         """The voice of a token's owner. `author`: its login, where the forge cannot be asked for it."""
         return cls(author or forge.user() or JOB, marker)
 
-    def mine(self, comments: list[Comment]) -> Comment | None:
+    def own_comment(self, comments: list[Comment]) -> Comment | None:
         """Our comment: the oldest, should a forge have lost one of two races and made two."""
         own = [c for c in comments if c.author == self.author and c.body.lstrip().startswith(self.marker)]
         return min(own, key=lambda comment: comment.id, default=None)
@@ -70,17 +70,17 @@ def publish(
     for attempt in range(1, WRITES + 1):
         if forge.pull(number).head != head:
             return Published.OVERTAKEN
-        found = voice.mine(forge.comments(number))
-        if found is None and body is None:
+        comment = voice.own_comment(forge.comments(number))
+        if comment is None and body is None:
             return Published.NOTHING
         text = body if body is not None else f"{voice.marker}\nNo environment changes any more.\n"
-        if found is not None:
-            text = joined(found.body, text)
-        if found is not None and _plain(found.body) == _plain(text):
+        if comment is not None:
+            text = joined(comment.body, text)
+        if comment is not None and _plain(comment.body) == _plain(text):
             return Published.UNCHANGED
         try:
-            if found is not None:
-                forge.edit(found.id, text)
+            if comment is not None:
+                forge.edit(comment.id, text)
                 return Published.EDITED
             forge.comment(number, text)
             return Published.CREATED
@@ -96,18 +96,18 @@ def keep_issue(forge: Forge, voice: Voice, title: str, body: str | None) -> Publ
     Raises:
         ForgeError: if the forge refuses.
     """
-    found = voice.issue(forge.open_issues())
-    if found is None:
+    issue = voice.issue(forge.open_issues())
+    if issue is None:
         if body is None:
             return Published.NOTHING
         forge.open_issue(title, body)
         return Published.CREATED
     if body is None:
-        forge.edit_issue(found.number, state="closed")
+        forge.edit_issue(issue.number, state="closed")
         return Published.EDITED
-    if _plain(found.body) == _plain(body):
+    if _plain(issue.body) == _plain(body):
         return Published.UNCHANGED
-    forge.edit_issue(found.number, body=body)
+    forge.edit_issue(issue.number, body=body)
     return Published.EDITED
 
 

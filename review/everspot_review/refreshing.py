@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from everspot_review.engine import Ended
+from everspot_review.event_log import STACK, resource_name
 from everspot_review.events import plain
-from everspot_review.logged import STACK, name_of
 from everspot_review.values import masked
 
 TOLD = 1_500
@@ -24,33 +24,33 @@ _DIAGNOSTICS = "Diagnostics:\n"
 def refusals(lines: Sequence[str], ended: Ended) -> tuple[str, ...]:
     """Sentences, at least one, by a run's event log; where that tells nothing, by the engine's own words: what it calls
     diagnostics, else the end of them."""
-    found = sorted(set(_errors(lines)))
-    late = [ended.told.rpartition("\n")[2]] if ended.late else []
-    if not found and not late:
-        before, diagnostics, after = ended.told.rpartition(_DIAGNOSTICS)
-        found = [_line(after[:TOLD] if diagnostics else before[-TOLD:] or after[-TOLD:])]
-    told = [*found[:MOST], *([f"and {len(found) - MOST} more"] if len(found) > MOST else []), *late]
-    return tuple(each for each in told if each) or (f"the engine ended with exit code {ended.code}",)
+    errors = sorted(set(_errors(lines)))
+    late = [ended.output.rpartition("\n")[2]] if ended.late else []
+    if not errors and not late:
+        before, diagnostics, after = ended.output.rpartition(_DIAGNOSTICS)
+        errors = [_line(after[:TOLD] if diagnostics else before[-TOLD:] or after[-TOLD:])]
+    sentences = [*errors[:MOST], *([f"and {len(errors) - MOST} more"] if len(errors) > MOST else []), *late]
+    return tuple(each for each in sentences if each) or (f"the engine ended with exit code {ended.code}",)
 
 
 def _errors(lines: Sequence[str]) -> Iterator[str]:
     """The errors of an event log that say more than that it failed."""
     for line in lines:
         try:
-            said = json.loads(line)["diagnosticEvent"]
-            severity, text, urn = said["severity"], plain(str(said["message"])), str(said.get("urn") or "")
-            passing = bool(said.get("ephemeral"))
+            event = json.loads(line)["diagnosticEvent"]
+            severity, text, urn = event["severity"], plain(str(event["message"])), str(event.get("urn") or "")
+            passing = bool(event.get("ephemeral"))
         except (ValueError, KeyError, TypeError, AttributeError):  # another event, or a line that was cut
             continue
         if severity == "error" and not passing and text.strip() and text.strip() not in _ENDINGS:
-            yield f"{_named(urn)}{_line(_PREFIX.sub('', text.strip()))}"
+            yield f"{_resource_prefix(urn)}{_line(_PREFIX.sub('', text.strip()))}"
 
 
-def _named(urn: str) -> str:
+def _resource_prefix(urn: str) -> str:
     """Type and name of a resource before what is said of it; nothing of the stack itself."""
     parts = urn.split("::", 3)
     kind = parts[2].rpartition("$")[2] if len(parts) == 4 else STACK
-    return "" if kind == STACK else f"{kind} {name_of(urn)}: "
+    return "" if kind == STACK else f"{kind} {resource_name(urn)}: "
 
 
 def _line(text: str) -> str:

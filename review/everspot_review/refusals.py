@@ -74,19 +74,19 @@ class LaterError(Exception):
         self.error, self.seconds, self.unknown = error, seconds, unknown
 
 
-def refusal(what: str, code: int, headers: Message, said: str, now: float) -> ForgeError | LaterError:
-    """The error for an answer. `what`: the call; `said`: the forge's words; `now`: seconds since 1970."""
-    wait = _limited(code, headers, said, now) if code in (403, 429) else None
+def refusal(call: str, code: int, headers: Message, text: str, now: float) -> ForgeError | LaterError:
+    """The error for an answer. `call`: the call; `text`: the forge's words; `now`: seconds since 1970."""
+    wait = _limited(code, headers, text, now) if code in (403, 429) else None
     if wait is not None:
-        return LaterError(ForgeBusy(f"{what}: the forge limits the rate of calls, for {wait:.0f} s more: {said}"), wait)
+        return LaterError(ForgeBusy(f"{call}: the forge limits the rate of calls, for {wait:.0f} s more: {text}"), wait)
     if code >= 500:
-        error = ForgeUnreachable(f"{what}: the forge answers {code}: {said}")
+        error = ForgeUnreachable(f"{call}: the forge answers {code}: {text}")
         return LaterError(error, _number(headers.get("Retry-After")), unknown=True)
     kind = {401: ForgeDenied, 403: ForgeDenied, 404: ForgeMissing}.get(code, ForgeRejected)
-    return kind(f"{what}: {code}: {said}")
+    return kind(f"{call}: {code}: {text}")
 
 
-def _limited(code: int, headers: Message, said: str, now: float) -> float | None:
+def _limited(code: int, headers: Message, text: str, now: float) -> float | None:
     """The seconds that a rate limit lasts; None if the refusal is for another reason."""
     after = _number(headers.get("Retry-After"))
     if after is not None:
@@ -94,7 +94,7 @@ def _limited(code: int, headers: Message, said: str, now: float) -> float | None
     reset = _number(headers.get("X-RateLimit-Reset"))
     if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
         return max(reset - now, 0.0) + 1
-    if code == 429 or "rate limit" in said.lower():
+    if code == 429 or "rate limit" in text.lower():
         return SECONDARY.total_seconds()
     return None
 

@@ -23,39 +23,43 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Rest:
-    """What is left. `digest`: of it, empty unless there is something left and all of it was reviewed; `said`: a
+class RemainingSteps:
+    """What is left. `digest`: of it, empty unless there is something left and all of it was reviewed; `message`: a
     sentence on it, and on what to do where it cannot be applied as it is."""
 
     digest: str
-    said: str
+    message: str
 
 
-def rest_of(reviewed: EnvironmentReport, left: EnvironmentReport) -> Rest:
+def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> RemainingSteps:
     """What is left by the preview after the update that failed. `reviewed`: the one before it."""
-    name = left.environment
-    anew = f"open a pull request that touches Pulumi.{name}.yaml: its preview shows what is left"
-    if left.blocked:
-        return unknown(name, "the preview after the update failed" if left.outcome is Foreseen.FAILED else "")
-    if left.outcome is Foreseen.UNCHANGED:
-        return Rest("", f"{name}: nothing is left to do")
-    if outside := _outside(reviewed, left):
-        told = first_few([f"{step.name} ({step.deed.value})" for step in outside], _SHOWN)
-        return Rest("", f"{name}: of what is left to do, this was not reviewed: {told}. To apply it, {anew}")
-    count = counted(len(left.steps), "resource")
-    return Rest(left.digest, f"{name}: left to do, and reviewed: {count}, digest {left.digest[:12]}")
+    name = remaining.environment
+    advice = f"open a pull request that touches Pulumi.{name}.yaml: its preview shows what is left"
+    if remaining.blocked:
+        return unknown(name, "the preview after the update failed" if remaining.outcome is Foreseen.FAILED else "")
+    if remaining.outcome is Foreseen.UNCHANGED:
+        return RemainingSteps("", f"{name}: nothing is left to do")
+    if outside := _outside(reviewed, remaining):
+        names = first_few([f"{step.name} ({step.deed.value})" for step in outside], _SHOWN)
+        return RemainingSteps(
+            "", f"{name}: of what is left to do, this was not reviewed: {names}. To apply it, {advice}"
+        )
+    count = counted(len(remaining.steps), "resource")
+    return RemainingSteps(
+        remaining.digest, f"{name}: left to do, and reviewed: {count}, digest {remaining.digest[:12]}"
+    )
 
 
-def unknown(environment: str, why: str) -> Rest:
-    """Nobody knows what is left, or a rule forbids it. `why`: empty if that is a rule."""
-    text = f"nobody knows what is left: {why}" if why else "what is left breaks a mandatory rule"
-    return Rest(
+def unknown(environment: str, reason: str) -> RemainingSteps:
+    """Nobody knows what is left, or a rule forbids it. `reason`: empty if that is a rule."""
+    text = f"nobody knows what is left: {reason}" if reason else "what is left breaks a mandatory rule"
+    return RemainingSteps(
         "", f"{environment}: {text}. Mend the cause, and open a pull request that touches Pulumi.{environment}.yaml: "
         f"its preview shows what is left",
     )  # fmt: skip
 
 
-def _outside(reviewed: EnvironmentReport, left: EnvironmentReport) -> list[ResourceStep]:
+def _outside(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> list[ResourceStep]:
     """The steps that are no part of what was reviewed."""
     deeds = {step.urn: _LEAVES.get(step.deed, {step.deed}) for step in reviewed.steps}
-    return [step for step in left.steps if step.deed not in deeds.get(step.urn, ())]
+    return [step for step in remaining.steps if step.deed not in deeds.get(step.urn, ())]

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everspot_review.comment_state import CommentState, read_states
 from everspot_review.digest import NOTHING
 from everspot_review.forge import Forge, Pull
-from everspot_review.kept import Kept, kept_of
 from everspot_review.markdown import MARKER, digests
 from everspot_review.publish import Voice
 
@@ -21,59 +21,74 @@ _PLACE = 2
 
 @dataclass(frozen=True)
 class Reviewed:
-    """What was reviewed in a pull request. `digests`: by environment; `kept`: what our comment keeps of environments
-    after the merge; `why`: why there is no digest, a sentence."""
+    """The review of one pull request.
+
+    Attributes:
+        pull: The pull request.
+        digests: The digests that were reviewed, by environment.
+        reason: A sentence on why there is no digest.
+        states: The entries of the comment after the merge, by environment.
+    """
 
     pull: Pull
     digests: Mapping[str, str] = field(default_factory=dict)
-    why: str = ""
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    reason: str = ""
+    states: Mapping[str, CommentState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reviews:
-    """What was reviewed of the commits of a push. `found`: by pull request, the newest first; `why`: why there is none,
-    a sentence."""
+    """The reviews of a push's commits.
 
-    found: tuple[Reviewed, ...] = ()
-    why: str = ""
+    Attributes:
+        reviews: One for each pull request, the newest first.
+        reason: A sentence on why there is none.
+    """
 
-    def of(self, environment: str) -> tuple[Reviewed, ...]:
+    reviews: tuple[Reviewed, ...] = ()
+    reason: str = ""
+
+    def for_environment(self, environment: str) -> tuple[Reviewed, ...]:
         """The reviews that showed a change of an environment, the newest first; if there are none, those that showed
         that it stays as it is, or else the newest of all."""
-        told = tuple(one for one in self.found if environment in one.digests)
-        return tuple(one for one in told if one.digests[environment] != NOTHING) or told or self.found[:1]
+        showing = tuple(review for review in self.reviews if environment in review.digests)
+        return (
+            tuple(review for review in showing if review.digests[environment] != NOTHING) or showing or self.reviews[:1]
+        )
 
-    def wanted(self, environment: str) -> "ReviewedDigest":
+    def expected_digest(self, environment: str) -> "ReviewedDigest":
         """What an update of an environment has to do: what its newest review showed."""
-        mine = self.of(environment)
-        digest = mine[0].digests.get(environment, "") if mine else ""
+        reviews = self.for_environment(environment)
+        digest = reviews[0].digests.get(environment, "") if reviews else ""
         if not digest:
-            return ReviewedDigest("", self.why or mine[0].why or f"the comment on {_named(mine)} has no digest of it")
-        if len(mine) == 1:
+            return ReviewedDigest(
+                "", self.reason or reviews[0].reason or f"the comment on {_pull_numbers(reviews)} has no digest of it"
+            )
+        if len(reviews) == 1:
             return ReviewedDigest(digest)
         return ReviewedDigest(
-            digest, f"{_named(mine)}, merged in one push, each change it, and what the last of them showed is not what "
-            f"all of them come to. Open a pull request that touches Pulumi.{environment}.yaml: its preview shows that",
+            digest, f"{_pull_numbers(reviews)}, merged in one push, each change it, and what the last of them showed "
+            f"is not what all of them come to. Open a pull request that touches Pulumi.{environment}.yaml: its preview "
+            "shows that",
         )  # fmt: skip
 
-    def kept(self, environment: str, revision: str) -> Kept | None:
+    def state_at(self, environment: str, revision: str) -> CommentState | None:
         """What is kept of an environment at the revision that is applied."""
-        mine = (one.kept.get(environment) for one in self.of(environment))
-        return next((kept for kept in mine if kept is not None and kept.revision == revision), None)
+        states = (review.states.get(environment) for review in self.for_environment(environment))
+        return next((state for state in states if state is not None and state.revision == revision), None)
 
 
 @dataclass(frozen=True)
 class ReviewedDigest:
-    """What an update has to do. `digest`: of the preview that was reviewed, empty if there was none; `why`: why what
+    """What an update has to do. `digest`: of the preview that was reviewed, empty if there was none; `reason`: why what
     would be done now may be something else, a sentence, empty if that is not known."""
 
     digest: str
-    why: str = ""
+    reason: str = ""
 
 
-def _named(reviews: Sequence[Reviewed]) -> str:
-    numbers = [str(one.pull.number) for one in reviews]
+def _pull_numbers(reviews: Sequence[Reviewed]) -> str:
+    numbers = [str(review.pull.number) for review in reviews]
     return f"pull request {numbers[0]}" if len(numbers) == 1 else f"pull requests {', '.join(sorted(numbers, key=int))}"
 
 
@@ -83,36 +98,36 @@ def with_head(body: str, head: str) -> str:
     return "\n".join([*lines[:_PLACE], f"<!-- everspot-head {head} -->", *lines[_PLACE:]]) + "\n"
 
 
-def head_of(body: str) -> str:
+def comment_head(body: str) -> str:
     """The revision that a comment is about; empty if its third line tells none."""
-    found = _HEAD.fullmatch("\n".join(body.lstrip().splitlines()[_PLACE : _PLACE + 1]).strip())
-    return found[1] if found else ""
+    match = _HEAD.fullmatch("\n".join(body.lstrip().splitlines()[_PLACE : _PLACE + 1]).strip())
+    return match[1] if match else ""
 
 
-def reviewed_of(forge: Forge, commits: Sequence[str], branch: str = "", author: str | None = None) -> Reviews:
+def list_reviews(forge: Forge, commits: Sequence[str], branch: str = "", author: str | None = None) -> Reviews:
     """What was reviewed of commits, the newest of which comes first, by the pull requests that they came from.
     `branch`: the one that they are on: pull requests into others do not count; empty if it is not known.
 
     Raises:
         ForgeError: if the forge cannot be asked.
     """
-    voice, found = Voice.of(forge, MARKER, author), dict[int, Reviewed]()
+    voice, by_number = Voice.for_owner(forge, MARKER, author), dict[int, Reviewed]()
     for commit in commits:
-        pulls = [pull for pull in forge.pulls_of(commit) if pull.merged and branch in ("", pull.base)]
+        pulls = [pull for pull in forge.list_pulls(commit) if pull.merged and branch in ("", pull.base)]
         for pull in sorted(pulls, key=lambda pull: -pull.number):
-            if pull.number not in found:
-                found[pull.number] = _reviewed(forge, voice, pull)
-    if found:
-        return Reviews(tuple(found.values()))
-    return Reviews(why=f"{commits[0][:12]} came from no merged pull request" if commits else "there is no commit")
+            if pull.number not in by_number:
+                by_number[pull.number] = _reviewed(forge, voice, pull)
+    if by_number:
+        return Reviews(tuple(by_number.values()))
+    return Reviews(reason=f"{commits[0][:12]} came from no merged pull request" if commits else "there is no commit")
 
 
 def _reviewed(forge: Forge, voice: Voice, pull: Pull) -> Reviewed:
-    mine = voice.mine(forge.comments(pull.number))
-    if mine is None:
-        return Reviewed(pull, why=f"pull request {pull.number} has no comment of ours")
-    head, kept = head_of(mine.body), kept_of(mine.body)
+    own_comment = voice.own_comment(forge.comments(pull.number))
+    if own_comment is None:
+        return Reviewed(pull, reason=f"pull request {pull.number} has no comment of ours")
+    head, states = comment_head(own_comment.body), read_states(own_comment.body)
     if head != pull.head:
         about = f"the comment on pull request {pull.number} is about {head[:12] or 'nothing'}"
-        return Reviewed(pull, why=f"{about}, and its last revision is {pull.head[:12]}", kept=kept)
-    return Reviewed(pull, digests(mine.body), kept=kept)
+        return Reviewed(pull, reason=f"{about}, and its last revision is {pull.head[:12]}", states=states)
+    return Reviewed(pull, digests(own_comment.body), states=states)

@@ -19,16 +19,16 @@ def running_jobs(engine: Engine, environment: str) -> RunningJobs | None:
     no cluster yet, its store cannot be reached, or whose instance a job is on is not known."""
     try:
         url = control_url(engine.state(environment))
-        return None if not url else _asked(url)
+        return None if not url else _count_running(url)
     except (EngineError, StoreError, ValueError):
         return None
 
 
-def _asked(url: str) -> RunningJobs | None:
+def _count_running(url: str) -> RunningJobs | None:
     store = Store.open(url, url)
     records, unreadable = store.records.census()
-    owners = [found.value.owner for found in records.values() if found.value.state in _BUSY]
-    launched = launched_ids(found.value for found in store.launching.scan().values())
+    owners = [document.value.owner for document in records.values() if document.value.state in _BUSY]
+    launched = launched_ids(document.value for document in store.launching.scan().values())
     instances = store.instances.scan()
     standing = [owner for owner in owners if owner not in launched]
     if unreadable or any(owner not in instances for owner in standing):

@@ -12,20 +12,20 @@ from pathlib import Path
 from everspot_core.deployment import control_url
 from everspot_store import Store, StoreError
 
+from everspot_review.comment_state import CommentState, minute
 from everspot_review.engine import Engine, EngineError
 from everspot_review.forge import Forge
 from everspot_review.history import MOST, after, has, precedes
-from everspot_review.kept import Kept, minute
-from everspot_review.reviewed import reviewed_of
+from everspot_review.reviewed import list_reviews
 from everspot_review.values import masked
 
 ANEW = "To make this change now, open a pull request of its own"
 
 
 @dataclass
-class Later:
+class SupersededCheck:
     """What came after the revision that is to be applied. `root`: the project; `branch`: where the revision was merged;
-    `revision`: its full name; `tell`: gets what could not be looked up, a sentence."""
+    `revision`: its full name; `report_line`: gets what could not be looked up, a sentence."""
 
     root: Path
     engine: Engine
@@ -33,7 +33,7 @@ class Later:
     branch: str
     revision: str
     author: str | None = None
-    tell: Callable[[str], None] = lambda _: None
+    report_line: Callable[[str], None] = lambda _: None
 
     def applied(self, environment: str) -> str:
         """Why this revision is not to be applied to an environment any more, a sentence; empty if nothing speaks
@@ -44,10 +44,10 @@ class Later:
         """
         if not self.branch or self._tip == self.revision:
             return ""
-        if self._seen and not precedes(self.root, self.revision, self._tip):
+        if self._tip_is_here and not precedes(self.root, self.revision, self._tip):
             return f"{self.revision[:12]} is not on {self.branch} any more. {ANEW}"
-        if told := self._by_store(environment) or self._by_comments(environment):
-            return f"{told}, and it came after {self.revision[:12]}. {ANEW}"
+        if newer_change := self._by_store(environment) or self._by_comments(environment):
+            return f"{newer_change}, and it came after {self.revision[:12]}. {ANEW}"
         if len(self._commits) > MOST:
             return f"more than {MOST} commits came after {self.revision[:12]}, which are too many to look at. {ANEW}"
         return ""
@@ -57,30 +57,32 @@ class Later:
         return self.forge.tip(self.branch)
 
     @cached_property
-    def _seen(self) -> bool:
+    def _tip_is_here(self) -> bool:
         """Whether the branch's end is in this clone, which it is not if it came after the checkout."""
-        if seen := has(self.root, self._tip):
-            return seen
-        self.tell(f"{self._tip[:12]}, where {self.branch} ends now, came after this checkout: it is not looked at")
+        if is_here := has(self.root, self._tip):
+            return is_here
+        self.report_line(
+            f"{self._tip[:12]}, where {self.branch} ends now, came after this checkout: it is not looked at"
+        )
         return False
 
     @cached_property
     def _commits(self) -> tuple[str, ...]:
-        return after(self.root, self._tip) if self._seen else ()
+        return after(self.root, self._tip) if self._tip_is_here else ()
 
     @cached_property
-    def _kept(self) -> dict[str, list[Kept]]:
+    def _states(self) -> dict[str, list[CommentState]]:
         """By environment, what comments on the later pull requests keep."""
-        found: dict[str, list[Kept]] = {}
-        for review in reviewed_of(self.forge, self._commits[:MOST], self.branch, self.author).found:
-            for environment, kept in review.kept.items():
-                found.setdefault(environment, []).append(kept)
-        return found
+        states_by_environment: dict[str, list[CommentState]] = {}
+        for review in list_reviews(self.forge, self._commits[:MOST], self.branch, self.author).reviews:
+            for environment, state in review.states.items():
+                states_by_environment.setdefault(environment, []).append(state)
+        return states_by_environment
 
     def _by_comments(self, environment: str) -> str:
-        for kept in self._kept.get(environment, ()):
-            if self._follows(kept.revision):
-                return f"{kept.revision[:12]} was {'' if kept.applied else 'partly '}applied at {kept.at}"
+        for state in self._states.get(environment, ()):
+            if self._follows(state.revision):
+                return f"{state.revision[:12]} was {'' if state.applied else 'partly '}applied at {state.at}"
         return ""
 
     def _by_store(self, environment: str) -> str:
@@ -88,8 +90,8 @@ class Later:
             url = control_url(self.engine.state(environment))
             changes = Store.open(url, url).changes.all() if url else []
         except (EngineError, StoreError, ValueError) as error:
-            why = masked(" ".join(str(error).split()))[:300]
-            self.tell(f"{environment}: what was applied later is looked for in comments alone: {why}")
+            reason = masked(" ".join(str(error).split()))[:300]
+            self.report_line(f"{environment}: what was applied later is looked for in comments alone: {reason}")
             return ""
         for change in reversed(changes):
             if change.environment == environment and self._follows(change.revision):

@@ -50,7 +50,9 @@ def masked(text: str) -> str:
     """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
     wrote into a setting or a script without calling it a secret."""
     text = _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
-    return strike(text, [found.value for found in credentials_in(text) if len(found.value) >= _SHORTEST], SECRET)
+    return strike(
+        text, [credential.value for credential in credentials_in(text) if len(credential.value) >= _SHORTEST], SECRET
+    )
 
 
 def confidential(value: Any, path: str) -> bool:
@@ -67,16 +69,16 @@ def _of_a_secret(pair: Any) -> bool:
     """Whether an object is a name with a value, of which the name says that it is a secret."""
     if not isinstance(pair, Mapping):
         return False
-    named = [one for key, one in pair.items() if str(key).lower() in ("name", "key")]
-    return any(isinstance(name, str) and _SECRET_KEY.search(name) for name in named)
+    names = [text for key, text in pair.items() if str(key).lower() in ("name", "key")]
+    return any(isinstance(name, str) and _SECRET_KEY.search(name) for name in names)
 
 
 def split(path: str) -> tuple[str | int, ...]:
     """The keys and indexes of a path, for example `disks[0].labels["a.b"]`."""
-    found: list[str | int] = []
+    keys: list[str | int] = []
     for quoted, index, key in _STEP.findall(path):
-        found.append(int(index) if index else key or re.sub(r"\\(.)", r"\1", quoted))
-    return tuple(found)
+        keys.append(int(index) if index else key or re.sub(r"\\(.)", r"\1", quoted))
+    return tuple(keys)
 
 
 def at(value: Any, path: str) -> Any:
@@ -102,10 +104,10 @@ def opened(text: str) -> str:
     if not _BASE64.fullmatch(text) or len(text) % 4:
         return text
     try:
-        found = base64.b64decode(text, validate=True).decode()
+        decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return text
-    return found if found.isprintable() or all(c.isprintable() or c in "\r\n\t" for c in found) else text
+    return decoded if decoded.isprintable() or all(c.isprintable() or c in "\r\n\t" for c in decoded) else text
 
 
 def structure(value: Any) -> Any:
@@ -131,9 +133,9 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, 
             yield from differences(before.get(key, MISSING), after.get(key, MISSING), _below(path, str(key)))
     elif isinstance(before, list) and isinstance(after, list):
         for index in range(max(len(before), len(after))):
-            one = before[index] if index < len(before) else MISSING
-            other = after[index] if index < len(after) else MISSING
-            yield from differences(one, other, f"{path}[{index}]")
+            old_value = before[index] if index < len(before) else MISSING
+            new_value = after[index] if index < len(after) else MISSING
+            yield from differences(old_value, new_value, f"{path}[{index}]")
     elif before is not after and (before != after or type(before) is not type(after)):
         yield path, before, after
 
@@ -152,7 +154,7 @@ def shown(value: Any) -> str | None:
     return f"{text[: LONGEST - 60]}… ({len(text)} characters)"
 
 
-def told(before: Any, after: Any, *, hide: bool = False) -> tuple[str | None, str | None]:
+def readable_sides(before: Any, after: Any, *, hide: bool = False) -> tuple[str | None, str | None]:
     """Both sides of a difference for people. `hide`: whether their name says that they are secret. A text that stops
     being a secret, or becomes one, may be the secret still."""
     sides = shown(before), shown(after)
@@ -172,8 +174,8 @@ def _without_marks(value: Any) -> Any:
         return NOT_KNOWN
     if isinstance(value, Mapping):
         pair = _of_a_secret(value)
-        return {str(key): _under(str(key), one, pair=pair) for key, one in value.items()}
-    return [_without_marks(one) for one in value] if isinstance(value, list) else value
+        return {str(key): _under(str(key), item, pair=pair) for key, item in value.items()}
+    return [_without_marks(item) for item in value] if isinstance(value, list) else value
 
 
 def _under(key: str, value: Any, *, pair: bool) -> Any:

@@ -33,13 +33,13 @@ CEILINGS = {
     "core": 32.9,
     "localcloud": 3.0,
     "policy": 3.0,
-    "review": 61.3,
+    "review": 3.0,
     "scheduler": 3.0,
     "stacks": 3.0,
     "store": 3.0,
     "tests": 12.5,
     "tools": 3.0,
-    "training_image": 16.9,
+    "training_image": 3.0,
 }
 """Such names per 1,000 lines that each package may have, rounded up to one decimal. Ceilings are only ever lowered."""
 

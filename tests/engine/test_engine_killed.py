@@ -48,7 +48,7 @@ def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: py
         assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
         assert all(f"{name} (creating)" in report.errors[0] for name in interrupted) and CLEAR in report.errors[0]
         done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
-        assert (done.word, CLEAR in done.said) == (Applied.REFUSED, True)
+        assert (done.status, CLEAR in done.message) == (Applied.REFUSED, True)
         assert active_fleets(rig) == orphans
         drift_report = drift(engine, "local")
         assert {entry.name for entry in drift_report.pending} >= interrupted

@@ -40,7 +40,7 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
         orphans_by_name = {orphan.resource.name: orphan for orphan in drift_report.orphans}
         groups = {name for name, orphan in orphans_by_name.items() if orphan.resource.kind == "instance group"}
         made_before = {name.rpartition("-")[0] for name in set(orphans_by_name) - groups}  # templates, a moment before
-        assert groups == orphans and drift_report.found and made_before <= interrupted
+        assert groups == orphans and drift_report.has_drifted and made_before <= interrupted
         assert {name for name, orphan in orphans_by_name.items() if orphan.usd_per_hour} == running
         assert all("scheduler" in orphans_by_name[name].sentence for name in running if "scheduler" in name)
         assert all(f"--project {PROJECT}" in orphan.command for orphan in orphans_by_name.values())
@@ -54,7 +54,7 @@ def test_a_destroy_that_was_killed_goes_on_with_down(google: Any, capsys: pytest
     google.up(STACK)
     kill_update_at(google, "compute.instanceGroupManagers.delete", STACK, "destroy", "--skip-preview")
     with at_home(google):
-        assert drift(Engine.find(google.project), STACK).found
+        assert drift(Engine.find(google.project), STACK).has_drifted
         assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
         assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
     assert list_names(google, GROUPS, "") == set() and pending(google, STACK) == set()

@@ -28,7 +28,7 @@ def assert_blocked(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
         report = preview(engine, "local", Revisions())
         assert report.outcome is Foreseen.FAILED and all(name in report.errors[0] for name in interrupted)
         done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
-        assert done.word is Applied.REFUSED
+        assert done.status is Applied.REFUSED
         drift_report = drift(engine, "local")
         assert {operation.name for operation in drift_report.pending} == interrupted and drift_report.orphans == ()
         assert doctor(capsys, "--stack", "local")["pending operations"][0]["verdict"] == "fail"
@@ -60,7 +60,7 @@ def test_a_destroy_that_was_killed_goes_on_with_down(rig: Any, capsys: pytest.Ca
     kill_update_at(rig, "ec2:DeleteFleets", "local", "destroy", "--skip-preview")
     with at_home(rig):
         drift_report = drift(Engine.find(rig.project), "local")
-        assert drift_report.found
+        assert drift_report.has_drifted
         everspot("--json", "doctor", "--stack", "local")
         capsys.readouterr()
         assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err

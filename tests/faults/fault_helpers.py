@@ -35,7 +35,7 @@ from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.starter import Starter, Surroundings
-from everspot_train.agent.watch import Lookout
+from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.rundir import RunDir
 from knife import Cut, Knife, KnifedBackend
 
@@ -104,7 +104,7 @@ class Machine:
         identity = Identity(instance_id=name, instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
         hardware = Hardware(vcpus=2, memory_gib=8)
         clock, manifest = world.clock, world.manifest
-        self.watch = Lookout(self.store, FolderMetadata(world.root, identity), name, clock)
+        self.watch = NoticeWatcher(self.store, FolderMetadata(world.root, identity), name, clock)
         heartbeat = Heartbeat(
             self.store, manifest, identity, hardware, self.watch.store_contact, clock, agent_version="test"
         )

@@ -15,10 +15,10 @@ from everspot_clouds.aws.resources import KINDS as AWS
 from everspot_clouds.base.resources import ResourceKinds, joined
 from everspot_clouds.gcp.resources import KINDS as GCP
 from everspot_core.market import Market
+from everspot_review.event_log import EventLog
 from everspot_review.events import read
 from everspot_review.jobs import RunningJobs
 from everspot_review.judge import judge
-from everspot_review.logged import EventLog
 from everspot_review.report import EnvironmentReport
 
 sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them

@@ -51,7 +51,7 @@ def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(c
 
     def written(_: str, log: Path, limit: timedelta) -> Ended:
         log.write_text(told.read_text())
-        return Ended(code=code, pid=1, told="no more")
+        return Ended(code=code, pid=1, output="no more")
 
     engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
     found = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]

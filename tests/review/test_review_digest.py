@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from everspot_core.declared import UNKNOWN
 from everspot_review.digest import digest
+from everspot_review.event_log import EventLog
 from everspot_review.events import read
-from everspot_review.logged import EventLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

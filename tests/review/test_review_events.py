@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot_review.event_log import EventLog
 from everspot_review.events import EventLogError, read, read_file
-from everspot_review.logged import EventLog
 from hypothesis import given
 from hypothesis import strategies as st
 

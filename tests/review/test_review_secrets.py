@@ -76,7 +76,7 @@ def test_what_drifts_and_is_no_secret_any_more_is_not_told(monkeypatch: pytest.M
 
     def refreshed(self: Engine, environment: str, log: Path, limit: Any) -> Ended:
         log.write_text(json.dumps({"resOutputsEvent": {"metadata": step}}) + "\n")
-        return Ended(code=7, pid=1, told="")
+        return Ended(code=7, pid=1, output="")
 
     monkeypatch.setattr(Engine, "refresh", refreshed)
     monkeypatch.setattr(Engine, "state", lambda *_: {"deployment": {"resources": []}})

@@ -10,52 +10,52 @@ _LINES_OF_AN_ERROR = 30
 def attention(report: EnvironmentReport) -> list[list[str]]:
     """Its entries, the gravest first; each is some lines that belong together."""
     where = code(report.environment, 60)
-    found = _failed(report, where)
+    entries = _failed(report, where)
     grave = [step for step in report.steps if step.grave]
-    found += [_grave(step, report, where) for step in grave]
-    told = {step.name for step in grave}
-    found += [
+    entries += [_grave(step, report, where) for step in grave]
+    grave_names = {step.name for step in grave}
+    entries += [
         [f"- 🛑 {where} {code(effect.resource)}: {prose(effect.text)}"]
         for effect in report.effects
-        if effect.harm and effect.resource not in told
+        if effect.harm and effect.resource not in grave_names
     ]
-    found += [_rule(rule, where) for rule in report.rules if rule.stops]
-    found += [_rule(rule, where) for rule in report.rules if not rule.stops]
-    return found
+    entries += [_rule(rule, where) for rule in report.rules if rule.stops]
+    entries += [_rule(rule, where) for rule in report.rules if not rule.stops]
+    return entries
 
 
 def _failed(report: EnvironmentReport, where: str) -> list[list[str]]:
     if report.outcome is not Foreseen.FAILED:
         return []
-    errors = [said for said in report.diagnostics if said.severity == "error"]
-    found = [f"- 🛑 {where}: the preview failed, so nobody knows what would be done."]
-    lines = [line for said in errors for line in _told(said.resource, said.text)]
+    errors = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity == "error"]
+    entry = [f"- 🛑 {where}: the preview failed, so nobody knows what would be done."]
+    lines = [line for diagnostic in errors for line in _error_lines(diagnostic.resource, diagnostic.text)]
     if len(lines) > _LINES_OF_AN_ERROR:
-        left = len(lines) - _LINES_OF_AN_ERROR
-        lines = [*lines[:_LINES_OF_AN_ERROR], f"… and {left} lines more"]
-    return [[*found, *(f"  {line}" for line in fence(lines))] if lines else found]
+        more = len(lines) - _LINES_OF_AN_ERROR
+        lines = [*lines[:_LINES_OF_AN_ERROR], f"… and {more} lines more"]
+    return [[*entry, *(f"  {line}" for line in fence(lines))] if lines else entry]
 
 
-def _told(resource: str, text: str) -> list[str]:
+def _error_lines(resource: str, text: str) -> list[str]:
     lines = [line[:300] for line in text.splitlines()]
     return [f"{resource[:120]}:", *lines] if resource else lines
 
 
 def _grave(step: ResourceStep, report: EnvironmentReport, where: str) -> list[str]:
-    what = " and ".join(word for word, so in (("protected", step.protected), ("holds data", step.stateful)) if so)
+    traits = " and ".join(label for label, so in (("protected", step.protected), ("holds data", step.stateful)) if so)
     because = (
         f" because of {', '.join(code(path) for path in step.replaces_because[:3])}" if step.replaces_because else ""
     )
-    found = [f"- 🛑 {where} {code(step.name)} ({code(step.type)}; {what}) {_VERBS[step.deed]}{because}."]
+    entry = [f"- 🛑 {where} {code(step.name)} ({code(step.type)}; {traits}) {_VERBS[step.deed]}{because}."]
     effects = [effect for effect in report.effects if effect.resource == step.name]
-    return found + [f"  {prose(effect.text[:1].upper() + effect.text[1:])}" for effect in effects]
+    return entry + [f"  {prose(effect.text[:1].upper() + effect.text[1:])}" for effect in effects]
 
 
 def _rule(rule: BrokenRule, where: str) -> list[str]:
     sign = "🛑" if rule.stops else "⚠️"
-    of = code(rule.resource) if rule.resource else "the whole stack"
+    subject = code(rule.resource) if rule.resource else "the whole stack"
     severity = f" ({code(rule.severity, 20)})" if rule.severity else ""
-    found = [f"- {sign} {where} rule {code(rule.rule)}{severity}, {of}: {code(rule.message, 400)}"]
+    entry = [f"- {sign} {where} rule {code(rule.rule)}{severity}, {subject}: {code(rule.message, 400)}"]
     if rule.excepted is not None:
-        found.append(f"  Excepted until {rule.excepted.until:%Y-%m-%d}: {code(rule.excepted.reason, 200)}")
-    return found
+        entry.append(f"  Excepted until {rule.excepted.until:%Y-%m-%d}: {code(rule.excepted.reason, 200)}")
+    return entry

@@ -71,32 +71,32 @@ def _rendered(
     rows = table(reports, (most - frame) * 3 // 4, measure)
     sections = [_Section(r, attention(r), money.rows(r), notes(r), changes(r, properties)) for r in reports]
     shown = _shares(sections, most - frame - size(rows, measure), measure)
-    found = [*first, *rows]
-    if any(one.urgent for one in shown):
-        urgent = sorted((entry for one in shown for entry in one.urgent), key=lambda entry: not _stops(entry))
-        found += ["", "#### Look at this first", "", *_flat(urgent)]
-    if any(one.costs for one in shown):
-        found += ["", "#### What it costs", "", *money.HEAD, *(text for one in shown for text in one.costs)]
-    for one in shown:
-        found += one.details
-    closed = sum(bool(s.notes or s.changes) and not one.details for s, one in zip(sections, shown, strict=True))
+    lines = [*first, *rows]
+    if any(section.urgent for section in shown):
+        urgent = sorted((entry for section in shown for entry in section.urgent), key=lambda entry: not _stops(entry))
+        lines += ["", "#### Look at this first", "", *_flat(urgent)]
+    if any(section.costs for section in shown):
+        lines += ["", "#### What it costs", "", *money.HEAD, *(text for section in shown for text in section.costs)]
+    for section in shown:
+        lines += section.details
+    closed = sum(bool(s.notes or s.changes) and not section.details for s, section in zip(sections, shown, strict=True))
     if closed:
-        found += ["", f"The changes of {counted(closed, 'environment')} are in the run's summary."]
-    return "\n".join([*found, *foot, ""])
+        lines += ["", f"The changes of {counted(closed, 'environment')} are in the run's summary."]
+    return "\n".join([*lines, *foot, ""])
 
 
 def _shares(sections: list[_Section], room: int, measure: Measure) -> list[_Shown]:
     """An equal share for each. What one does not need goes to those that need more."""
-    wanted = {number: _wants(section, measure) for number, section in enumerate(sections)}
+    sizes = {number: _total_size(section, measure) for number, section in enumerate(sections)}
     shown: dict[int, _Shown] = {}
-    for done, number in enumerate(sorted(wanted, key=lambda number: (wanted[number], number))):
+    for done, number in enumerate(sorted(sizes, key=lambda number: (sizes[number], number))):
         shown[number] = _fitted(sections[number], room // (len(sections) - done), measure)
-        one = shown[number]
-        room -= size([*_flat(one.urgent), *one.costs, *one.details], measure)
+        part = shown[number]
+        room -= size([*_flat(part.urgent), *part.costs, *part.details], measure)
     return [shown[number] for number in range(len(sections))]
 
 
-def _wants(section: _Section, measure: Measure) -> int:
+def _total_size(section: _Section, measure: Measure) -> int:
     entries = [*section.urgent, section.costs, *section.notes, *section.changes]
     return sum(size(entry, measure) for entry in entries)
 
@@ -108,57 +108,57 @@ def _fitted(section: _Section, room: int, measure: Measure) -> _Shown:
     has_details = bool(section.notes or section.changes) and frame <= room
     room -= frame if has_details else 0
     where = code(section.report.environment, 60)
-    urgent, left = _taken(section.urgent, room - 140, measure)
-    if left and room >= 140:
+    urgent, more = _take_fitting(section.urgent, room - 140, measure)
+    if more and room >= 140:
         sign = "🛑" if any(_stops(entry) for entry in section.urgent if entry not in urgent) else "⚠️"
-        urgent.append([f"- {sign} {where}: and {left:,} more, in the run's summary."])
+        urgent.append([f"- {sign} {where}: and {more:,} more, in the run's summary."])
     room -= sum(size(entry, measure) for entry in urgent)
-    costs, unshown = _taken([[row] for row in section.costs], room - 140, measure)
+    costs, unshown = _take_fitting([[row] for row in section.costs], room - 140, measure)
     if unshown and costs:
         costs.append([f"| {where} | and {unshown:,} more | in the run's summary | | |"])
     room -= sum(size(row, measure) for row in costs)
     details: list[str] = []
     if has_details:
-        told, _ = _taken(section.notes, room // 2, measure)
-        room -= sum(size(entry, measure) for entry in told)
-        steps, _ = _taken(section.changes, room, measure)
-        details = _details(section, told, steps, measure=measure)
+        shown_notes, _ = _take_fitting(section.notes, room // 2, measure)
+        room -= sum(size(entry, measure) for entry in shown_notes)
+        steps, _ = _take_fitting(section.changes, room, measure)
+        details = _details(section, shown_notes, steps, measure=measure)
     return _Shown(urgent, _flat(costs), details)
 
 
-def _details(section: _Section, told: list[list[str]], steps: list[list[str]], *, measure: Measure) -> list[str]:
+def _details(section: _Section, shown_notes: list[list[str]], steps: list[list[str]], *, measure: Measure) -> list[str]:
     """The lines of an environment that can be opened. Without any entry, they are what the others are measured beside:
     with the longest fence and both counts."""
     if not (section.notes or section.changes):
         return []
-    empty = not told and not steps
+    empty = not shown_notes and not steps
     failed = section.report.outcome is Foreseen.FAILED
     title = f"{marked(section.report.environment)}: {'as far as it came: ' if failed else ''}{counts(section.report)}"
-    found = ["", f"<details><summary>{title}</summary>", *([""] if told else []), *_flat(told)]
-    unsaid = len(section.notes) - len(told)
+    lines_out = ["", f"<details><summary>{title}</summary>", *([""] if shown_notes else []), *_flat(shown_notes)]
+    unsaid = len(section.notes) - len(shown_notes)
     if unsaid:
-        found.append(f"- and {unsaid:,} more, in the run's summary")
+        lines_out.append(f"- and {unsaid:,} more, in the run's summary")
     lines = _flat(steps)
-    left = len(section.changes) - len(steps)
-    if left:
-        lines.append(f"… and {left:,} more resources; all of them are in the run's summary")
+    more = len(section.changes) - len(steps)
+    if more:
+        lines.append(f"… and {more:,} more resources; all of them are in the run's summary")
     if empty:
         around = fence(_flat(section.changes))[0]
         lines.append(" " * 2 * len(around))
     if lines:
-        found += ["", *fence(lines, "diff")]
-    return [*found, "", "</details>"]
+        lines_out += ["", *fence(lines, "diff")]
+    return [*lines_out, "", "</details>"]
 
 
-def _taken(entries: list[list[str]], room: int, measure: Measure) -> tuple[list[list[str]], int]:
+def _take_fitting(entries: list[list[str]], room: int, measure: Measure) -> tuple[list[list[str]], int]:
     """The entries that fit, in their order, and how many do not. One that is too long does not keep others out."""
-    found: list[list[str]] = []
+    fitting: list[list[str]] = []
     for entry in entries:
         cost = size(entry, measure)
         if cost <= room:
-            found.append(entry)
+            fitting.append(entry)
             room -= cost
-    return found, len(entries) - len(found)
+    return fitting, len(entries) - len(fitting)
 
 
 def _stops(entry: list[str]) -> bool:
@@ -170,12 +170,12 @@ def _flat(entries: list[list[str]]) -> list[str]:
 
 
 def _foot(reports: Sequence[EnvironmentReport], run: str, untold: tuple[str, ...]) -> list[str]:
-    found = money.foot(reports)
+    lines = money.foot(reports)
     if untold:
         text = f"{len(untold):,} environments have no room in what an apply compares with, and are not applied."
-        found += ["", f"🛑 {text}"]
+        lines += ["", f"🛑 {text}"]
     revisions = sorted({(report.base[:12], report.head[:12]) for report in reports if report.head})
     looked = [f"{code(base)} → {code(head)}" if base else code(head) for base, head in revisions[:3]]
     link = f"[Run]({run})" if _RUN.fullmatch(run) else ""
     last = ". ".join(part for part in (f"Reviewed: {', '.join(looked)}" if looked else "", link) if part)
-    return [*found, "", f"{last}."] if last else found
+    return [*lines, "", f"{last}."] if last else lines

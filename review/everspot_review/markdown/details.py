@@ -37,10 +37,12 @@ def counts(report: EnvironmentReport) -> str:
 def notes(report: EnvironmentReport) -> list[list[str]]:
     """What the change means for jobs where it does no harm, and what the engine warned of."""
     harmless = [effect for effect in report.effects if not effect.harm]
-    found = [[f"- {code(effect.resource)}: {prose(effect.text)}"] for effect in harmless]
-    warned = [said for said in report.diagnostics if said.severity == "warning"]
-    found += [[f"- ⚠️ {code(said.resource or 'the program')}: {code(said.text, 400)}"] for said in warned]
-    return found
+    entries = [[f"- {code(effect.resource)}: {prose(effect.text)}"] for effect in harmless]
+    warned = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity == "warning"]
+    entries += [
+        [f"- ⚠️ {code(diagnostic.resource or 'the program')}: {code(diagnostic.text, 400)}"] for diagnostic in warned
+    ]
+    return entries
 
 
 def changes(report: EnvironmentReport, most: int | None) -> list[list[str]]:
@@ -51,19 +53,19 @@ def changes(report: EnvironmentReport, most: int | None) -> list[list[str]]:
 
 def _step(step: ResourceStep, most: int | None) -> list[str]:
     flags = [
-        word
-        for word, so in (("protected", step.protected), ("stays in the cloud", step.retained))
+        label
+        for label, so in (("protected", step.protected), ("stays in the cloud", step.retained))
         if so and step.deed in (Deed.REPLACE, Deed.DELETE, Deed.FORGET)
     ]
-    found = [
+    lines = [
         f"{SIGNS[step.deed]} {cut(step.type, _LONGEST)} {cut(step.name, _LONGEST)}"
         + (f" ({', '.join(flags)})" if flags else "")
     ]
     for change in step.changes[:most]:
         before, after = ("none" if side is None else cut(side, _LONGEST) for side in (change.before, change.after))
-        why = " (replaces)" if change.replaces else ""
-        found.append(f"      {cut(change.path, _LONGEST)}: {before} → {after}{why}")
-    left = len(step.changes) - most if most is not None else 0
-    if left > 0:
-        found.append(f"      … and {left:,} more properties")
-    return [visible(line) for line in found]
+        suffix = " (replaces)" if change.replaces else ""
+        lines.append(f"      {cut(change.path, _LONGEST)}: {before} → {after}{suffix}")
+    more = len(step.changes) - most if most is not None else 0
+    if more > 0:
+        lines.append(f"      … and {more:,} more properties")
+    return [visible(line) for line in lines]

@@ -14,19 +14,19 @@ _AT_MOST = 24_000
 
 def digest_line(reports: Sequence[EnvironmentReport]) -> tuple[str, tuple[str, ...]]:
     """The line, and the environments that it has no more room for."""
-    told: dict[str, str] = {}
-    left: list[str] = []
+    listed: dict[str, str] = {}
+    omitted: list[str] = []
     room = _AT_MOST - len(_BEGIN) - len(_END)
     for report in sorted(reports, key=lambda report: report.environment):
-        if not report.digest or report.environment in told:
+        if not report.digest or report.environment in listed:
             continue
         cost = len(packed({report.environment: report.digest}))
         if cost > room:
-            left.append(report.environment)
+            omitted.append(report.environment)
             continue
-        told[report.environment] = report.digest
+        listed[report.environment] = report.digest
         room -= cost
-    return f"{_BEGIN}{packed(told)}{_END}", tuple(left)
+    return f"{_BEGIN}{packed(listed)}{_END}", tuple(omitted)
 
 
 def digests(body: str) -> dict[str, str]:
@@ -38,13 +38,13 @@ def digests(body: str) -> dict[str, str]:
     lines = body.lstrip().splitlines()
     if len(lines) < 2 or lines[0].strip() != MARKER:
         return {}
-    told = unpacked(lines[1].strip(), _BEGIN, _END)
-    return {name: digest for name, digest in told.items() if isinstance(digest, str)}
+    entries = unpacked(lines[1].strip(), _BEGIN, _END)
+    return {name: digest for name, digest in entries.items() if isinstance(digest, str)}
 
 
-def packed(told: Mapping[str, object]) -> str:
+def packed(entries: Mapping[str, object]) -> str:
     """JSON in which no comment ends, whatever an environment is called."""
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "\\u002d\\u002d")
 
 
@@ -53,7 +53,7 @@ def unpacked(line: str, begin: str, end: str) -> dict[str, Any]:
     if not (line.startswith(begin) and line.endswith(end)):
         return {}
     try:
-        found = json.loads(line[len(begin) : -len(end)])
+        document = json.loads(line[len(begin) : -len(end)])
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -44,13 +44,13 @@ def rows(report: EnvironmentReport) -> list[str]:
     before, after = report.estimate.before, report.estimate.after
     name = cell(report.environment)
     totals = (None if side is None or side.nothing_known else side.total for side in (before, after))
-    found = [_row(name, "all", *totals)]
+    table_rows = [_row(name, "all", *totals)]
     teams = sorted({*(before.teams if before else ()), *(after.teams if after else ())})
     if len(teams) > 1 and (before is None or before != after):
         for team in teams:
             sides = (None if side is None else side.teams.get(team, _NOTHING) for side in (before, after))
-            found.append(_row(name, cell(team), *sides))
-    return found
+            table_rows.append(_row(name, cell(team), *sides))
+    return table_rows
 
 
 def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
@@ -60,18 +60,18 @@ def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
         return []
     days = sorted({estimate.prices_as_of for estimate in estimates})
     dated = f"{days[0]:%Y-%m-%d}" + (f" to {days[-1]:%Y-%m-%d}" if len(days) > 1 else "")
-    found = ["", f"USD for 730 hours, at prices of {dated}. A change in the market is not in them."]
-    found += _listed("By use alone, and in no figure", (text for e in estimates for text in e.by_use))
-    found += _listed("Not known", (text for e in estimates for text in e.unknown))
-    return found
+    lines = ["", f"USD for 730 hours, at prices of {dated}. A change in the market is not in them."]
+    lines += _listed("By use alone, and in no figure", (text for e in estimates for text in e.by_use))
+    lines += _listed("Not known", (text for e in estimates for text in e.unknown))
+    return lines
 
 
 _NOTHING = Range(low=0, expected=0, high=0, on_demand=0)
 
 
 def _row(name: str, team: str, before: Range | None, after: Range | None) -> str:
-    one, other = ("unknown" if side is None else amount(side.on_demand) for side in (before, after))
-    on_demand = one if one == other else f"{one} → {other}"
+    old_amount, new_amount = ("unknown" if side is None else amount(side.on_demand) for side in (before, after))
+    on_demand = old_amount if old_amount == new_amount else f"{old_amount} → {new_amount}"
     return f"| {name} | {team} | `{_range(before)}` | `{_range(after)}` | `{on_demand}` |"
 
 
@@ -82,8 +82,8 @@ def _range(side: Range | None) -> str:
 
 
 def _listed(title: str, texts: Iterable[str]) -> list[str]:
-    named = sorted(set(texts))
-    if not named:
+    distinct = sorted(set(texts))
+    if not distinct:
         return []
-    more = f", and {len(named) - _NAMED_AT_MOST} more" if len(named) > _NAMED_AT_MOST else ""
-    return [f"{title}: {', '.join(code(text, 240) for text in named[:_NAMED_AT_MOST])}{more}."]
+    more = f", and {len(distinct) - _NAMED_AT_MOST} more" if len(distinct) > _NAMED_AT_MOST else ""
+    return [f"{title}: {', '.join(code(text, 240) for text in distinct[:_NAMED_AT_MOST])}{more}."]

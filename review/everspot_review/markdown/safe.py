@@ -46,8 +46,8 @@ def marked(text: str, most: int = 80) -> str:
 
 def prose(text: str, most: int = 400) -> str:
     """A sentence as it is, if it has nothing in it that could become anything else; otherwise a code span."""
-    told = cut(visible(text[: most + 1]), most)
-    return told if _PROSE.fullmatch(told) and not _LINKED.search(told) else code(text, most)
+    sentence = cut(visible(text[: most + 1]), most)
+    return sentence if _PROSE.fullmatch(sentence) and not _LINKED.search(sentence) else code(text, most)
 
 
 def fence(lines: Iterable[str], kind: str = "") -> list[str]:

@@ -25,21 +25,21 @@ def table(reports: Sequence[EnvironmentReport], room: int, measure: Measure) -> 
     full = [*_HEAD, *(_row(report) for report in reports)]
     if size(full, measure) <= room:
         return full
-    found = list(_SHORT)
-    rest = [f"| {cell(report.environment)} | {_sign(report)} |" for report in reports]
-    left = room - size(found, measure) - 60
-    while rest and measure(rest[0]) + 1 <= left:
-        left -= measure(rest[0]) + 1
-        found.append(rest.pop(0))
-    return [*found, f"| and {len(rest):,} more | in the run's summary |"] if rest else found
+    lines = list(_SHORT)
+    remaining = [f"| {cell(report.environment)} | {_sign(report)} |" for report in reports]
+    room_left = room - size(lines, measure) - 60
+    while remaining and measure(remaining[0]) + 1 <= room_left:
+        room_left -= measure(remaining[0]) + 1
+        lines.append(remaining.pop(0))
+    return [*lines, f"| and {len(remaining):,} more | in the run's summary |"] if remaining else lines
 
 
 def _row(report: EnvironmentReport) -> str:
     if report.outcome is Foreseen.FAILED:
-        what = "🛑 the preview failed"
+        summary = "🛑 the preview failed"
     else:
-        what = f"new: {counts(report)}" if report.first else counts(report)
-    columns = (cell(report.environment), what, _effects(report), change(report.estimate), _rules(report))
+        summary = f"new: {counts(report)}" if report.first else counts(report)
+    columns = (cell(report.environment), summary, _effects(report), change(report.estimate), _rules(report))
     return f"| {' | '.join(columns)} |"
 
 
@@ -60,7 +60,7 @@ def _rules(report: EnvironmentReport) -> str:
     stops = sum(rule.stops for rule in report.rules)
     others = len(report.rules) - stops
     if stops or others:
-        return ", ".join(word for word, so in ((f"🛑 {stops} broken", stops), (f"⚠️ {others}", others)) if so)
+        return ", ".join(label for label, so in ((f"🛑 {stops} broken", stops), (f"⚠️ {others}", others)) if so)
     return f"✅ {len(report.passed)}" if report.passed else "none judged"
 
 

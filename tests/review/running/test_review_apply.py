@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
 from everspot_review.applying import Applied, Workflow, apply
-from everspot_review.commenting import comment_on, reports_of, stamped
+from everspot_review.commenting import comment_on, read_reports, stamped
 from everspot_review.drift import Drift
-from everspot_review.drifted import told
+from everspot_review.drifted import describe_drift
 from everspot_review.engine import KEPT_BACK, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent
-from everspot_review.locks import Here, held
+from everspot_review.locks import Here, parse_locks
 from everspot_review.previewing import Revisions, preview, preview_all
 from everspot_review.refusals import Patience
 from everspot_review.report import EnvironmentReport, Foreseen
-from everspot_review.reviewed import reviewed_of
+from everspot_review.reviewed import list_reviews
 from forge_double import RUN, Double
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -42,12 +42,12 @@ def forge(desk: Desk) -> Forge:
 
 def reviewed(desk: Desk, hub: Double, engine: Engine, head: str) -> list[EnvironmentReport]:
     """A preview of dev, told in the comment as the workflow does."""
-    from everspot_review.changed import Project
+    from everspot_review.affected import Project
 
     hub.head, out = head, desk.engine / "reports"
     revisions = Revisions("", head)
     preview_all(engine, Project.read(desk.root), ["dev"], [], revisions, out, timedelta(minutes=1))
-    found = reports_of(out)
+    found = read_reports(out)
     comment_on(found, PullEvent(7, head, "main", fork=False), lambda: forge(desk))
     return found
 
@@ -57,15 +57,15 @@ def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: D
     head = desk.commit()
     (report,) = reviewed(desk, hub, engine, head)
     hub.merged_as["c" * 40] = 7
-    (seen,) = reviewed_of(forge(desk), ["c" * 40]).found
+    (seen,) = list_reviews(forge(desk), ["c" * 40]).reviews
     assert (seen.pull.number, seen.pull.head, seen.digests) == (7, head, {"dev": report.digest})
     done = apply(engine, "dev", seen.digests["dev"], Workflow(BEGAN))
-    assert (done.word, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
+    assert (done.status, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
     for _ in range(2):
         stamped(forge(desk), seen, done, BEGAN)
     (comment,) = hub.comments
     assert comment["body"].count("**dev**: updated at 2026-03-01 12:00 UTC") == 1
-    assert reviewed_of(forge(desk), ["c" * 40]).found[0].digests == seen.digests
+    assert list_reviews(forge(desk), ["c" * 40]).reviews[0].digests == seen.digests
 
 
 def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
@@ -97,11 +97,11 @@ def test_what_is_not_what_was_reviewed_is_not_applied(desk: Desk, engine: Engine
     digest = preview(engine, "dev", Revisions()).digest
     desk.answers("preview", "dev", [OTHER])
     for wanted in (digest, ""):
-        assert apply(engine, "dev", wanted, Workflow(BEGAN)).word is Applied.NOT_REVIEWED
+        assert apply(engine, "dev", wanted, Workflow(BEGAN)).status is Applied.NOT_REVIEWED
     done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_TOKEN="")
     assert (done.returncode, "is not what was reviewed" in done.stderr) == (3, True)
     desk.answers("preview", "dev", [SAME])
-    assert apply(engine, "dev", "", Workflow(BEGAN)).word is Applied.UNCHANGED
+    assert apply(engine, "dev", "", Workflow(BEGAN)).status is Applied.UNCHANGED
     assert "up" not in desk.verbs()
 
 
@@ -110,9 +110,9 @@ def test_a_rule_that_is_broken_stops_before_the_update(desk: Desk, engine: Engin
     digest = preview(engine, "dev", Revisions()).digest
     desk.answers("preview", "dev", [UPDATE, rule()], code=1)
     done = apply(engine, "dev", digest, Workflow(BEGAN))
-    assert (done.word, "rule broken: queue-encrypted (queue)" in done.said) == (Applied.REFUSED, True)
+    assert (done.status, "rule broken: queue-encrypted (queue)" in done.message) == (Applied.REFUSED, True)
     desk.answers("preview", "dev", [UPDATE, rule("advisory")])
-    assert apply(engine, "dev", digest, Workflow(BEGAN)).word is Applied.UPDATED
+    assert apply(engine, "dev", digest, Workflow(BEGAN)).status is Applied.UPDATED
     assert desk.verbs().count("up") == 1
 
 
@@ -132,8 +132,8 @@ def test_a_digest_that_is_not_ours_or_of_another_revision_is_not_believed(
         hub.head = "d" * 40
     else:
         hub.merged_as.clear()
-    wanted = reviewed_of(forge(desk), ["c" * 40]).wanted("dev")
-    assert (wanted.digest, why in wanted.why) == ("", True)
+    wanted = list_reviews(forge(desk), ["c" * 40]).expected_digest("dev")
+    assert (wanted.digest, why in wanted.reason) == ("", True)
 
 
 def locked(desk: Desk, holder: str) -> None:
@@ -146,7 +146,7 @@ def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hu
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
     done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN))
-    assert (done.word, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up", "cancel", "up"])
+    assert (done.status, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up", "cancel", "up"])
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,15 @@ def test_any_other_lock_stays_and_its_holder_is_named(
         for n in (RUN, *others)
     ]
     done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN) if token else Workflow(BEGAN))
-    assert (done.word, desk.verbs()[-1]) == (Applied.LOCKED, "up")
-    assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.said
+    assert (done.status, desk.verbs()[-1]) == (Applied.LOCKED, "up")
+    assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.message
 
 
 def test_a_stale_lock_of_this_machine_is_told_from_one_that_is_held(desk: Desk) -> None:
     here = Here.own()
     told = LOCKED + f"{here.user}@{here.host} (pid %d) at 2026-03-01T11:00:00+01:00"
-    (gone,) = held(told % 4194305)  # above the kernel's largest
-    (alive,) = held(told % os.getpid())
+    (gone,) = parse_locks(told % 4194305)  # above the kernel's largest
+    (alive,) = parse_locks(told % os.getpid())
     assert (here.ended(gone), here.ended(alive)) == (True, False)
     assert gone.where.startswith("s3://state/.pulumi/locks/") and gone.since == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
@@ -196,7 +196,7 @@ def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(
     digest = preview(hasty, "dev", Revisions()).digest
     (desk.engine / "up.dev.hangs").touch()
     done = apply(hasty, "dev", digest, Workflow(BEGAN), limits=(timedelta(minutes=1), timedelta(seconds=1)))
-    assert (done.word, "had not ended within 1s" in done.said) == (Applied.FAILED, True)
+    assert (done.status, "had not ended within 1s" in done.message) == (Applied.FAILED, True)
     assert "cancel" not in desk.verbs()  # nobody held the lock
     (desk.engine / "preview.dev.hangs").touch()
     report = preview(hasty, "dev", Revisions(), timedelta(seconds=1))
@@ -217,7 +217,7 @@ def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
     monkeypatch.setattr(Engine, "cancel", lambda _, environment: freed.append(environment))
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
-    assert apply(engine, "dev", digest, Workflow(BEGAN)).word is Applied.FAILED
+    assert apply(engine, "dev", digest, Workflow(BEGAN)).status is Applied.FAILED
     assert freed == (["dev"] if mine else [])
 
 
@@ -254,21 +254,21 @@ def test_a_failed_engine_is_told_by_its_last_words(desk: Desk, engine: Engine) -
 def test_a_report_that_is_missing_is_not_taken_for_no_change(desk: Desk, engine: Engine) -> None:
     reports = desk.engine / "reports"
     with pytest.raises(ReviewError, match="has no reports"):
-        reports_of(reports)
+        read_reports(reports)
     reports.mkdir()
     (reports / "environments.txt").write_text("dev\n")
     with pytest.raises(ReviewError, match=r"dev\.json is no report"):
-        reports_of(reports)
+        read_reports(reports)
     (reports / "environments.txt").write_text("dev\n../elsewhere\n")
     with pytest.raises(ReviewError, match=r"no name of an environment: '\.\./elsewhere'"):
-        reports_of(reports)
+        read_reports(reports)
 
 
 def test_a_fork_s_pull_request_gets_its_answer_in_the_summary(desk: Desk, hub: Double, engine: Engine) -> None:
     desk.answers("preview", "dev", [UPDATE])
     report = preview(engine, "dev", Revisions("", "a" * 40))
     said = comment_on([report], PullEvent(7, "a" * 40, "main", fork=True), lambda: forge(desk))
-    assert ("fork" in said.word, hub.calls) == (True, [])
+    assert ("fork" in said.status, hub.calls) == (True, [])
     pull = hub.pull(7)
     pull["head"]["repo"]["full_name"] = "mallory/fleets"
     event = desk.engine / "event.json"
@@ -295,4 +295,4 @@ def test_words_of_the_engine_are_no_markup_in_the_summary(desk: Desk, engine: En
     done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_STEP_SUMMARY=str(summary))
     assert (done.returncode, words in done.stderr) == (1, True)
     assert summary.read_text().startswith(f"- `dev: the update failed: {words}`\n- `dev: left to do, and reviewed: ")
-    assert f"`{words}`" in told(Drift("dev", blind=(words,)))
+    assert f"`{words}`" in describe_drift(Drift("dev", blind=(words,)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from desk import UPDATE, Desk
-from everspot_review.changed import ChangeError, Project
+from everspot_review.affected import ChangeError, Project
 from everspot_review.files import problems
 from forge_double import Double
 

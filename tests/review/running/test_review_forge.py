@@ -43,7 +43,7 @@ def forge(double: Double, slept: list[float] | None = None, now: float = 1000.0)
 
 def said(double: Double, body: str | None, head: str = HEAD) -> Published:
     client = forge(double)
-    return publish(client, Voice.of(client, MARKER), 7, head, body)
+    return publish(client, Voice.for_owner(client, MARKER), 7, head, body)
 
 
 def test_one_comment_is_made_once_and_edited_ever_after(double: Double) -> None:
@@ -63,7 +63,7 @@ def test_a_comment_with_the_marker_by_another_is_neither_edited_nor_believed(dou
     double.said(BOT, "the bot says something else")
     assert said(double, f"{MARKER}\ntrue") == Published.CREATED
     assert forged["body"].endswith("all is well")
-    mine = Voice(BOT, MARKER).mine(forge(double).comments(7))
+    mine = Voice(BOT, MARKER).own_comment(forge(double).comments(7))
     assert mine is not None and mine.body.endswith("true")
 
 
@@ -184,9 +184,9 @@ def test_the_token_follows_no_redirection_to_another_place(github: Double) -> No
 
 def test_pulls_of_a_commit_are_found_on_either_forge(double: Double) -> None:
     double.merged_as["c" * 40] = 7
-    (found,) = forge(double).pulls_of("c" * 40)
+    (found,) = forge(double).list_pulls("c" * 40)
     assert (found.number, found.head, found.base, found.merged) == (7, HEAD, "main", True)
-    assert forge(double).pulls_of("d" * 40) == []
+    assert forge(double).list_pulls("d" * 40) == []
 
 
 def test_other_runs_are_those_that_were_there_and_have_not_ended(github: Double) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from desk import UPDATE, Desk
 from everspot_review import leaks
-from everspot_review.changed import Project
+from everspot_review.affected import Project
 from everspot_review.leaks import leaks_of_change, leaks_of_settings
 from everspot_review.markdown.safe import visible
 

@@ -45,10 +45,10 @@ def test_an_update_is_not_begun_until_they_are_resolved(desk: Desk, hub: Double)
     assert reviewed
     killed(desk, "creating")
     done = apply(engine, "dev", reviewed, Workflow(BEGAN))
-    assert (done.word, "up" in desk.verbs()) == (Applied.REFUSED, False)
-    assert CLEAR in done.said and "dev-fleet-spot (creating)" in done.said
+    assert (done.status, "up" in desk.verbs()) == (Applied.REFUSED, False)
+    assert CLEAR in done.message and "dev-fleet-spot (creating)" in done.message
     killed(desk)
-    assert apply(engine, "dev", reviewed, Workflow(BEGAN)).word is Applied.UPDATED
+    assert apply(engine, "dev", reviewed, Workflow(BEGAN)).status is Applied.UPDATED
 
 
 def test_drift_shows_them_as_something_that_was_not_left_so(desk: Desk, hub: Double) -> None:

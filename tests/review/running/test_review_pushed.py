@@ -6,9 +6,9 @@ from typing import Any
 import everspot_review.history as history
 import pytest
 from desk import SAME, Desk, step
-from everspot_review.changed import NO_REVISION, ChangeError
+from everspot_review.affected import NO_REVISION, ChangeError
+from everspot_review.comment_state import read_states
 from everspot_review.history import pushed
-from everspot_review.kept import kept_of
 from forge_double import Double
 
 ON_MAIN = {"GITHUB_REF": "refs/heads/main"}
@@ -61,7 +61,7 @@ def test_two_pull_requests_of_two_environments_in_one_push_are_both_applied(desk
     for number, name, other in ((7, "dev", "prod"), (8, "prod", "dev")):
         body = body_of(hub, number)
         assert f"✅ **{name}**: updated at" in body and f"**{other}**:" not in body
-        assert kept_of(body)[name].revision == head
+        assert read_states(body)[name].revision == head
     again, said = applied(desk, base)
     assert (again, updates(desk), said.count("applied already")) == (3, ["dev", "prod"], 2)
 
@@ -134,7 +134,7 @@ def test_a_push_of_very_many_commits_asks_for_the_newest_and_says_so(
     assert pushed(desk.root, base).commits == tuple(reversed(heads))
     monkeypatch.setattr(history, "MOST", 3)
     found = pushed(desk.root, base)
-    assert found.commits == tuple(reversed(heads[1:])) and "has more than 3 commits" in found.said
+    assert found.commits == tuple(reversed(heads[1:])) and "has more than 3 commits" in found.warning
     assert pushed(desk.root, heads[-1]).commits == (heads[-1],), "nothing was pushed: HEAD itself is asked"
     with pytest.raises(ChangeError):
         pushed(Path("/"), base)

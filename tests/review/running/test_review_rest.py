@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from desk import SAME, Desk, rule, step
+from everspot_review.comment_state import CommentState, read_states, with_states
 from everspot_review.commenting import carried
 from everspot_review.forge import Forge
-from everspot_review.kept import Kept, kept_of, with_kept
 from everspot_review.markdown import digests
 from everspot_review.refusals import Patience
-from everspot_review.reviewed import reviewed_of
+from everspot_review.reviewed import list_reviews
 from forge_double import BOT, Double
 
 Steps = list[dict[str, Any]]
@@ -56,7 +56,7 @@ def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_
     assert (done.returncode, desk.verbs().count("up")) == (0, 3), done.stderr
     assert f"dev: goes on with the rest of {head[:12]}, whose update failed" in done.stderr
     assert f"UTC, went on with the rest of {head[:12]}\n" in hub.comments[0]["body"]
-    assert kept_of(hub.comments[0]["body"])["dev"].applied
+    assert read_states(hub.comments[0]["body"])["dev"].applied
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_rest_that_was_not_reviewed_is_not_kept(desk: Desk, hub: Double, left:
     done = desk.run("apply", "dev")
     assert (done.returncode, why in done.stderr) == (1, True), done.stderr
     assert "open a pull request that touches Pulumi.dev.yaml" in done.stderr
-    assert kept_of(hub.comments[0]["body"]) == {}
+    assert read_states(hub.comments[0]["body"]) == {}
     desk.answers("up", "dev", [])
     desk.answers("preview", "dev", [each for each in left if "resourcePreEvent" in each] or changed("b"))
     assert (desk.run("apply", "dev").returncode, desk.verbs().count("up")) == (3, 1)
@@ -123,7 +123,7 @@ def test_the_rest_of_one_environment_is_applied_where_another_was_applied_and_ha
     desk.answers("after", "prod", changed("b"))
     desk.answers("up", "prod", [], code=1)
     assert desk.run("apply", "dev", "prod").returncode == 1
-    assert [kept_of(hub.comments[0]["body"])[name].applied for name in ("dev", "prod")] == [True, False]
+    assert [read_states(hub.comments[0]["body"])[name].applied for name in ("dev", "prod")] == [True, False]
     desk.answers("up", "prod", [])
     done = desk.run("apply", "dev", "prod")
     assert (done.returncode, desk.verbs().count("up")) == (3, 3), done.stderr
@@ -133,17 +133,17 @@ def test_the_rest_of_one_environment_is_applied_where_another_was_applied_and_ha
 def test_only_our_comment_s_fourth_line_on_this_revision_is_believed(desk: Desk, hub: Double) -> None:
     head = merged(desk, hub, changed("a"))
     forge = Forge.from_environment(desk.env, Patience(sleep=lambda _: None))
-    ours, entry = hub.comments[0], Kept(head, "2026-03-01 12:00 UTC", REST)
-    plain, forged = ours["body"], with_kept(ours["body"], {"dev": entry})
+    ours, entry = hub.comments[0], CommentState(head, "2026-03-01 12:00 UTC", REST)
+    plain, forged = ours["body"], with_states(ours["body"], {"dev": entry})
     ours["body"] = forged
-    assert reviewed_of(forge, [head]).kept("dev", head) == entry
+    assert list_reviews(forge, [head]).state_at("dev", head) == entry
     line = forged.split("\n")[3]
     ours["body"] = f"{plain}\n{line}\n"
     hub.said("mallory", forged)
-    (found,) = reviewed_of(forge, [head]).found
-    assert (found.kept, found.pull.number) == ({}, 7)
-    ours["body"] = with_kept(plain, {"dev": replace(entry, revision="c" * 40)})
-    assert reviewed_of(forge, [head]).kept("dev", head) is None and ours["user"]["login"] == BOT
+    (found,) = list_reviews(forge, [head]).reviews
+    assert (found.states, found.pull.number) == ({}, 7)
+    ours["body"] = with_states(plain, {"dev": replace(entry, revision="c" * 40)})
+    assert list_reviews(forge, [head]).state_at("dev", head) is None and ours["user"]["login"] == BOT
 
 
 def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does_not(desk: Desk, hub: Double) -> None:
@@ -156,7 +156,7 @@ def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does
         assert desk.run("preview", "dev", "--out", reports).returncode == 0
         assert desk.run("comment", reports, "--number", "7", "--head", revision).stdout == "comment: edited\n"
         body = hub.comments[0]["body"]
-        assert (list(kept_of(body)), "**dev**: failed at" in body) == (kept, bool(kept))
+        assert (list(read_states(body)), "**dev**: failed at" in body) == (kept, bool(kept))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does
     ["[1]", "{", '{"dev": 1}', '{"dev": {"at": "x", "rest": "", "revision": "aaaaaaa"}}', '{"dev": {"rest": ""}}'],
 )
 def test_what_is_no_entry_is_left_out(text: str) -> None:
-    assert kept_of(f"1\n2\n3\n<!-- everspot-kept {text} -->\n") == {}
+    assert read_states(f"1\n2\n3\n<!-- everspot-kept {text} -->\n") == {}
 
 
 def test_the_line_takes_any_name_and_is_replaced_whole() -> None:
     name, body = "a--><b>\n", f"1\n2\n<!-- everspot-head {HEAD} -->\n\nrest\n"
-    one = {name: Kept(HEAD, "2026-03-01 12:00 UTC", REST)}
-    told = with_kept(body, one)
-    assert (kept_of(told), kept_of(with_kept(told, {})), with_kept(told, {})) == (one, {}, body)
+    one = {name: CommentState(HEAD, "2026-03-01 12:00 UTC", REST)}
+    told = with_states(body, one)
+    assert (read_states(told), read_states(with_states(told, {})), with_states(told, {})) == (one, {}, body)
     assert carried(told, body) == told and told.split("\n")[3].count("-->") == 1

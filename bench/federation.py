@@ -25,7 +25,7 @@ from everspot_core.simulate.federated_figures import FederatedFigures, federated
 from everspot_core.simulate.federated_file import parse_federated
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 
 JOBS, CLUSTERS, DRY, BEGIN, HOURS = 200, 3, "east", 24.0, 24.0
 SEEDS = (1, 2, 3)
@@ -56,7 +56,7 @@ def load(name: str) -> Trace:
 def simulate_both(values: Mapping[str, Any], *, on_demand: bool = True) -> tuple[FederatedFigures, FederatedFigures]:
     """With moves, and without. `on_demand`: whether it has run dry as well."""
     read = parse_federated(dried(values, DRY, BEGIN, HOURS, on_demand=on_demand), "bench", builtin())
-    traces = traces_of(read, load)
+    traces = load_traces(read, load)
     moving, staying = (federated_figures(simulate_federated(read, traces, moving=moves)) for moves in (True, False))
     return moving, staying
 

@@ -45,7 +45,7 @@ def cluster(jobs: int) -> ClusterView:
     deadlines, critical ones. Each job that waits is decided on its own: spot is scarce, on-demand is not.
     """
     workload = parse(generate(1_000, seed=1), "bench", builtin())
-    tasks = [Task.of(job, BEGIN, shared=True) for job in workload.jobs]
+    tasks = [Task.from_job(job, BEGIN, shared=True) for job in workload.jobs]
     count = jobs // JOBS_PER_INSTANCE
     pools = tuple(_pools(workload, count))
     machines = list(_machines(workload, count))
@@ -118,14 +118,14 @@ def _pools(workload: Workload, count: int) -> Iterator[PoolView]:
         spot = offer.market is Market.SPOT
         behaviour = Behaviour()
         for hour in range(0, 48, 3 + n):
-            behaviour = behaviour.seen(hour % 2 == 0, BEGIN + timedelta(hours=hour))
+            behaviour = behaviour.observe(hour % 2 == 0, BEGIN + timedelta(hours=hour))
         yield PoolView(
             instance_type=next(t for t in workload.fleet.types if t.name == offer.instance_type),
             zone=offer.zone,
             market=offer.market,
             usd_per_hour=offer.usd_per_hour,
             available=count // 10 if spot else None,
-            behaviour=behaviour if spot else Behaviour().seen(True, BEGIN),
+            behaviour=behaviour if spot else Behaviour().observe(True, BEGIN),
             reserved=False,
             placement_score=None,
             refused_at=(),
@@ -136,7 +136,7 @@ def _pools(workload: Workload, count: int) -> Iterator[PoolView]:
 
 def _unions(workload: Workload, pools: tuple[PoolView, ...]) -> Iterator[tuple[frozenset[PoolKey], Behaviour]]:
     for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():
-        spot = [p for p in pools if p.market is Market.SPOT and fits(need, Shape.of(p.instance_type))]
+        spot = [p for p in pools if p.market is Market.SPOT and fits(need, Shape.from_machine(p.instance_type))]
         yield frozenset(p.key for p in spot), spot[0].behaviour
 
 

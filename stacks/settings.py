@@ -74,11 +74,11 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
     sections = {name: _section(problems, config, name, stack) for name in SECTIONS}
     if config.get("cluster") is not None:
         _check_stack(problems, stack)
-    if problems.found:
+    if problems.collected:
         for name, section in sections.items():
             if section is not None:
                 _add_rules(problems, f"{config.name}:{name}", name, section, stack)
-    if not any(sections.values()) and not problems.found:
+    if not any(sections.values()) and not problems.collected:
         problems.add("", "a stack declares everspot:account, everspot:cluster or both, or everspot:bootstrap")
     try:
         problems.raise_any(f"Stack {stack}")
@@ -93,11 +93,11 @@ def _add_rules(problems: Problems, prefix: str, name: str, section: Section, sta
     What they say of an input that is told already, of what lies in it, or of the list or mapping that it lies in, is
     left out: there they have seen a stand-in.
     """
-    reported = [problem.path for problem in problems.found]
+    reported = [problem.path for problem in problems.collected]
     rule_problems = Problems(prefix)
     sound = _name_fits(stack)
     CLOUDS[section.cloud].add_problems(rule_problems, name, cluster_name(stack if sound else "dev"), section.args)
-    for problem in rule_problems.found:
+    for problem in rule_problems.collected:
         if not any(_within(problem.path, path) or _within(path, problem.path) for path in reported if path):
             problems.add(problem.path, problem.reason)
 
@@ -285,10 +285,10 @@ def _mapping(problems: Problems, value: Any, kind: Any, cloud: CloudChoice, path
     parsed = {}
     for setting, key in names.items():
         if setting in value:
-            problems_before = len(problems.found)
+            problems_before = len(problems.collected)
             parsed[key] = parse(problems, setting, value[setting], hints[key], cloud=cloud, path=f"{before}{setting}")
             number = _bare(hints[key]) in (int, float)
-            if number and len(problems.found) > problems_before and key not in kind.__required_keys__:
+            if number and len(problems.collected) > problems_before and key not in kind.__required_keys__:
                 del parsed[key]
         elif key in kind.__required_keys__:
             problems.add(setting, "is missing")

@@ -112,14 +112,14 @@ def _rows(
                 bound = committed(going_on, team, unit, now, until)
                 if unit is Unit.GPU_HOURS and cap is None and not used.gpu_hours and not bound:
                     continue  # nobody uses a GPU
-                of_late = spent(lately, team, now - 2 * LATELY).of(unit)
+                of_late = spent(lately, team, now - 2 * LATELY).in_unit(unit)
                 yield BudgetRow(
                     team=team,
                     period=period,
                     unit=unit,
-                    spent=used.of(unit),
+                    spent=used.in_unit(unit),
                     committed=bound,
-                    forecast=forecast(used.of(unit), bound, of_late, span, until - now),
+                    forecast=forecast(used.in_unit(unit), bound, of_late, span, until - now),
                     cap=cap,
                     begin=begin,
                     until=until,

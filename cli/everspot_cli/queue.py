@@ -107,7 +107,7 @@ def _with_events(session: Session, dossiers: list[Dossier], event_cache: dict[st
         for d in dossiers
         if d.archived_at is None
         and d.record is not None
-        and (d.record.state is JobState.SUCCEEDED or d.record.held(session.now) is None)
+        and (d.record.state is JobState.SUCCEEDED or d.record.held_time(session.now) is None)
     ]
     if not silent:
         return dossiers

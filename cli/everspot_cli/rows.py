@@ -61,7 +61,7 @@ def job_row(
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
     nothing = timedelta(0)  # with two machines' clocks an end may be before its beginning
-    job_duration = record.held(until)
+    job_duration = record.held_time(until)
     if job_duration is None:
         job_duration = sum(
             (max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing
@@ -174,7 +174,7 @@ def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict
         silent = session.clock.to_real(now - last_report.updated_at) if last_report else None
         state = "ENDED" if ended else record.state.value if record else "RUNNING" if beat else "BOOTING"
         busy = record is not None and record.state.value == "BUSY"
-        patience = limits.beat_of(busy=busy) * SILENT_AFTER if record else SCHEDULER_SILENT
+        patience = limits.beat_interval(busy=busy) * SILENT_AFTER if record else SCHEDULER_SILENT
         if not has_ended and silent is not None and silent > patience:
             state = "SILENT"
         fault = faulty[instance].value.detail if instance in faulty else ""

@@ -12,7 +12,7 @@ from everspot_core.faults import faults
 from everspot_core.job import Budget, JobSpec
 from everspot_core.job_rules import program_faults, travel_faults
 from everspot_core.problems import Problem, near, shown
-from everspot_core.recipes import RECIPES, parameters_of
+from everspot_core.recipes import RECIPES, find_parameters
 from everspot_core.timing_rules import timing_faults, too_short_faults
 from pydantic import ValidationError
 
@@ -138,7 +138,7 @@ def check_spec(path: Path, data: dict[str, Any], *, forced: bool = False) -> tup
     for limit in [n for n in Budget.model_fields if budget.get(n, 0) is None] if isinstance(budget, dict) else []:
         problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or leave it out for none"))
     recipe = data.get("recipe")
-    if isinstance(recipe, str) and parameters_of(recipe) is None:
+    if isinstance(recipe, str) and find_parameters(recipe) is None:
         words = f"{shown(recipe)} is no recipe{near(recipe, RECIPES)}; allowed: {', '.join(RECIPES)}"
         problems.append(Problem("recipe", words))
     wrong = {re.split(r"[.\[]", problem.path, maxsplit=1)[0] for problem in problems}

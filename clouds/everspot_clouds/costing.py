@@ -9,8 +9,8 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import Any
 
-from everspot_core.catalogue import InstanceType, builtin, region_of
-from everspot_core.declared import Declared, known_whole
+from everspot_core.catalogue import InstanceType, builtin, zone_region
+from everspot_core.declared import Declared, is_fully_known
 from everspot_core.estimate.asked import HOURS_A_MONTH, UNTAGGED, AskedFor, ElasticAsk, FixedAsk, StandingAsk
 from everspot_core.fleet import TypeChoice
 from everspot_core.market import Market
@@ -114,13 +114,13 @@ def read_team(tags: Any) -> str:
     """The team that tags name. They are a mapping, or with some services a list of key and value."""
     if isinstance(tags, list | tuple):
         tags = {str(tag.get("key")): tag.get("value") for tag in items(tags)}
-    team = tags.get(TEAM) if isinstance(tags, Mapping) and known_whole(tags) else None
+    team = tags.get(TEAM) if isinstance(tags, Mapping) and is_fully_known(tags) else None
     return str(team) if team else UNTAGGED
 
 
 def number(value: Any) -> Fraction | None:
     """Parse a number of an input, also from a text; None if it cannot have a price, or is not known yet."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or not known_whole(value):
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or not is_fully_known(value):
         return None
     try:
         parsed = float(value)
@@ -137,7 +137,7 @@ def items(value: Any) -> list[Mapping[str, Any]]:
 def texts(value: Any) -> tuple[str, ...]:
     """The texts of a list that are known; none where it is no list."""
     listed = value if isinstance(value, list | tuple) else ()
-    return tuple(item for item in listed if isinstance(item, str) and known_whole(item))
+    return tuple(item for item in listed if isinstance(item, str) and is_fully_known(item))
 
 
 def part(inputs: Any, *path: str) -> Any:
@@ -175,7 +175,7 @@ def find_region(resources: Sequence[Declared], provider: str, zone: str, stated:
             return str(resource.inputs["region"])
     for resource in resources:
         try:
-            return region_of(str(resource.inputs.get(zone) or ""))
+            return zone_region(str(resource.inputs.get(zone) or ""))
         except ValueError:
             continue
     return None

@@ -75,9 +75,9 @@ def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
         sound &= problems.need(isinstance(settings.get(key, kind()), kind), key, "is of the wrong kind")
     if not sound or not _right_numbers(problems, capacity):
         return False
-    before = len(problems.found)
+    before = len(problems.collected)
     _check_bounds(problems.at("capacity"), capacity)
-    return len(problems.found) == before
+    return len(problems.collected) == before
 
 
 def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.fleet import CapacitySpec, TypeChoice, derived_weights
 from everspot_core.gpus import IMAGE_BUILD, Families, is_arch
-from everspot_core.hourly import ElasticCap, no_room, rates_of
+from everspot_core.hourly import ElasticCap, list_rates, no_room
 from everspot_core.manifest import Elastic, FleetOffer, Standing
 from everspot_core.market import Market
 from everspot_core.offers import gpu_problems, price_problems
@@ -129,7 +129,7 @@ def check_prices(problems: Problems, args: Inputs, standing: CapacitySpec, regio
     prices = build_catalogue(args)
     price_problems(problems, standing.types, region, prices)
     cap = build_cap(args)
-    reason = no_room(rates_of(region, prices, standing), cap) if cap is not None else None
+    reason = no_room(list_rates(region, prices, standing), cap) if cap is not None else None
     problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
 
 

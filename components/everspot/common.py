@@ -70,7 +70,7 @@ def refuse_bad(component: str, check: Callable[[Problems], None], check_in_cloud
     """
     problems = Problems()
     check(problems)
-    if problems.found:
+    if problems.collected:
         check_in_cloud(problems)
     raise_bad(problems, component)
 

@@ -8,7 +8,7 @@ import pulumi
 from everspot_clouds.visiting import egress_usd_per_gb, provider_path, region_of_url, visitor
 from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
-from everspot_core.visits import visits_of
+from everspot_core.visits import visit_prefix
 
 from everspot import common
 
@@ -41,7 +41,7 @@ carried."""
 
 def of_visits(prefixes: Sequence[str], home: str) -> tuple[str, ...]:
     """How the keys of a home's visits begin, below some prefixes. `home`: the cluster's name."""
-    return tuple(f"{prefix}{visits_of(home)}" for prefix in prefixes)
+    return tuple(f"{prefix}{visit_prefix(home)}" for prefix in prefixes)
 
 
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2}(-[a-z]+)+-\d")
@@ -79,7 +79,7 @@ def check_peers(problems: Problems, name: str, peers: Sequence[PeerArgs]) -> Non
     for index, peer in enumerate(peers):
         here, own = problems.at(f"federation[{index}]"), Problems()
         common.check_cluster_name(own, peer["name"])
-        here.need(not own.found, "name", own.found[0].reason if own.found else "")
+        here.need(not own.collected, "name", own.collected[0].reason if own.collected else "")
         here.need(peer["name"] != name, "name", f"{shown(name)} is this cluster itself")
         twice = [other["name"] for other in peers].count(peer["name"]) > 1
         here.need(not twice, "name", f"{shown(peer['name'])} is named twice")

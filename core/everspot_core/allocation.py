@@ -144,24 +144,24 @@ class _Filler:
         self._market = market
         self._target = target
         self._pools = pools
-        self._left = {key: pool.available for key, pool in pools.items() if key[2] is market}
-        self._given = 0.0
+        self._available = {key: pool.available for key, pool in pools.items() if key[2] is market}
+        self._filled = 0.0
         self.placements: list[Placement] = []
 
     @property
     def missing(self) -> float:
-        return max(0.0, self._target - self._given)
+        return max(0.0, self._target - self._filled)
 
     def fill(self) -> "_Filler":
-        while self._given < self._target:
+        while self._filled < self._target:
             open_ones = [i for i in range(len(self._request.candidates)) if self._cause(i) is None]
             if not open_ones:
                 break
             chosen = self._choose(open_ones)
             candidate = self._request.candidates[chosen]
             key = self._key(chosen)
-            self._left[key] -= 1
-            self._given += candidate.weight
+            self._available[key] -= 1
+            self._filled += candidate.weight
             self.placements.append(
                 Placement(
                     candidate=chosen,
@@ -182,12 +182,12 @@ class _Filler:
         causes = {i: self._cause(i) for i in range(len(self._request.candidates))}
         used = {p.candidate for p in self.placements}
         last = max((self._rank(i) for i in used), default=None)
-        told = []
+        refusal_list = []
         for i, cause in causes.items():
             tried_first = self._ordered() and last is not None and i not in used and self._rank(i) < last
             if cause is not None and (self.missing > 0 or tried_first):
-                told.append(Refusal(candidate=i, market=self._market, cause=cause))
-        return told
+                refusal_list.append(Refusal(candidate=i, market=self._market, cause=cause))
+        return refusal_list
 
     def _ordered(self) -> bool:
         return self._market is Market.ON_DEMAND or self._request.spot_strategy is Prefer.PRICE
@@ -204,7 +204,7 @@ class _Filler:
         limit = self._request.candidates[index].max_price if self._market is Market.SPOT else None
         if limit is not None and self._unit_price(index) > limit:
             return Cause.PRICE_TOO_HIGH
-        return Cause.NO_CAPACITY if self._left[key] <= 0 else None
+        return Cause.NO_CAPACITY if self._available[key] <= 0 else None
 
     def _unit_price(self, index: int) -> float:
         pool = self._pools.get(self._key(index))
@@ -221,7 +221,7 @@ class _Filler:
     def _choose(self, open_ones: list[int]) -> int:
         if self._ordered():
             return self._cheapest(open_ones)
-        depth = {i: self._left[self._key(i)] for i in open_ones}
+        depth = {i: self._available[self._key(i)] for i in open_ones}
         deepest = max(depth.values())
         if self._request.spot_strategy is Prefer.DEPTH:
             return next(i for i in open_ones if depth[i] == deepest)
@@ -235,6 +235,6 @@ class _Filler:
             return ranked[0]
         # Spread: of the N cheapest pools, the one that was used least so far.
         keys = list(dict.fromkeys(self._key(i) for i in ranked))[: self._request.instance_pools_to_use]
-        taken = {key: sum(1 for p in self.placements if self._key(p.candidate) == key) for key in keys}
-        least = min(keys, key=lambda key: taken[key])
+        use_counts = {key: sum(1 for p in self.placements if self._key(p.candidate) == key) for key in keys}
+        least = min(keys, key=lambda key: use_counts[key])
         return next(i for i in ranked if self._key(i) == least)

@@ -29,7 +29,7 @@ from typing import Any
 
 from everspot_core.prices import seconds_between
 from everspot_core.records import Event, EventKind, Reason
-from everspot_core.told import MOST_SECONDS, count_told, number_told
+from everspot_core.told import MOST_SECONDS, parse_count, parse_number
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
 _RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}
@@ -155,16 +155,16 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
             by_epoch[event.epoch].append(event)
     final = _last_word(ordered)
     epochs = [e for e in sorted(by_epoch) if _first(by_epoch[e], EventKind.ASSIGNED, EventKind.STARTED) is not None]
-    found = []
+    history = []
     for epoch, following in zip_longest(epochs, epochs[1:]):
         successor = _first(by_epoch[following], EventKind.ASSIGNED, EventKind.STARTED) if following else None
         *earlier, last = _lives(by_epoch[epoch])
         assigned = _first(by_epoch[epoch], EventKind.ASSIGNED)
         for life, next_life in pairwise([*earlier, last]):
-            before = count_told(next_life[0].data.get("step_before")) or 0
-            found.append(_attempt(life, assigned, next_life[0], None, before))
-        found.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
-    return found
+            before = parse_count(next_life[0].data.get("step_before")) or 0
+            history.append(_attempt(life, assigned, next_life[0], None, before))
+        history.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
+    return history
 
 
 def _lives(events: Sequence[Event]) -> list[list[Event]]:
@@ -207,11 +207,11 @@ def _attempt(
     # Told without waiting, so perhaps after the release; a fenced owner cannot publish, so all of them are good.
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)
-    steps = [count_told(e.data.get("step")) for e in events] + [
-        count_told(training.data.get("from_step")) if training else None
+    steps = [parse_count(e.data.get("step")) for e in events] + [
+        parse_count(training.data.get("from_step")) if training else None
     ]
     # Without training, what a `lost` tells is the step that the record had from the attempt before.
-    known = [s for s in steps if s is not None] if training or durable else []
+    known_steps = [s for s in steps if s is not None] if training or durable else []
     return Attempt(
         job_id=first.job_id,
         epoch=first.epoch,
@@ -223,26 +223,26 @@ def _attempt(
         end=end,
         reason=reason,
         training_at=training.at if training else None,
-        reports=training is None or training.data.get("by") != "agent" or any(known) or bool(reported),
-        from_step=count_told(training.data.get("from_step")) if training else None,
-        last_step=max([reported, *known]) if known or reported else None,
+        reports=training is None or training.data.get("by") != "agent" or any(known_steps) or bool(reported),
+        from_step=parse_count(training.data.get("from_step")) if training else None,
+        last_step=max([reported, *known_steps]) if known_steps or reported else None,
         last_step_told=release is not None
         and release.kind is not EventKind.LOST
-        and count_told(release.data.get("step")) is not None,
+        and parse_count(release.data.get("step")) is not None,
         durable_at=durable[-1].at if durable else None,
-        notice_at=_seen_at(notice) if notice else None,
+        notice_at=_notice_time(notice) if notice else None,
         notice_source=_text(notice.data.get("source")) if notice else None,
         notice_to_durable_seconds=_notice_to_durable(release, notice, durable),
         share=_share(assigned),
-        gpus=count_told(assigned.data.get("gpus")) if assigned is not None else None,
+        gpus=parse_count(assigned.data.get("gpus")) if assigned is not None else None,
     )
 
 
 def _share(assigned: Event | None) -> Fraction:
     """The job's share of the instance, as the scheduler fixed it at the assignment; 1 if the event names none."""
     stated = assigned.data.get("share") if assigned is not None else None
-    known = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1
-    return Fraction(stated) if known and isinstance(stated, int | float) else Fraction(1)
+    is_valid = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1
+    return Fraction(stated) if is_valid and isinstance(stated, int | float) else Fraction(1)
 
 
 def _reason(event: Event) -> Reason:
@@ -252,17 +252,17 @@ def _reason(event: Event) -> Reason:
 
 def _notice_to_durable(release: Event | None, notice: Event | None, durable: Sequence[Event]) -> float | None:
     if release is not None and "notice_to_durable_seconds" in release.data:
-        return number_told(release.data["notice_to_durable_seconds"], -MOST_SECONDS, MOST_SECONDS)
-    after = [e for e in durable if notice and e.at >= _seen_at(notice) and e.data.get("trigger") == "notice"]
-    return float(seconds_between(_seen_at(notice), after[0].at)) if notice and after else None
+        return parse_number(release.data["notice_to_durable_seconds"], -MOST_SECONDS, MOST_SECONDS)
+    after = [e for e in durable if notice and e.at >= _notice_time(notice) and e.data.get("trigger") == "notice"]
+    return float(seconds_between(_notice_time(notice), after[0].at)) if notice and after else None
 
 
-def _seen_at(notice: Event) -> datetime:
+def _notice_time(notice: Event) -> datetime:
     """When the agent learnt of the notice. The event about it is a little later."""
     stated = notice.data.get("seen_at")
     try:
-        seen = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
-        return seen.astimezone(UTC) if seen.tzinfo is not None else notice.at
+        moment = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
+        return moment.astimezone(UTC) if moment.tzinfo is not None else notice.at
     except (ValueError, OverflowError):
         return notice.at
 
@@ -273,11 +273,11 @@ def _text(value: Any) -> str | None:
 
 def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
     """Every interruption of one job, with where and when it resumed."""
-    found = []
+    result_list = []
     for index, attempt in enumerate(history):
         if attempt.interrupted:
             later = next((a for a in history[index + 1 :] if a.training_at is not None), None)
-            found.append(
+            result_list.append(
                 Interruption(
                     attempt,
                     later.training_at if later else None,
@@ -285,7 +285,7 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
                     later.instance_id if later else None,
                 )
             )
-    return found
+    return result_list
 
 
 def ended_at(events: Iterable[Event]) -> datetime | None:

@@ -72,17 +72,17 @@ def check_values(problems: Problems, settings: Mapping[str, Any]) -> None:
 def _check(problems: Problems, name: str, value: Any, *, own: bool = False, depth: int = 0) -> None:
     if isinstance(value, str):
         reason = text_problem(value, empty=own)
-        if reason and not problems.tells(name):
+        if reason and not problems.covers(name):
             problems.add(name, reason)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if value and not math.isnan(value) and not SMALLEST <= abs(value) <= LARGEST and not problems.tells(name):
+        if value and not math.isnan(value) and not SMALLEST <= abs(value) <= LARGEST and not problems.covers(name):
             problems.add(name, f"has to be 0, or lie between {SMALLEST:g} and {LARGEST:g}, not {shown(value)}")
     elif isinstance(value, Mapping) and depth < _DEEPEST:
         here = problems.at(name)
         for key, entry in value.items():
             reason = text_problem(str(key))
             inner = shown(key) if reason else str(key) if own else camel(str(key))
-            if reason and not here.tells(inner) and not (own and problems.tells(name)):
+            if reason and not here.covers(inner) and not (own and problems.covers(name)):
                 here.add(inner, f"the key {reason}")
             _check(here, inner, entry, own=own or key in _OWN_KEYS, depth=depth + 1)
     elif isinstance(value, list | tuple) and depth < _DEEPEST:
@@ -91,7 +91,7 @@ def _check(problems: Problems, name: str, value: Any, *, own: bool = False, dept
         for index, entry in enumerate(value[:LIST_AT_MOST]):
             place = f"{name}[{index}]"
             _check(problems, place, entry, depth=depth + 1)
-            if isinstance(entry, str) and entry in before and not problems.tells(place):
+            if isinstance(entry, str) and entry in before and not problems.covers(place):
                 problems.add(place, f"{shown(entry)} is listed twice")
             if isinstance(entry, str):
                 before.add(entry)
@@ -124,10 +124,10 @@ def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]
         ("elastic", ELASTIC, {"max_instances": 0}),
     ):
         if part in args:
-            given = args[part]
+            part_args = args[part]
             sound[part] = {
-                **{key: value for key, value in stand_in.items() if key in given},
-                **_sound(problems.at(part), given, bounds),
+                **{key: value for key, value in stand_in.items() if key in part_args},
+                **_sound(problems.at(part), part_args, bounds),
             }
     sound["instance_types"] = []
     for index, entry in enumerate(args["instance_types"]):

@@ -39,7 +39,7 @@ def spent(
     """
     dollars, gpu_seconds = Fraction(0), Fraction(0)
     for attempt in attempts(events):
-        launch = launches.get(attempt.instance_id or "") or _launch_of(attempt)
+        launch = launches.get(attempt.instance_id or "") or _launch_record(attempt)
         if launch is None:
             continue
         ended = ends.get(launch.instance_id)
@@ -53,7 +53,7 @@ def spent(
     return BudgetUse(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
 
 
-def _launch_of(attempt: Attempt) -> LaunchRecord | None:
+def _launch_record(attempt: Attempt) -> LaunchRecord | None:
     if not (attempt.instance_id and attempt.instance_type and attempt.zone):
         return None
     if attempt.market not in set(Market):  # as an event told it, which may tell anything

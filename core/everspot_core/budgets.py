@@ -68,7 +68,7 @@ class Caps(Stored):
     day: Allowance = Allowance()
     month: Allowance = Allowance()
 
-    def of(self, period: Period) -> Allowance:
+    def for_period(self, period: Period) -> Allowance:
         """The caps of a period."""
         return self.day if period is Period.DAY else self.month
 
@@ -86,7 +86,7 @@ class Budgets(Document):
     changed_at: Utc | None = None
     changed_by: str = ""
 
-    def of(self, team: str) -> Caps:
+    def for_team(self, team: str) -> Caps:
         """The caps of a team, or of the ENVIRONMENT."""
         return self.environment if team == ENVIRONMENT else self.teams.get(team, Caps())
 
@@ -103,7 +103,7 @@ class Budgets(Document):
         for team, caps in ((ENVIRONMENT, self.environment), *sorted(self.teams.items())):
             for period in Period:
                 for unit in Unit:
-                    cap = getattr(caps.of(period), unit.value)
+                    cap = getattr(caps.for_period(period), unit.value)
                     if cap is not None:
                         yield team, period, unit, cap
 
@@ -119,7 +119,7 @@ class Amount:
         """The sum."""
         return Amount(self.dollars + other.dollars, self.gpu_hours + other.gpu_hours)
 
-    def of(self, unit: Unit) -> float:
+    def in_unit(self, unit: Unit) -> float:
         """The amount in one unit."""
         return self.dollars if unit is Unit.DOLLARS else self.gpu_hours
 
@@ -137,7 +137,7 @@ def add(into: dict[tuple[date, str], Amount], spending: Spending) -> None:
 def spending(
     launch: LaunchRecord,
     ended: EndRecord | None,
-    holds: Sequence[Tenure],
+    tenures: Sequence[Tenure],
     *,
     gpus: int,
     book: PriceBook,
@@ -147,14 +147,14 @@ def spending(
 ) -> dict[tuple[date, str], Amount]:
     """The cost of one instance from `since` to `now`, by the rules of the bill.
 
-    `holds`: the instance's tenures in order, with the team as holder. `gpus`: the number of GPUs of its type.
+    `tenures`: the instance's tenures in order, with the team as holder. `gpus`: the number of GPUs of its type.
     """
     running = ended is None or ended.ended_at > now
     end = now if ended is None or running else max(ended.ended_at, launch.launched_at)
     waived = not running and ended is not None and ended.interrupted and rules.is_free(launch, end - launch.launched_at)
     dollars: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
     seconds: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
-    for holder, start, until, share in parts(launch.launched_at, end, rules.minimum, holds):
+    for holder, start, until, share in parts(launch.launched_at, end, rules.minimum, tenures):
         for begin, stop in _days(max(start, since), until):
             key = begin.date(), holder or ENVIRONMENT
             seconds[key] += seconds_between(begin, stop) * share
@@ -163,11 +163,11 @@ def spending(
     return {key: Amount(float(dollars[key]), float(seconds[key] * gpus / HOUR)) for key in seconds}
 
 
-def spent(found: Spending, team: str, since: datetime) -> Amount:
+def spent(spending_by_day: Spending, team: str, since: datetime) -> Amount:
     """The amount that a team, or the whole ENVIRONMENT, has spent since a midnight."""
     first = since.astimezone(UTC).date()
-    mine = [a for (day, whose), a in found.items() if day >= first and team in (ENVIRONMENT, whose)]
-    return Amount(sum(a.dollars for a in mine), sum(a.gpu_hours for a in mine))
+    amounts = [a for (day, owner), a in spending_by_day.items() if day >= first and team in (ENVIRONMENT, owner)]
+    return Amount(sum(a.dollars for a in amounts), sum(a.gpu_hours for a in amounts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,15 +191,15 @@ class Purse:
         return self.team in (ENVIRONMENT, team)
 
 
-def purses(budgets: Budgets, found: Spending, now: datetime) -> tuple[Purse, ...]:
-    """Every cap in its present period. `found`: amounts that cover at least these periods."""
+def purses(budgets: Budgets, spending_by_day: Spending, now: datetime) -> tuple[Purse, ...]:
+    """Every cap in its present period. `spending_by_day`: amounts that cover at least these periods."""
     return tuple(
         Purse(
             team=team,
             period=period,
             unit=unit,
             cap=cap,
-            spent=spent(found, team, period.begin(now)).of(unit),
+            spent=spent(spending_by_day, team, period.begin(now)).in_unit(unit),
             until=period.end(now),
         )
         for team, period, unit, cap in budgets.limits()
@@ -226,13 +226,13 @@ def committed(commitments: Iterable[Commitment], team: str, unit: Unit, now: dat
     return sum(c.costs(unit, now, until) for c in commitments if team in (ENVIRONMENT, c.team))
 
 
-def forecast(spent: float, committed: float, lately: float, span: timedelta, left: timedelta) -> float:
+def forecast(spent: float, committed: float, lately: float, span: timedelta, remaining: timedelta) -> float:
     """The expected amount at the end of a period.
 
-    It assumes the rate of the last `span`, in which `lately` was spent, for the time `left`; but it adds at least
+    It assumes the rate of the last `span`, in which `lately` was spent, for the time `remaining`; but it adds at least
     what is `committed`.
     """
-    going_on = lately * (left / span) if span > timedelta(0) else 0.0
+    going_on = lately * (remaining / span) if span > timedelta(0) else 0.0
     return spent + max(committed, going_on)
 
 

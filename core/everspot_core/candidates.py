@@ -25,21 +25,21 @@ class Candidate:
     on_demand_cost: float | None
 
 
-def misfits(kind: InstanceType, wanted: Resources) -> list[str]:
+def misfits(kind: InstanceType, needed: Resources) -> list[str]:
     """A phrase for each resource of which a type has too little for a job; empty if the job fits."""
     words = {
-        "vcpus": f"vCPUs {kind.vcpus:g} of {wanted.vcpus:g}",
-        "memory_gib": f"GiB of memory {kind.memory_gib:g} of {wanted.memory_gib:g}",
-        "gpus": f"GPUs {kind.gpus:g} of {wanted.gpus:g}",
-        "gpu_memory_gib": f"GiB of GPU memory {kind.gpu_memory_gib:g} of {wanted.gpu_memory_gib:g}",
-        "gpu": f"GPU {kind.gpu or 'none'} instead of {wanted.gpu}",
+        "vcpus": f"vCPUs {kind.vcpus:g} of {needed.vcpus:g}",
+        "memory_gib": f"GiB of memory {kind.memory_gib:g} of {needed.memory_gib:g}",
+        "gpus": f"GPUs {kind.gpus:g} of {needed.gpus:g}",
+        "gpu_memory_gib": f"GiB of GPU memory {kind.gpu_memory_gib:g} of {needed.gpu_memory_gib:g}",
+        "gpu": f"GPU {kind.gpu or 'none'} instead of {needed.gpu}",
     }
-    lacks = lacking(wanted, Shape.of(kind))
+    lacks = lacking(needed, Shape.from_machine(kind))
     return [words[resource] for resource in words if resource in lacks]
 
 
 def candidates(
-    wanted: Resources,
+    needed: Resources,
     catalogue: Catalogue,
     regions: Iterable[str] | None = None,
     expected: timedelta | None = None,
@@ -49,22 +49,22 @@ def candidates(
     `only`.
 
     Args:
-        wanted: What the job needs on one instance.
+        needed: What the job needs on one instance.
         catalogue: Types and prices.
         regions: Only these; None for all that the catalogue knows.
         expected: Upper bound of the uninterrupted running time, for the costs.
         only: Only these types, with or without a known price; None for all.
     """
     hours = expected.total_seconds() / 3600 if expected is not None else None
-    found = []
+    offers = []
     for region in catalogue.regions if regions is None else regions:
-        every = (*catalogue.offered(region), *_declared(catalogue, region)) if only is None else sorted(only)
-        for name in (name for name in every if name in catalogue.types):
+        names = (*catalogue.offered(region), *_declared(catalogue, region)) if only is None else sorted(only)
+        for name in (name for name in names if name in catalogue.types):
             kind = catalogue.get(name)
             spot, on_demand = catalogue.spot_range(name, region), catalogue.on_demand(name, region)
-            if misfits(kind, wanted) or (only is None and spot is None and on_demand is None):
+            if misfits(kind, needed) or (only is None and spot is None and on_demand is None):
                 continue
-            found.append(
+            offers.append(
                 Candidate(
                     instance_type=kind,
                     region=region,
@@ -75,7 +75,7 @@ def candidates(
                     on_demand_cost=on_demand.usd_per_hour * hours if on_demand and hours else None,
                 )
             )
-    return sorted(found, key=_cheapest)
+    return sorted(offers, key=_cheapest)
 
 
 def _declared(catalogue: Catalogue, region: str) -> list[str]:
@@ -85,11 +85,11 @@ def _declared(catalogue: Catalogue, region: str) -> list[str]:
 
 
 def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
-    known = [p.usd_per_hour for p in (*(candidate.spot or ()), candidate.on_demand) if p is not None]
-    return min(known, default=math.inf), candidate.instance_type.name, candidate.region
+    prices = [p.usd_per_hour for p in (*(candidate.spot or ()), candidate.on_demand) if p is not None]
+    return min(prices, default=math.inf), candidate.instance_type.name, candidate.region
 
 
-def nearest(wanted: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
+def nearest(needed: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
     """For a job that fits no type: the types that lack the fewest things, with what each lacks."""
-    lacks = [(kind, misfits(kind, wanted)) for kind in catalogue.types.values()]
+    lacks = [(kind, misfits(kind, needed)) for kind in catalogue.types.values()]
     return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]

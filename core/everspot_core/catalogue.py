@@ -83,10 +83,10 @@ class UnknownInstanceType(KeyError):
 
     def __init__(self, name: str, near: Iterable[str]) -> None:
         self.name, self.near = name, tuple(near)
-        meant = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        suggestion = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
         super().__init__(
-            f"instance type {name!r} is not in the catalogue{meant} A type that it lacks can be declared in place, "
-            "with vcpus, memory_gib and on_demand_usd_per_hour"
+            f"instance type {name!r} is not in the catalogue{suggestion} A type that it lacks can be declared in "
+            "place, with vcpus, memory_gib and on_demand_usd_per_hour"
         )
 
     def __str__(self) -> str:
@@ -131,8 +131,8 @@ class Catalogue:
 
     def dearest(self, name: str) -> Price | None:
         """The highest on-demand price of a type over all regions."""
-        known = [self.on_demand(name, region) for kind, region in self._offers if kind == name]
-        return max((price for price in known if price is not None), key=lambda p: p.usd_per_hour, default=None)
+        prices = [self.on_demand(name, region) for kind, region in self._offers if kind == name]
+        return max((price for price in prices if price is not None), key=lambda p: p.usd_per_hour, default=None)
 
     def spot_range(self, name: str, region: str) -> tuple[Price, Price] | None:
         """Lowest and highest spot price over the region's zones at the moment the source was taken."""
@@ -146,7 +146,7 @@ class Catalogue:
 
     def offered(self, region: str) -> tuple[str, ...]:
         """Names of the types that the source lists in a region, in the source's order."""
-        return tuple(name for name, there in self._offers if there == region)
+        return tuple(name for name, offer_region in self._offers if offer_region == region)
 
     def with_types(self, extras: Iterable[InstanceType]) -> "Catalogue":
         """This catalogue with types declared in place, which replace types of the same name."""
@@ -157,16 +157,16 @@ class Catalogue:
         return Catalogue(self._types.values(), [*self._offers.values(), *offers])
 
 
-def region_of(zone: str) -> str:
+def zone_region(zone: str) -> str:
     """The region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.
 
     Raises:
         ValueError: if no cloud names its zones so.
     """
-    found = _LETTER_ZONE.match(zone) or _DASHED_ZONE.match(zone)
-    if found is None:
+    match = _LETTER_ZONE.match(zone) or _DASHED_ZONE.match(zone)
+    if match is None:
         raise ValueError(f"{zone!r} is not the name of a zone, such as us-east-1a or us-central1-a")
-    return found.group(1)
+    return match.group(1)
 
 
 @cache

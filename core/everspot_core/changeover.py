@@ -150,14 +150,14 @@ class Experience:
         self._all: dict[ChangeoverPart, list[timedelta]] = {}
         self._types: dict[tuple[ChangeoverPart, str], list[timedelta]] = {}
         self._pools: dict[tuple[ChangeoverPart, str, str, Market], list[timedelta]] = {}
-        for found in times:
-            if found.part not in set(ChangeoverPart):
+        for part_times in times:
+            if part_times.part not in set(ChangeoverPart):
                 continue  # of a newer release
-            part = ChangeoverPart(found.part)
-            lengths = [timedelta(seconds=s) for s in found.seconds if 0 <= s <= LONGEST.total_seconds()]
+            part = ChangeoverPart(part_times.part)
+            lengths = [timedelta(seconds=s) for s in part_times.seconds if 0 <= s <= LONGEST.total_seconds()]
             self._all.setdefault(part, []).extend(lengths)
-            self._types.setdefault((part, found.instance_type), []).extend(lengths)
-            key = part, found.instance_type, found.zone, found.market
+            self._types.setdefault((part, part_times.instance_type), []).extend(lengths)
+            key = part, part_times.instance_type, part_times.zone, part_times.market
             self._pools.setdefault(key, []).extend(lengths)
 
     def measured(self, part: ChangeoverPart, instance_type: str | None = None) -> int:
@@ -174,12 +174,12 @@ class Experience:
         own: Iterable[Measurement] = (),
     ) -> Changeover:
         """The estimate of one part on any type, on one type, or in one pool. `own`: measurements of the same job."""
-        found = estimate(self._all.get(part, []), BELIEVED[part])
+        current = estimate(self._all.get(part, []), BELIEVED[part])
         if instance_type is not None:
-            found = estimate(self._types.get((part, instance_type), []), found)
+            current = estimate(self._types.get((part, instance_type), []), current)
             if zone is not None and market is not None:
-                found = estimate(self._pools.get((part, instance_type, zone, market), []), found)
-        return estimate([m.length for m in own if m.part is part and part in OWN], found)
+                current = estimate(self._pools.get((part, instance_type, zone, market), []), current)
+        return estimate([m.length for m in own if m.part is part and part in OWN], current)
 
     def whole(
         self,
@@ -192,8 +192,8 @@ class Experience:
 
         The launch begins while the job checkpoints, so `save` counts in the upper bound alone.
         """
-        mine = list(own)
-        parts = {part: self.part(part, instance_type, zone, market, mine) for part in ChangeoverPart}
+        own_measurements = list(own)
+        parts = {part: self.part(part, instance_type, zone, market, own_measurements) for part in ChangeoverPart}
         expected = sum((c.expected for part, c in parts.items() if part is not ChangeoverPart.SAVE), timedelta(0))
         return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
 
@@ -206,11 +206,11 @@ class Experience:
 
 def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:
     """The times with these measurements added, KEPT of each at most."""
-    kept = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
-    for one in new:
-        key = one.part.value, one.instance_type, one.zone, one.market
-        kept.setdefault(key, []).append(round(one.length.total_seconds(), 3))
+    seconds_by_key = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
+    for measurement in new:
+        key = measurement.part.value, measurement.instance_type, measurement.zone, measurement.market
+        seconds_by_key.setdefault(key, []).append(round(measurement.length.total_seconds(), 3))
     return [
         PartTimes(part=part, instance_type=kind, zone=zone, market=market, seconds=seconds[-KEPT:])
-        for (part, kind, zone, market), seconds in sorted(kept.items())
+        for (part, kind, zone, market), seconds in sorted(seconds_by_key.items())
     ]

@@ -189,9 +189,9 @@ def bill(
         for job, own in sorted(events.items())
     }
     lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
-    launches, holds = list(launches), _holds(histories, as_of)
+    launches, tenures = list(launches), _list_tenures(histories, as_of)
     instances = tuple(
-        _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, rules, as_of)
+        _instance(launch, ended.get(launch.instance_id), tenures.get(launch.instance_id, []), lost, book, rules, as_of)
         for launch in sorted(launches, key=lambda launch: (launch.launched_at, launch.instance_id))
         if launch.launched_at < as_of
     )
@@ -209,7 +209,7 @@ def bill(
         )
         for job, history in histories.items()
     )
-    unknown = sorted(set(holds) - {launch.instance_id for launch in launches})
+    unknown = sorted(set(tenures) - {launch.instance_id for launch in launches})
     missing = [f"no launch is recorded of {', '.join(unknown)}: what jobs used of it is not billed"] if unknown else []
     return Bill(
         as_of=as_of,
@@ -221,7 +221,7 @@ def bill(
 
 
 def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str]:
-    named = [
+    names = [
         f"{i.launch.instance_id} ({i.launch.instance_type} in {i.launch.zone}, {i.launch.market.value})"
         for i in instances
         if i.unknown
@@ -230,7 +230,7 @@ def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str
     return [
         f"{name}: it was launched, and neither the cloud nor its agent ever told when it ended; how long it cost "
         f"money is not known, and {least} s are billed at the least"
-        for name in named
+        for name in names
     ]
 
 
@@ -244,7 +244,7 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
     return tuple(notes(priced))
 
 
-def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
+def _list_tenures(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
     """The tenures of each instance, in order."""
     claimed: dict[str, list[Tenure]] = defaultdict(list)
     for job, history in histories.items():
@@ -258,7 +258,7 @@ def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[
 def _instance(
     launch: LaunchRecord,
     ended: EndRecord | None,
-    holds: Sequence[Tenure],
+    tenures: Sequence[Tenure],
     lost: Mapping[str, Sequence[Span]],
     book: PriceBook,
     rules: BillingRules,
@@ -269,7 +269,7 @@ def _instance(
     interrupted = not running and ended is not None and ended.interrupted
     free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
-    for job, start, until, share in parts(launch.launched_at, end, rules.minimum, holds):
+    for job, start, until, share in parts(launch.launched_at, end, rules.minimum, tenures):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
         paid = book.segments(*pool, launch.market, start, until)
@@ -280,13 +280,13 @@ def _instance(
 
 
 def _without(start: datetime, end: datetime, spans: Sequence[Span]) -> list[Span]:
-    left, cursor = [], start
+    remaining, cursor = [], start
     for cut_from, cut_to in spans:
         if cut_to <= cursor or cut_from >= end:
             continue
         if cursor < cut_from:
-            left.append((cursor, cut_from))
+            remaining.append((cursor, cut_from))
         cursor = max(cursor, cut_to)
     if cursor < end:
-        left.append((cursor, end))
-    return left
+        remaining.append((cursor, end))
+    return remaining

@@ -8,10 +8,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def first_few(words: Sequence[str], most: int, *, between: str = ", ", rest: str = " and {} more") -> str:
-    """The first `most` words and the number of the others: `a, b and 3 more`. `rest`: the phrase for that number."""
-    left = len(words) - most
-    return between.join(words[:most]) + (rest.format(f"{left:,}") if left > 0 else "")
+def first_few(words: Sequence[str], most: int, *, between: str = ", ", remainder_phrase: str = " and {} more") -> str:
+    """Return the first `most` words and the number of the others: `a, b and 3 more`.
+
+    `remainder_phrase`: the phrase for that number.
+    """
+    remaining = len(words) - most
+    return between.join(words[:most]) + (remainder_phrase.format(f"{remaining:,}") if remaining > 0 else "")
 
 
 def size(count: float) -> str:

@@ -64,10 +64,10 @@ def secret(value: Any) -> bool:
     return isinstance(value, str) and value == SECRET
 
 
-def known_whole(value: Any) -> bool:
+def is_fully_known(value: Any) -> bool:
     """Whether a value is known at every depth: nothing in it is secret or unknown."""
     if unknown(value) or secret(value):
         return False
     if isinstance(value, Mapping):
-        return all(known_whole(each) for each in value.values())
-    return all(known_whole(each) for each in value) if isinstance(value, list | tuple) else True
+        return all(is_fully_known(each) for each in value.values())
+    return all(is_fully_known(each) for each in value) if isinstance(value, list | tuple) else True

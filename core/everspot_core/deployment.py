@@ -36,8 +36,8 @@ class PendingOperation:
 def resources(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """The resources of an exported stack, in the state's order; secrets in them are the engine's ciphertext."""
     deployment = state.get("deployment")
-    found = deployment.get("resources") if isinstance(deployment, Mapping) else None
-    return tuple(item for item in found or () if isinstance(item, Mapping))
+    items = deployment.get("resources") if isinstance(deployment, Mapping) else None
+    return tuple(item for item in items or () if isinstance(item, Mapping))
 
 
 def control_url(state: Mapping[str, Any]) -> str:
@@ -45,8 +45,8 @@ def control_url(state: Mapping[str, Any]) -> str:
     nobody opens."""
     for resource in resources(state):
         if resource.get("type") == _STACK:
-            found = (resource.get("outputs") or {}).get(CONTROL)
-            return found if isinstance(found, str) else ""
+            url = (resource.get("outputs") or {}).get(CONTROL)
+            return url if isinstance(url, str) else ""
     return ""
 
 
@@ -80,7 +80,7 @@ def describe_pending(operations: Sequence[PendingOperation]) -> str:
     """Return one sentence that names interrupted operations; empty without any."""
     if not operations:
         return ""
-    names = first_few([f"{one.name} ({one.operation})" for one in operations], _NAMED_AT_MOST)
+    names = first_few([f"{operation.name} ({operation.operation})" for operation in operations], _NAMED_AT_MOST)
     return f"an update was interrupted, or still runs: {counted(len(operations), 'operation')} pending: {names}"
 
 

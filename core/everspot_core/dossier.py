@@ -25,7 +25,7 @@ class Dossier(Document):
         return self.submission.job_id
 
 
-def month_of(record: JobRecord) -> str:
+def end_month(record: JobRecord) -> str:
     """The month of a finished job's end, such as `2026-01`. It is part of the archive's key, so that every archiver
     writes the same key.
 

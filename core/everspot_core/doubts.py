@@ -41,7 +41,7 @@ def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], 
         now: Market time.
     """
     lately = sorted((f for f in faults if now - f.at < WINDOW), key=lambda f: (f.at, f.instance_id))
-    found, explained = [], set[str]()
+    suspects_list, explained = [], set[str]()
     silent = [f for f in lately if f.kind is FaultKind.NEVER_REPORTED]
     for image in sorted({f.image for f in silent if f.image}):
         own = {f.instance_id for f in silent if f.image == image}
@@ -50,20 +50,24 @@ def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], 
             words = (
                 f"{len(own)} of {count} instances of image {image} never reported: the image or its egress is at fault"
             )
-            found.append(Doubt(words, True))
+            suspects_list.append(Doubt(words, True))
             explained |= own
     for kind in FaultKind:
-        rest = [f for f in lately if f.kind is kind and f.instance_id not in explained]
-        for pool in sorted({(f.instance_type, f.zone) for f in rest}):
-            own = {f.instance_id for f in rest if (f.instance_type, f.zone) == pool}
-            there = {n for n, x in launches.items() if (x.instance_type, x.zone) == pool and _counts(x, now)}
-            count, name = len(own | there), f"{pool[0]} in {pool[1]}"
+        unexplained = [f for f in lately if f.kind is kind and f.instance_id not in explained]
+        for pool in sorted({(f.instance_type, f.zone) for f in unexplained}):
+            own = {f.instance_id for f in unexplained if (f.instance_type, f.zone) == pool}
+            launched_there = {n for n, x in launches.items() if (x.instance_type, x.zone) == pool and _counts(x, now)}
+            count, name = len(own | launched_there), f"{pool[0]} in {pool[1]}"
             if len(own) >= SEVERAL:
-                found.append(Doubt(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count))
+                suspects_list.append(
+                    Doubt(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count)
+                )
                 explained |= own
     alone = [f for f in lately if f.instance_id not in explained]
-    found += [Doubt(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone]
-    return sorted(found, key=lambda doubt: not doubt.grave)
+    suspects_list += [
+        Doubt(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone
+    ]
+    return sorted(suspects_list, key=lambda doubt: not doubt.grave)
 
 
 def _counts(launch: LaunchRecord, now: datetime) -> bool:

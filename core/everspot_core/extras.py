@@ -25,10 +25,12 @@ def check(program: str, extra: str) -> None:
 def lacking(requirements: Iterable[str], extra: str, installed: Callable[[str], bool]) -> list[str]:
     """The packages that the extra asks for and that are not `installed`, in the order of the requirements, which are
     those of a distribution's metadata (`rich>=14; extra == "cli"`)."""
-    wanted = re.compile(rf"""\bextra\s*==\s*['"]{re.escape(extra)}['"]""")
+    extra_marker = re.compile(rf"""\bextra\s*==\s*['"]{re.escape(extra)}['"]""")
     names = [line.partition(";") for line in requirements]
-    asked = [match[0] for text, _, marker in names if wanted.search(marker) and (match := _NAME.match(text.strip()))]
-    return [name for name in asked if not installed(name)]
+    required = [
+        match[0] for text, _, marker in names if extra_marker.search(marker) and (match := _NAME.match(text.strip()))
+    ]
+    return [name for name in required if not installed(name)]
 
 
 def sentence(program: str, extra: str, missing: list[str]) -> str:

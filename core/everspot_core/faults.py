@@ -44,17 +44,17 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
     """
     fields: dict[str, list[dict[str, Any]]] = {}
     for detail in error.errors(include_url=False):
-        found = dict(detail)
-        where = _where(found)
+        entry = dict(detail)
+        where = _where(entry)
         inner = detail.get("ctx", {}).get("error")
         if isinstance(inner, BadInputs):
             for problem in inner.problems:
                 fields.setdefault(_path([*where, problem.path]), []).append({"reason": problem.reason})
         else:
-            fields.setdefault(_path(where), []).append(found)
+            fields.setdefault(_path(where), []).append(entry)
     return [
-        Problem(legible(cut(path, _PATH_AT_MOST)), _told(found, kind) if number < SHOWN_AT_MOST else "")
-        for number, (path, found) in enumerate(fields.items())
+        Problem(legible(cut(path, _PATH_AT_MOST)), _reason(entry, kind) if number < SHOWN_AT_MOST else "")
+        for number, (path, entry) in enumerate(fields.items())
     ]
 
 
@@ -65,42 +65,42 @@ def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note:
         return kind.model_validate(values)
     except ValidationError as error:
         for fault in faults(error, kind):
-            head, dot, rest = fault.path.partition(".")
-            problems.add(camel(head) + dot + rest, fault.reason + note)
+            head, dot, inner_path = fault.path.partition(".")
+            problems.add(camel(head) + dot + inner_path, fault.reason + note)
         return None
 
 
-def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
-    words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
+def _reason(entries: list[dict[str, Any]], kind: type[BaseModel]) -> str:
+    words = list(dict.fromkeys(_words(fault, kind) for fault in entries[:SHOWN_AT_MOST]))
     # A duration that is out of bounds, or lacks its unit, is no moment either, and nobody meant it to be one.
-    meant = [said for said in words if said.startswith(("a duration lies", "has to be longer", SAY_UNIT))]
-    if not meant and _is_of_moments(found):
-        zone = [said for said in words if said.startswith("a time needs its zone")]
-        meant = zone or [f"{_SAY_WHEN}, not {shown(found[0]['input'])}"]
-    return cut(legible("; and ".join(meant or words)), _WORDS_AT_MOST)
+    relevant = [text for text in words if text.startswith(("a duration lies", "has to be longer", SAY_UNIT))]
+    if not relevant and _is_of_moments(entries):
+        zone = [text for text in words if text.startswith("a time needs its zone")]
+        relevant = zone or [f"{_SAY_WHEN}, not {shown(entries[0]['input'])}"]
+    return cut(legible("; and ".join(relevant or words)), _WORDS_AT_MOST)
 
 
-def _is_of_moments(found: list[dict[str, Any]]) -> bool:
+def _is_of_moments(entries: list[dict[str, Any]]) -> bool:
     """Whether the field takes durations and moments, and its value is neither."""
-    members = [str(part) for fault in found if "loc" in fault for part in fault["loc"] if _UNION.fullmatch(str(part))]
+    members = [str(part) for fault in entries if "loc" in fault for part in fault["loc"] if _UNION.fullmatch(str(part))]
     return any("timedelta" in part for part in members) and any("datetime" in part for part in members)
 
 
 def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
     if "reason" in fault:
         return str(fault["reason"])
-    given, where = fault["input"], _where(fault)
+    value, where = fault["input"], _where(fault)
     if fault["type"] == "extra_forbidden":
         return unknown_field(where[-1], _fields(kind, where[:-1]))
     if fault["type"] in ("enum", "literal_error"):
-        return f"must be {fault['ctx']['expected']}, not {shown(given)}"
+        return f"must be {fault['ctx']['expected']}, not {shown(value)}"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME:
-        return f"{SAID_OF_NAMES}, not {shown(given)}"
-    said = _BY_TYPE.get(fault["type"]) or _SHOULD.sub("must ", str(fault["msg"]).removeprefix("Value error, "))
-    if said.startswith(SAY_UNIT):
-        return said
-    plain = isinstance(given, str | int | float | bool) and fault["type"] != "missing"
-    return f"{said}, not {shown(given)}" if plain and shown(given) not in said else said
+        return f"{SAID_OF_NAMES}, not {shown(value)}"
+    message = _BY_TYPE.get(fault["type"]) or _SHOULD.sub("must ", str(fault["msg"]).removeprefix("Value error, "))
+    if message.startswith(SAY_UNIT):
+        return message
+    plain = isinstance(value, str | int | float | bool) and fault["type"] != "missing"
+    return f"{message}, not {shown(value)}" if plain and shown(value) not in message else message
 
 
 def unknown_field(name: str, allowed: list[str]) -> str:

@@ -18,7 +18,7 @@ class Shape:
     gpu: str
 
     @classmethod
-    def of(cls, machine: InstanceRecord | InstanceType) -> "Shape":
+    def from_machine(cls, machine: InstanceRecord | InstanceType) -> "Shape":
         """The shape of an instance, or of any instance of a type."""
         return cls(machine.gpus, machine.gpu_memory_gib, machine.vcpus, machine.memory_gib, machine.gpu or "")
 

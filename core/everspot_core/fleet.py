@@ -59,13 +59,15 @@ class CapacitySpec(Frozen):
         return self.target - self.on_demand_target
 
 
-def derived_weights(capacity: CapacitySpec, known: Mapping[str, InstanceType]) -> dict[str, float]:
+def derived_weights(capacity: CapacitySpec, catalogue_types: Mapping[str, InstanceType]) -> dict[str, float]:
     """The weight of each type: the given one, else its measure by `weight_by` divided by the smallest measure in the
     list.
 
     Rounded to three digits. Types that lack the measure are left out: `capacity_problems` names them.
     """
-    measures = {choice.name: _measure(choice, known.get(choice.name), capacity.weight_by) for choice in capacity.types}
+    measures = {
+        choice.name: _measure(choice, catalogue_types.get(choice.name), capacity.weight_by) for choice in capacity.types
+    }
     smallest = min((m for m in measures.values() if m > 0), default=1.0)
     weights = {}
     for choice in capacity.types:
@@ -96,13 +98,13 @@ def ranks(capacity: CapacitySpec, usd_per_hour: Mapping[str, float]) -> dict[str
         return {name: order.index(place) for name, place in zip(names, places, strict=True)}
     factor = EQUALLY_GOOD if capacity.prefer is Prefer.BALANCE else 1.0
     costs = {choice.name: _usd_per_work(choice, usd_per_hour) for choice in capacity.types}
-    found: dict[str, int] = {}
+    rank_by_type: dict[str, int] = {}
     rank, cheapest = -1, -math.inf
     for name in sorted(names, key=lambda name: costs[name]):
         if costs[name] > cheapest * factor or rank < 0:
             rank, cheapest = rank + 1, costs[name]
-        found[name] = rank
-    return found
+        rank_by_type[name] = rank
+    return rank_by_type
 
 
 def _usd_per_work(choice: TypeChoice, usd_per_hour: Mapping[str, float]) -> float:

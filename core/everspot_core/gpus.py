@@ -67,13 +67,13 @@ def runs_on(capability: str, arches: Sequence[str]) -> bool:
     """Whether a build with machine code for these architectures runs on a GPU of this compute capability."""
     major, minor = (int(part) for part in capability.split("."))
     return any(
-        int(found[1]) == major and int(found[2]) <= minor for arch in arches if (found := _ARCH.match(arch)) is not None
+        int(match[1]) == major and int(match[2]) <= minor for arch in arches if (match := _ARCH.match(arch)) is not None
     )
 
 
-def is_arch(word: str) -> bool:
+def is_arch(name: str) -> bool:
     """Whether this is the name of an architecture, such as sm_80."""
-    return _ARCH.match(word) is not None
+    return _ARCH.match(name) is not None
 
 
 def unfit(kind: InstanceType, arches: Sequence[str], families: Families) -> str | None:

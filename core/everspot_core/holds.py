@@ -29,50 +29,50 @@ Piece = tuple[str | None, datetime, datetime, Fraction]
 def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
     """The tenures of one instance, in order. If two overlap and one of them has the whole instance, the earlier one
     ends where the later one begins."""
-    holds = sorted(claims, key=lambda h: (h.start, h.holder))
-    found: list[Tenure] = []
+    tenures = sorted(claims, key=lambda h: (h.start, h.holder))
+    ordered: list[Tenure] = []
     alone: datetime | None = None
     following: datetime | None = None
-    for hold in reversed(holds):
+    for hold in reversed(tenures):
         until = following if hold.share == _ALL else alone
-        found.append(hold if until is None else replace(hold, end=min(hold.end, until)))
+        ordered.append(hold if until is None else replace(hold, end=min(hold.end, until)))
         following = hold.start
         alone = hold.start if hold.share == _ALL else alone
-    return found[::-1]
+    return ordered[::-1]
 
 
-def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[Tenure]) -> list[Piece]:
+def parts(launched: datetime, end: datetime, minimum: timedelta, tenures: Sequence[Tenure]) -> list[Piece]:
     """An instance's life, cut by who held it. At each moment the shares add up to 1.
 
     Nobody holds what no share covers, nor the billed time after the end, up to the minimum. Two machines' clocks may
     disagree on the moment in which one job follows another, so that shares add up to more than 1. Then the later
     assignment gets its share first.
     """
-    inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in holds]
+    inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in tenures]
     inside = [h for h in inside if h.start < h.end]
     cuts = {launched, max(end, launched + minimum), *(h.start for h in inside), *(h.end for h in inside)}
-    found: list[Piece] = []
-    there: list[Tenure] = []
+    pieces: list[Piece] = []
+    present: list[Tenure] = []
     coming = inside[::-1]
     for start, until in pairwise(sorted(cuts)):
         while coming and coming[-1].start <= start:
-            there.append(coming.pop())
-        there = [h for h in there if h.end > start]
-        left = _ALL
-        for hold in reversed(there):
-            share = min(hold.share, left)
-            left -= share
-            found.append((hold.holder, start, until, share))
-        if left:
-            found.append((None, start, until, left))
-    return _joined(found)
+            present.append(coming.pop())
+        present = [h for h in present if h.end > start]
+        unassigned = _ALL
+        for hold in reversed(present):
+            share = min(hold.share, unassigned)
+            unassigned -= share
+            pieces.append((hold.holder, start, until, share))
+        if unassigned:
+            pieces.append((None, start, until, unassigned))
+    return _joined(pieces)
 
 
-def _joined(found: Iterable[Piece]) -> list[Piece]:
+def _joined(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring parts that differ in time only."""
     joined: list[Piece] = []
     at: dict[tuple[str | None, datetime, Fraction], int] = {}
-    for holder, start, until, share in found:
+    for holder, start, until, share in pieces:
         n = at.pop((holder, start, share), None)
         if n is None:
             n = len(joined)

@@ -30,9 +30,9 @@ class Rate:
     units: float
 
 
-def told_hour(region: str, known: Catalogue, capacity: CapacitySpec, lines: Sequence[str]) -> str:
+def describe_hour(region: str, catalogue: Catalogue, capacity: CapacitySpec, lines: Sequence[str]) -> str:
     """The lines of an hour's cost with their heading, which names region and date of the prices."""
-    prices = [known.on_demand(choice.name, region) for choice in capacity.types]
+    prices = [catalogue.on_demand(choice.name, region) for choice in capacity.types]
     dates = sorted({price.as_of.isoformat() for price in prices if price is not None and price.as_of})
     dated = f" of {', '.join(dates)}" if dates else ""
     return (
@@ -42,16 +42,16 @@ def told_hour(region: str, known: Catalogue, capacity: CapacitySpec, lines: Sequ
     )
 
 
-def rates_of(region: str, known: Catalogue, capacity: CapacitySpec) -> list[Rate]:
+def list_rates(region: str, catalogue: Catalogue, capacity: CapacitySpec) -> list[Rate]:
     """The prices of the types that have one in the region, in the order of the list."""
-    weights, found = derived_weights(capacity, known.types), []
+    weights, priced = derived_weights(capacity, catalogue.types), []
     for choice in capacity.types:
-        price, spot = known.on_demand(choice.name, region), known.spot_range(choice.name, region)
+        price, spot = catalogue.on_demand(choice.name, region), catalogue.spot_range(choice.name, region)
         if price is None:
             continue
         limit = choice.max_price if choice.max_price is not None else capacity.max_price
         most = price.usd_per_hour if limit is None else min(limit, price.usd_per_hour)
-        found.append(
+        priced.append(
             Rate(
                 name=choice.name,
                 on_demand=price.usd_per_hour,
@@ -60,7 +60,7 @@ def rates_of(region: str, known: Catalogue, capacity: CapacitySpec) -> list[Rate
                 units=weights.get(choice.name, 1),
             )
         )
-    return found
+    return priced
 
 
 def no_room(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
@@ -71,12 +71,12 @@ def no_room(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
     return f"{cap.usd_per_hour:g} is less than an hour of any type costs on-demand; the cheapest is {cheapest}"
 
 
-def price_told(price: Price | None) -> str:
+def describe_price(price: Price | None) -> str:
     """A price in dollars, or the words that it is not known."""
     return "at a price that is not known here" if price is None else f"${price.usd_per_hour:.3f}"
 
 
-def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, chooser: str) -> str:
+def describe_standing(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, chooser: str) -> str:
     """The cost of standing capacity: from the cheapest types, on Spot at the catalogue's prices, to the dearest ones at
     the highest paid price. `unit`: of the target; `chooser`: who chooses types."""
     on_demand, spot = capacity.on_demand_target, capacity.spot_target
@@ -89,7 +89,7 @@ def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, c
     return f"standing: {span} more ({' and '.join(parts)}, depending on the types that {chooser})"
 
 
-def cap_told(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
+def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
     """The cost of elastic capacity at its cap."""
     if cap is None or cap.instances == 0 or not rates:
         return "elastic: nothing"
@@ -101,9 +101,9 @@ def cap_told(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
     parts = f"{counted(cap.instances, 'instance')} of {dearest} at ${each:.3f}"
     if cap.usd_per_hour is None or total <= cap.usd_per_hour:
         return f"elastic: up to ${total:.2f} more ({parts})"
-    told = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"
+    sentence = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"
     cheapest = _beyond(rates, cap)
-    return f"{told}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else told
+    return f"{sentence}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else sentence
 
 
 def _beyond(rates: Sequence[Rate], cap: ElasticCap) -> str | None:

@@ -198,7 +198,7 @@ class JobSpec(Frozen):
 
     @field_validator("parameters")
     @classmethod
-    def _known(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+    def _check_parameters(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
         recipe = info.data.get("recipe")
         if not _is_finite(value):
             raise ValueError("a number is infinite or none (NaN), which JSON cannot carry")

@@ -54,124 +54,132 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Faults between fields: neither or both of recipe and entrypoint, or a variable set twice. `values`: the job's
     fields as written."""
     recipe, entrypoint, code = (values.get(name) for name in ("recipe", "entrypoint", "code"))
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if recipe is None and entrypoint is None:
-        found.append(Problem("recipe", "either recipe or entrypoint has to say what runs, and neither is given"))
+        problems.append(Problem("recipe", "either recipe or entrypoint has to say what runs, and neither is given"))
     elif recipe is not None and entrypoint is not None:
-        found.append(Problem("recipe", "either recipe or entrypoint says what runs, and both are given"))
+        problems.append(Problem("recipe", "either recipe or entrypoint says what runs, and both are given"))
     elif recipe is not None and code is not None:
-        found.append(Problem("code", "belongs to entrypoint, not to recipe"))
+        problems.append(Problem("code", "belongs to entrypoint, not to recipe"))
     elif entrypoint is not None and code is None:
-        found.append(Problem("code", "is missing: entrypoint needs the folder that holds the script"))
+        problems.append(Problem("code", "is missing: entrypoint needs the folder that holds the script"))
     if values.get("mixed_on_failover") is True and values.get("precision", "auto") != "auto":
-        found.append(Problem("mixed_on_failover", "needs `precision: auto`: every other precision stays as it is"))
+        problems.append(Problem("mixed_on_failover", "needs `precision: auto`: every other precision stays as it is"))
     env, secrets = values.get("env"), values.get("secrets")
     if isinstance(env, Mapping) and isinstance(secrets, Mapping):
-        found += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]
-    return found
+        problems += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]
+    return problems
 
 
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Faults of a job that may move to other clusters: what it needs is not there. `values`: the job's fields."""
     if not values.get("clouds") and not values.get("clusters"):
         return []
-    said = "clouds" if values.get("clouds") else "clusters"
-    found = []
+    field_name = "clouds" if values.get("clouds") else "clusters"
+    problems = []
     if values.get("after"):
-        found.append(Problem("after", f"the outputs of earlier jobs are in one cluster: leave out after, or {said}"))
+        problems.append(
+            Problem("after", f"the outputs of earlier jobs are in one cluster: leave out after, or {field_name}")
+        )
     if values.get("secrets"):
-        found.append(Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {said}"))
-    return found
+        problems.append(
+            Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {field_name}")
+        )
+    return problems
 
 
 def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `env`."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     reserved = " and ".join(f"{prefix}*" for prefix in clouds.reserved)
-    taken: list[str] = []
-    for name, text in _texts(value, found):
-        said = repr(name[:40])
+    reserved_names: list[str] = []
+    for name, text in _texts(value, problems):
+        quoted = repr(name[:40])
         if not _ENV_NAME.fullmatch(name):
-            found.append(Problem("", f"{said} is no name of a variable: letters, digits and _, and no digit first"))
+            problems.append(
+                Problem("", f"{quoted} is no name of a variable: letters, digits and _, and no digit first")
+            )
         elif name.startswith(clouds.reserved):
-            taken.append(said)
+            reserved_names.append(quoted)
         if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
-            found.append(Problem("", f"{said}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
-    if taken:  # the rule is told once
-        words = f"{', '.join(taken)}: {reserved} belong to the instance and cannot be set by a job"
-        found.append(Problem("", words))
-    return found
+            problems.append(Problem("", f"{quoted}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
+    if reserved_names:  # the rule is told once
+        words = f"{', '.join(reserved_names)}: {reserved} belong to the instance and cannot be set by a job"
+        problems.append(Problem("", words))
+    return problems
 
 
 def secret_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `secrets`."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     *forms, last = [f"`{form}`" for form in clouds.secrets] or ["`SERVICE:NAME`"]
     allowed = f"{', '.join(forms)} or {last}" if forms else last
-    for name, reference in _texts(value, found):
+    for name, reference in _texts(value, problems):
         if not _ENV_NAME.fullmatch(name) or name.startswith(clouds.reserved):
-            found.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
+            problems.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
         if reference is not None and not clouds.accepts(reference):
             words = f"has to be {allowed}: the name of a secret, never the secret itself"
-            found.append(Problem("", f"{name[:40]}: {words}"))
-    return found
+            problems.append(Problem("", f"{name[:40]}: {words}"))
+    return problems
 
 
 def tag_faults(value: Any) -> list[Problem]:
     """Faults of the field `tags`."""
-    found: list[Problem] = []
-    for key, text in _texts(value, found):
-        for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
-            if word is None:
+    problems: list[Problem] = []
+    for key, text in _texts(value, problems):
+        for part, content, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
+            if content is None:
                 continue
-            if len(word) > most or (what == "key" and not word.strip()):
-                least = 1 if what == "key" else 0
-                found.append(Problem("", f"a tag's {what} has {least} to {most} characters"))
-            elif not is_printable(word):
-                found.append(Problem("", f"a tag's {what} has characters that cannot be printed"))
-    return found
+            if len(content) > most or (part == "key" and not content.strip()):
+                least = 1 if part == "key" else 0
+                problems.append(Problem("", f"a tag's {part} has {least} to {most} characters"))
+            elif not is_printable(content):
+                problems.append(Problem("", f"a tag's {part} has characters that cannot be printed"))
+    return problems
 
 
 def dataset_faults(value: Any) -> list[Problem]:
     """Faults of the field `datasets`."""
-    found: list[Problem] = []
-    words = _listed(value, found)
-    found += [
-        Problem("", f"{word[:80]!r} is no dataset: write `name` or `name@digest`")
-        for word in words
-        if not _DATASET.fullmatch(word)
+    problems: list[Problem] = []
+    words = _listed(value, problems)
+    problems += [
+        Problem("", f"{reference[:80]!r} is no dataset: write `name` or `name@digest`")
+        for reference in words
+        if not _DATASET.fullmatch(reference)
     ]
-    names = [word.partition("@")[0] for word in words]
+    names = [reference.partition("@")[0] for reference in words]
     if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
-        found.append(Problem("", f"at most {_MOST_DATASETS} datasets, each name once"))
-    return found
+        problems.append(Problem("", f"at most {_MOST_DATASETS} datasets, each name once"))
+    return problems
 
 
 def setup_faults(value: Any) -> list[Problem]:
     """Faults of the field `setup`."""
-    found: list[Problem] = []
-    commands = _listed(value, found)
+    problems: list[Problem] = []
+    commands = _listed(value, problems)
     if len(commands) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in commands):
         words = f"at most {_MOST_COMMANDS} commands, none of them empty, longer than 32 KiB or with a NUL"
-        found.append(Problem("", words))
-    return found
+        problems.append(Problem("", words))
+    return problems
 
 
 def entrypoint_faults(value: Any) -> list[Problem]:
     """Faults of the field `entrypoint`."""
-    found: list[Problem] = []
-    words = _listed(value, found)
-    if not isinstance(value, list) or found:
-        return found
+    problems: list[Problem] = []
+    words = _listed(value, problems)
+    if not isinstance(value, list) or problems:
+        return problems
     if not words or not words[0]:
-        found.append(Problem("", "must name a script"))
-    if any("\0" in word for word in words):
-        found.append(Problem("", "a word with a NUL cannot be handed to a program"))
+        problems.append(Problem("", "must name a script"))
+    if any("\0" in argument for argument in words):
+        problems.append(Problem("", "a word with a NUL cannot be handed to a program"))
     elif words and not is_printable(words[0]):
-        found.append(Problem("", "the script's name has characters that cannot be printed"))
+        problems.append(Problem("", "the script's name has characters that cannot be printed"))
     elif words and (PurePosixPath(words[0]).is_absolute() or ".." in PurePosixPath(words[0]).parts):
-        found.append(Problem("", f"{cut(repr(words[0]), 80)} does not lie in `code`: name the script relative to it"))
-    return found
+        problems.append(
+            Problem("", f"{cut(repr(words[0]), 80)} does not lie in `code`: name the script relative to it")
+        )
+    return problems
 
 
 _MOST = {"entrypoint": 1000, "env": 1000, "secrets": 100, "tags": 100}
@@ -184,19 +192,19 @@ _OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u2
 def written_faults(name: str, value: Any) -> list[Problem]:
     """Faults of a field as a person writes it, which a stored job may have: more than anybody means, and characters
     that nobody sees in a log or on the page."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if isinstance(value, list | Mapping) and len(value) > _MOST.get(name, len(value)):
-        found.append(Problem("", f"has {len(value):,} entries; {_MOST[name]:,} are allowed"))
+        problems.append(Problem("", f"has {len(value):,} entries; {_MOST[name]:,} are allowed"))
     entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, text in entries if name in ("entrypoint", "env", "setup") else ():
         if not isinstance(text, str):
             continue  # the type is refused
         where = f"[{key}]" if isinstance(key, int) else cut(str(key), 40)
         if _OBEYED.search(text):
-            found.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
+            problems.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
         if name == "entrypoint" and len(text.encode(errors="replace")) > _LONGEST_WORD:
-            found.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
-    return found
+            problems.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
+    return problems
 
 
 def repeated(values: Iterable[str]) -> list[str]:
@@ -207,7 +215,7 @@ def repeated(values: Iterable[str]) -> list[str]:
     return [value for value, count in counts.items() if count > 1]
 
 
-def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]:
+def _texts(value: Any, problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
     """The names of a mapping with their texts. A value that is not a text adds a problem, and is None."""
     if not isinstance(value, Mapping):
         return
@@ -215,17 +223,17 @@ def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]
         if not isinstance(name, str):
             continue  # the type is refused
         if not isinstance(text, str):
-            found.append(Problem(cut(name, 40), f"must be a text, not {shown(text)}; write it in quotes"))
+            problems.append(Problem(cut(name, 40), f"must be a text, not {shown(text)}; write it in quotes"))
         yield name, text if isinstance(text, str) else None
 
 
-def _listed(value: Any, found: list[Problem]) -> list[str]:
+def _listed(value: Any, problems: list[Problem]) -> list[str]:
     """The texts of a list. Adds a problem for each value that is not a text."""
     if not isinstance(value, list):
         return []
-    found += [
-        Problem(f"[{n}]", f"must be a text, not {shown(word)}")
-        for n, word in enumerate(value)
-        if not isinstance(word, str)
+    problems += [
+        Problem(f"[{n}]", f"must be a text, not {shown(item)}")
+        for n, item in enumerate(value)
+        if not isinstance(item, str)
     ]
-    return [word for word in value if isinstance(word, str)]
+    return [item for item in value if isinstance(item, str)]

@@ -118,13 +118,13 @@ class LaunchIntent(Document):
         return self.model_copy(update={"outcome": outcome})
 
 
-def place_jobs(intent: LaunchIntent, found: tuple[str, ...]) -> dict[str, str]:
+def place_jobs(intent: LaunchIntent, instance_ids: tuple[str, ...]) -> dict[str, str]:
     """The job of each of these instances of the launch.
 
     Jobs are given to instances in the order of names, so that every scheduler that finds the same instances comes to
     the same result. If there are more instances than the intent asked for, the last job has the rest.
     """
-    return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(found))}
+    return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(instance_ids))}
 
 
 def launched_ids(intents: Iterable[LaunchIntent]) -> set[str]:

@@ -62,14 +62,14 @@ def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
     """When a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance, wherever.
     A visit goes on with the wait that began at its home."""
     submitted = job.visit.waits_since if job.visit is not None else None
-    known = [submitted or job.submitted_at, job.start_at]
+    moments = [submitted or job.submitted_at, job.start_at]
     ran = record is not None and record.away is not None and bool(record.away.usd)
     if record is not None and record.waits_since is not None and not ran:
-        known.append(record.waits_since)
+        moments.append(record.waits_since)
     elif record is not None:
-        known += [record.changed_at] if record.last_owner is not None else []
-        known += [trip.until for trip in record.trips if trip.usd]
-    return max(moment for moment in known if moment is not None)
+        moments += [record.changed_at] if record.last_owner is not None else []
+        moments += [trip.until for trip in record.trips if trip.usd]
+    return max(moment for moment in moments if moment is not None)
 
 
 def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) -> JobRecord:
@@ -163,7 +163,7 @@ def release(
         raise IllegalTransition("release it", record)
     if progress is not None:
         record = record.model_copy(update={"progress": progress})
-    update = {**_left(record, reason, now, detail), "exit_code": exit_code}
+    update = {**_end_fields(record, reason, now, detail), "exit_code": exit_code}
     if reason in _FINAL:
         update["state"] = _FINAL[reason]
     elif reason.failure:
@@ -201,7 +201,7 @@ def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = 
     """
     if not record.state.owned:
         raise IllegalTransition("expire it", record)
-    update = {**_left(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1}
+    update = {**_end_fields(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1}
     if update["fruitless"]:
         update["fruitless_ended"] = record.fruitless_ended + ended
     return record.model_copy(update=update)
@@ -256,8 +256,10 @@ def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) ->
     return {"unstarted": row, "not_before": now + wait}
 
 
-def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
-    held = record.held(now)  # two machines' clocks may tell of an end before its beginning: then it is nothing
+def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    held_time = record.held_time(
+        now
+    )  # two machines' clocks may tell of an end before its beginning: then it is nothing
     return {
         "state": JobState.PENDING,
         "owner": None,
@@ -269,7 +271,7 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "not_before": None,
         "changed_at": now,
         "assigned_at": None,
-        "held_seconds": None if held is None else held.total_seconds(),
+        "held_seconds": None if held_time is None else held_time.total_seconds(),
         "fruitless": (fruitless := _fruitless(record, reason, now)),
         "fruitless_ended": min(record.fruitless_ended, fruitless),
         **_failed(record, reason),

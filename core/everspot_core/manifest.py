@@ -58,7 +58,7 @@ class Limits(Frozen):
         default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
     )
 
-    def beat_of(self, *, busy: bool) -> timedelta:
+    def beat_interval(self, *, busy: bool) -> timedelta:
         """How often an instance writes its heartbeat. An instance with a job shows that it is alive by renewing the
         job's lease, and the rest of its heartbeat seldom changes; a change is written at once."""
         return self.beat_every * BUSY_BEATS if busy else self.beat_every
@@ -270,15 +270,15 @@ class Manifest(Document):
 
     @field_validator("shares", mode="before")
     @classmethod
-    def _weights(cls, given: Any, info: ValidationInfo) -> Any:
+    def _weights(cls, value: Any, info: ValidationInfo) -> Any:
         """Leave invalid weights of a stored document out: one would spoil the queue of every team."""
-        if not isinstance(given, dict):
-            return given
-        bad = [team for team, weight in given.items() if not _is_weight(weight)]
+        if not isinstance(value, dict):
+            return value
+        bad = [team for team, weight in value.items() if not _is_weight(weight)]
         if bad and not is_stored(info):
             allowed = "has to be a finite number greater than 0, not "
-            raise BadInputs("shares", [Problem(str(team), f"{allowed}{shown(given[team])}") for team in bad])
-        return {team: weight for team, weight in given.items() if team not in bad}
+            raise BadInputs("shares", [Problem(str(team), f"{allowed}{shown(value[team])}") for team in bad])
+        return {team: weight for team, weight in value.items() if team not in bad}
 
 
 class DeclaredCapacity(Document):

@@ -9,7 +9,7 @@ from everspot_core.attempts import Attempt, attempts
 from everspot_core.changeover import LONGEST, ChangeoverPart, Measurement
 from everspot_core.market import Market
 from everspot_core.records import Event, EventKind, Reason
-from everspot_core.told import MOST_SECONDS, number_told
+from everspot_core.told import MOST_SECONDS, parse_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,18 @@ def measurements(
     The result has no part longer than LONGEST, and nothing of an ownership whose agent was restarted meanwhile.
     """
     history = list(events)
-    found: list[Measurement] = []
-    known = attempts(history)
-    for number, attempt in enumerate(known):
-        mine = [e for e in history if e.epoch == attempt.epoch]
-        if attempt.epoch not in epochs or any("again" in e.data for e in mine if e.kind is EventKind.STARTED):
+    samples: list[Measurement] = []
+    history_attempts = attempts(history)
+    for number, attempt in enumerate(history_attempts):
+        own_events = [e for e in history if e.epoch == attempt.epoch]
+        if attempt.epoch not in epochs or any("again" in e.data for e in own_events if e.kind is EventKind.STARTED):
             continue
         pool = _pool(attempt)
         if pool is None:
             continue
-        parts = _of_job(attempt, mine, pace) | _of_machine(attempt, known[:number], arrivals)
-        found += [Measurement(part, *pool, x) for part, x in parts.items() if timedelta(0) <= x <= LONGEST]
-    return found
+        parts = _of_job(attempt, own_events, pace) | _of_machine(attempt, history_attempts[:number], arrivals)
+        samples += [Measurement(part, *pool, x) for part, x in parts.items() if timedelta(0) <= x <= LONGEST]
+    return samples
 
 
 def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
@@ -60,7 +60,7 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Chan
     begins, so it has neither `restore` nor `first-step`."""
     parts: dict[ChangeoverPart, timedelta] = {}
     training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
-    seconds = _told(training.data.get("seconds")) if training is not None else None
+    seconds = _seconds(training.data.get("seconds")) if training is not None else None
     started = next((e for e in events if e.kind is EventKind.STARTED), None)
     if training is not None and seconds is not None:
         parts[ChangeoverPart.RESTORE] = _market(seconds, pace)
@@ -68,7 +68,7 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Chan
     elif started is not None:
         parts[ChangeoverPart.DATA] = max(timedelta(0), started.at - attempt.start)
     stepped = next((e.data for e in events if e.kind is EventKind.STEPPED), {})
-    first, following = (_told(stepped.get(key)) for key in ("seconds", "next_seconds"))
+    first, following = (_seconds(stepped.get(key)) for key in ("seconds", "next_seconds"))
     if first is not None and following is not None:
         parts[ChangeoverPart.FIRST_STEP] = _market(max(0.0, first - following), pace)
     if attempt.reason is Reason.NOTICE and attempt.notice_at is not None and attempt.end is not None:
@@ -76,8 +76,8 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Chan
     return parts
 
 
-def _told(seconds: Any) -> float | None:
-    return number_told(seconds, -MOST_SECONDS, MOST_SECONDS)
+def _seconds(seconds: Any) -> float | None:
+    return parse_number(seconds, -MOST_SECONDS, MOST_SECONDS)
 
 
 def _market(seconds: float, pace: float) -> timedelta:

@@ -44,14 +44,14 @@ def over_norm(
         pool = PoolKey(point.instance_type, point.zone, point.market)
         if pool in points:
             points[pool].append(point)
-    found = {
+    exceeded = {
         pool: (
-            *([Norm.INTERRUPTIONS] if _takes_more(mine, ends, now) else []),
+            *([Norm.INTERRUPTIONS] if _takes_more(pool_launches, ends, now) else []),
             *([Norm.PRICE] if _costs_more(points[pool], now) else []),
         )
-        for pool, mine in used.items()
+        for pool, pool_launches in used.items()
     }
-    return {pool: norms for pool, norms in found.items() if norms}
+    return {pool: norms for pool, norms in exceeded.items() if norms}
 
 
 def in_use(
@@ -62,7 +62,11 @@ def in_use(
     for launch in launches.values():
         if launch.market is Market.SPOT and launch.role is Role.AGENT:
             pools.setdefault(PoolKey(launch.instance_type, launch.zone, launch.market), []).append(launch)
-    return {pool: mine for pool, mine in pools.items() if any(_used(launch, ends, now) for launch in mine)}
+    return {
+        pool: pool_launches
+        for pool, pool_launches in pools.items()
+        if any(_used(launch, ends, now) for launch in pool_launches)
+    }
 
 
 def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) -> bool:
@@ -72,25 +76,25 @@ def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) ->
 
 def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime) -> bool:
     """Whether it took many more instances lately, per hour of running ones, than before."""
-    begin, taken, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
+    begin, interruptions, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
     for launch in launches:
         end = ends.get(launch.instance_id)
         until = end.ended_at if end is not None else now
         hours += max(timedelta(0), until - max(begin, launch.launched_at)) / _HOUR
         hours_before += max(timedelta(0), min(begin, until) - launch.launched_at) / _HOUR
         if end is not None and end.interrupted:
-            taken, taken_before = taken + (until >= begin), taken_before + (until < begin)
-    if taken < SUDDEN:
+            interruptions, taken_before = interruptions + (until >= begin), taken_before + (until < begin)
+    if interruptions < SUDDEN:
         return False
     # As if one had been taken in ten hours: what was never seen is not impossible.
     usual = (taken_before + 1) / (hours_before + 10)
-    return taken > MUCH * usual * hours
+    return interruptions > MUCH * usual * hours
 
 
 def _costs_more(points: list[PricePoint], now: datetime) -> bool:
     """Whether its price is far above its mean of the last week."""
-    found = price_and_mean(points, now, WEEK, ENOUGH)
-    return found is not None and found[0] > DEAR * found[1]
+    price_and_usual = price_and_mean(points, now, WEEK, ENOUGH)
+    return price_and_usual is not None and price_and_usual[0] > DEAR * price_and_usual[1]
 
 
 def price_and_mean(
@@ -104,6 +108,6 @@ def price_and_mean(
     begin, spent, held_in_all = now - span, 0.0, timedelta(0)
     for n, point in enumerate(ordered):
         until = ordered[n + 1].at if n + 1 < len(ordered) else now
-        held = max(timedelta(0), until - max(begin, point.at))
-        spent, held_in_all = spent + point.usd_per_hour * (held / _HOUR), held_in_all + held
+        span_length = max(timedelta(0), until - max(begin, point.at))
+        spent, held_in_all = spent + point.usd_per_hour * (span_length / _HOUR), held_in_all + span_length
     return (ordered[-1].usd_per_hour, spent / (held_in_all / _HOUR)) if held_in_all > timedelta(0) else None

@@ -128,9 +128,9 @@ _WORDS = {
 def _notification(
     cluster: str, submission: JobSubmission, record: JobRecord | None, occasion: Occasion
 ) -> Notification:
-    said = f"{submission.job_id} {_WORDS[occasion]} (cluster {cluster})"
+    sentence = f"{submission.job_id} {_WORDS[occasion]} (cluster {cluster})"
     detail = record.detail[:DETAIL] if record is not None and occasion is Occasion.FAILED else ""
-    lines = [said, *([detail] if detail else []), f"everspot job {submission.job_id}"]
+    lines = [sentence, *([detail] if detail else []), f"everspot job {submission.job_id}"]
     data = {
         "cluster": cluster,
         "job_id": submission.job_id,
@@ -143,4 +143,4 @@ def _notification(
         "deadline_at": submission.deadline_at.isoformat() if submission.deadline_at is not None else None,
     }
     key = f"{submission.job_id}/{occasion.value}"
-    return Notification(key, occasion, _subject(said), "\n".join(lines), data)
+    return Notification(key, occasion, _subject(sentence), "\n".join(lines), data)

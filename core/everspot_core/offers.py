@@ -22,13 +22,13 @@ def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str,
 def gpu_problems(
     problems: Problems,
     types: Sequence[TypeChoice],
-    known: Mapping[str, InstanceType],
+    catalogue_types: Mapping[str, InstanceType],
     arches: Sequence[str],
     families: Families,
 ) -> None:
     """Add every type with GPUs on which a build of torch for these architectures does not run."""
     for index, choice in enumerate(types):
-        reason = unfit(known[choice.name], arches, families) if choice.name in known else None
+        reason = unfit(catalogue_types[choice.name], arches, families) if choice.name in catalogue_types else None
         if reason is not None:
             problems.add(
                 f"instanceTypes[{index}].type",

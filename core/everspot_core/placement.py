@@ -19,15 +19,15 @@ def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
     The types that a job may really have depend on what it asks for. A group for each combination of requests would be
     too many questions.
     """
-    found: dict[int, set[str]] = defaultdict(set)
+    names_by_gpus: dict[int, set[str]] = defaultdict(set)
     for kind in types:
-        found[kind.gpus].add(kind.name)
-    return sorted(tuple(sorted(names)) for names in found.values())
+        names_by_gpus[kind.gpus].add(kind.name)
+    return sorted(tuple(sorted(names)) for names in names_by_gpus.values())
 
 
-def asked_count(wanted: int) -> int:
-    """The number of instances to ask about if `wanted` are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
+def request_count(desired: int) -> int:
+    """The number of instances to ask about if `desired` are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
     count = 1
-    while count < min(wanted, COUNT_AT_MOST):
+    while count < min(desired, COUNT_AT_MOST):
         count *= 4
     return count

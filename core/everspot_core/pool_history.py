@@ -52,19 +52,19 @@ def histories(
     launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
 ) -> dict[PoolKey, PoolHistory]:
     """The history of each pool until `now`, by the ledger. Only instances of agents count."""
-    found: dict[PoolKey, PoolHistory] = {}
+    by_pool: dict[PoolKey, PoolHistory] = {}
     agents = [launch for launch in launches if launch.role is Role.AGENT]
     for launch in sorted(agents, key=lambda launch: _until(launch, ends, now)):
         end, pool = ends.get(launch.instance_id), PoolKey(launch.instance_type, launch.zone, launch.market)
         hours = max(0.0, (_until(launch, ends, now) - launch.launched_at) / _HOUR)
-        one = PoolHistory(
+        history = PoolHistory(
             launches=1,
             alive=end is None,
             hours=hours,
             lifetimes=(hours,) if end is not None and end.interrupted else (),
         )
-        found[pool] = found.get(pool, PoolHistory()) + one
-    return found
+        by_pool[pool] = by_pool.get(pool, PoolHistory()) + history
+    return by_pool
 
 
 def _until(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) -> datetime:

@@ -49,8 +49,8 @@ def unlisted(catalogue: Catalogue, table: PriceTable) -> list[date]:
     """The days of the on-demand prices that the table does not state and that stay the catalogue's, oldest first. Not
     every cloud has a price list by machine type."""
     names = (row.instance_type for row in table.prices if row.on_demand_usd_per_hour is None)
-    found = (catalogue.on_demand(name, table.region) for name in names)
-    return sorted({price.as_of for price in found if price is not None and price.as_of is not None})
+    prices = (catalogue.on_demand(name, table.region) for name in names)
+    return sorted({price.as_of for price in prices if price is not None and price.as_of is not None})
 
 
 def _offer(catalogue: Catalogue, table: PriceTable, row: TypePrice) -> Offer:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from everspot_core.catalogue import Catalogue, region_of
+from everspot_core.catalogue import Catalogue, zone_region
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market
 
@@ -91,7 +91,7 @@ class PriceBook:
 
     def _fallback(self, instance_type: str, zone: str, market: Market) -> tuple[Fraction, Basis]:
         try:
-            region = region_of(zone)
+            region = zone_region(zone)
         except ValueError:
             region = zone
         spot = self._catalogue.spot_range(instance_type, region)
@@ -130,5 +130,7 @@ def rounded(amount: Fraction, places: int = 2) -> Decimal:
 def notes(segments: Iterable[tuple[str, Sequence[PriceSegment]]]) -> list[str]:
     """The assumptions about prices, once per pool and kind, for the reader of a bill. Input: (pool name, its
     segments)."""
-    found = {(pool, s.basis) for pool, cut in segments for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)}
-    return [f"{pool}: price is {basis.value}" for pool, basis in sorted(found)]
+    assumptions = {
+        (pool, s.basis) for pool, cut in segments for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)
+    }
+    return [f"{pool}: price is {basis.value}" for pool, basis in sorted(assumptions)]

@@ -44,13 +44,13 @@ class BadInputs(ValueError):
     """All problems of one set of inputs. The message has a line for each of the first `SHOWN_AT_MOST` and counts the
     rest; `problems` holds them all."""
 
-    def __init__(self, what: str, problems: Iterable[Problem]):
+    def __init__(self, subject: str, problems: Iterable[Problem]):
         self.problems = tuple(problems)
         lines = "".join(f"\n  - {problem}" for problem in self.shown)
         count = len(self.problems)
         if count > SHOWN_AT_MOST:
             lines += f"\n  … and {count - SHOWN_AT_MOST:,} more"
-        super().__init__(f"{what} has {counted(count, 'bad input')}:{lines}")
+        super().__init__(f"{subject} has {counted(count, 'bad input')}:{lines}")
 
     @property
     def shown(self) -> tuple[Problem, ...]:
@@ -61,44 +61,44 @@ class BadInputs(ValueError):
 class Problems:
     """A list of problems. `at` gives a view of it that puts a prefix before the paths."""
 
-    def __init__(self, prefix: str = "", found: list[Problem] | None = None):
+    def __init__(self, prefix: str = "", collected: list[Problem] | None = None):
         self._prefix = prefix
-        self._found: list[Problem] = [] if found is None else found
+        self._collected: list[Problem] = [] if collected is None else collected
 
     @property
-    def found(self) -> tuple[Problem, ...]:
+    def collected(self) -> tuple[Problem, ...]:
         """Everything that was added so far, through any view."""
-        return tuple(self._found)
+        return tuple(self._collected)
 
     def at(self, name: str) -> "Problems":
         """A view of the same list for the input `name`: paths are relative to it."""
-        return Problems(self._path(name), self._found)
+        return Problems(self._path(name), self._collected)
 
     def add(self, name: str, reason: str) -> None:
         """Add a problem of the input `name`. An empty name means the input as a whole."""
-        self._found.append(Problem(self._path(name), reason))
+        self._collected.append(Problem(self._path(name), reason))
 
-    def tells(self, name: str) -> bool:
+    def covers(self, name: str) -> bool:
         """Whether a problem of the input `name` was added."""
         path = self._path(name)
-        return any(problem.path == path for problem in self._found)
+        return any(problem.path == path for problem in self._collected)
 
-    def need(self, holds: bool, name: str, reason: str) -> bool:
-        """Add a problem unless `holds`. Returns `holds`."""
-        if not holds:
+    def need(self, condition: bool, name: str, reason: str) -> bool:
+        """Add a problem unless `condition`. Returns `condition`."""
+        if not condition:
             self.add(name, reason)
-        return holds
+        return condition
 
-    def unknown(self, given: Iterable[object], known: Collection[str], reason: str, *, listed: bool = False) -> None:
-        """Add a problem for every name of `given` that is not known, with similar known names. If no name is similar,
+    def unknown(self, names: Iterable[object], allowed: Collection[str], reason: str, *, listed: bool = False) -> None:
+        """Add a problem for every name of `names` that is not known, with similar known names. If no name is similar,
         the problem lists all known names, if they are few."""
-        for name in given:
-            if name not in known:
+        for name in names:
+            if name not in allowed:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.
-                meant = near(str(name), known) if len(self._found) < SHOWN_AT_MOST else ""
-                if listed and not meant and len(known) <= LISTED_AT_MOST:
-                    meant = f"; there are {', '.join(sorted(known))}"
-                self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
+                suggestion = near(str(name), allowed) if len(self._collected) < SHOWN_AT_MOST else ""
+                if listed and not suggestion and len(allowed) <= LISTED_AT_MOST:
+                    suggestion = f"; there are {', '.join(sorted(allowed))}"
+                self.add(cut(str(name), _VALUE_AT_MOST), reason + suggestion)
 
     def number(self, value: object, name: str, low: float, high: float, *, whole: bool = False) -> bool:
         """Add a problem unless a value is a number from `low` to `high`, and with `whole` a whole number. Returns
@@ -120,18 +120,18 @@ class Problems:
             return kind(str(value))
         except ValueError:
             allowed = [member.value for member in kind]
-            meant = near(str(value), allowed)
-            self.add(name, f"{shown(str(value))} is not allowed{meant}; one of: {', '.join(allowed)}")
+            suggestion = near(str(value), allowed)
+            self.add(name, f"{shown(str(value))} is not allowed{suggestion}; one of: {', '.join(allowed)}")
             return None
 
-    def raise_any(self, what: str) -> None:
+    def raise_any(self, subject: str) -> None:
         """Raise all problems that were added.
 
         Raises:
             BadInputs: if there is at least one problem.
         """
-        if self._found:
-            raise BadInputs(what, self._found)
+        if self._collected:
+            raise BadInputs(subject, self._collected)
 
     def _path(self, name: str) -> str:
         if not self._prefix or not name:
@@ -145,11 +145,11 @@ def camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in tail)
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(name: str, candidates: Iterable[str]) -> str:
     """` (did you mean x?)`, or nothing when no known word is close."""
-    if len(word) > _WORD_AT_MOST:
+    if len(name) > _WORD_AT_MOST:
         return ""
-    matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    matches = difflib.get_close_matches(name, list(candidates), n=2, cutoff=0.6)
     return f" (did you mean {' or '.join(matches)}?)" if matches else ""
 
 

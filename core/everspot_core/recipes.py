@@ -40,23 +40,23 @@ METRICS: Mapping[str, frozenset[str]] = MappingProxyType({"image-classification"
 """The metrics that the jobs of each recipe report."""
 
 
-def parameters_of(recipe: str) -> type[Frozen] | None:
+def find_parameters(recipe: str) -> type[Frozen] | None:
     """The model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
     return RECIPES.get(recipe.replace("_", "-"))
 
 
-def metrics_of(recipe: str) -> frozenset[str] | None:
+def find_metrics(recipe: str) -> frozenset[str] | None:
     """Return the metrics that a recipe reports, by its name with hyphens or underscores; None if it does not exist."""
     return METRICS.get(recipe.replace("_", "-"))
 
 
-def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[Problem]:
+def parameter_faults(recipe: str, values: Mapping[str, Any]) -> list[Problem]:
     """Problems of a recipe's parameters, by name; none for an unknown recipe."""
-    kind = parameters_of(recipe)
+    kind = find_parameters(recipe)
     if kind is None:
         return []
     try:
-        kind.model_validate(dict(given))
+        kind.model_validate(dict(values))
     except ValidationError as error:
         return faults(error, kind)
     return []

@@ -197,7 +197,7 @@ class JobRecord(Document):
         default_factory=list, description="Its visits to other clusters, and offers that came to nothing, newest last."
     )
 
-    def held(self, until: datetime) -> timedelta | None:
+    def held_time(self, until: datetime) -> timedelta | None:
         """The market time with an instance up to a moment; None if only the events know it."""
         if self.epoch == 0:
             return timedelta(0)
@@ -264,7 +264,7 @@ class Assignment(Document):
         return (self.job_id,) if self.job_id is not None else tuple(s.job_id for s in self.seats)
 
     @property
-    def held(self) -> tuple["Assignment", ...]:
+    def seat_assignments(self) -> tuple["Assignment", ...]:
         """The orders for each job that it names, as if that job had the instance alone."""
         return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
@@ -272,18 +272,18 @@ class Assignment(Document):
         """The fraction of the instance's cost that is the job's: 1, or the share of its seat."""
         return next((s.share for s in self.seats if s.job_id == job_id), 1.0)
 
-    def of(self, job_id: str) -> "Assignment | None":
+    def for_job(self, job_id: str) -> "Assignment | None":
         """The orders for one job, as if it had the instance alone; None if the assignment does not name it."""
-        return next((h for h in self.held if h.job_id == job_id), None) if job_id in self.jobs else None
+        return next((h for h in self.seat_assignments if h.job_id == job_id), None) if job_id in self.jobs else None
 
     def _alone(self, seat: Seat) -> "Assignment":
-        leaves = self.order is Order.LEAVE
+        is_leaving = self.order is Order.LEAVE
         return Assignment(
             instance_id=self.instance_id,
             job_id=seat.job_id,
             epoch=seat.epoch,
-            order=self.order if leaves else seat.order,
-            reason=self.reason if leaves else seat.reason,
+            order=self.order if is_leaving else seat.order,
+            reason=self.reason if is_leaving else seat.reason,
             deadline=seat.deadline,
             cordoned=self.cordoned,
             changed_at=seat.changed_at,

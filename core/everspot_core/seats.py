@@ -20,7 +20,7 @@ _CRUMB = 1e-6
 """Rounding errors of memory do not count as memory."""
 
 
-def give(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
+def assign_alone(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
     """Give a job an instance of its own. None if another job is there."""
     old = old or _empty(instance_id, now)
     if old.jobs:
@@ -29,16 +29,16 @@ def give(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now:
 
 
 def seat(
-    old: Assignment | None, there: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
+    old: Assignment | None, instance: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
 ) -> Assignment | None:
     """Put a job beside those that share the instance. None if there is no room, or a job has it alone."""
-    old = old or _empty(there.instance_id, now)
-    taken = {index for s in old.seats for index in s.gpus}
-    free = [index for index in range(there.gpus) if index not in taken]
-    if old.job_id is not None or job_id in old.jobs or not fits(need, Shape.of(there)):
+    old = old or _empty(instance.instance_id, now)
+    used_gpus = {index for s in old.seats for index in s.gpus}
+    free = [index for index in range(instance.gpus) if index not in used_gpus]
+    if old.job_id is not None or job_id in old.jobs or not fits(need, Shape.from_machine(instance)):
         return None
     vcpus, memory = sum(s.vcpus for s in old.seats), sum(s.memory_gib for s in old.seats)
-    if vcpus + need.vcpus > there.vcpus or memory + need.memory_gib > there.memory_gib + _CRUMB:
+    if vcpus + need.vcpus > instance.vcpus or memory + need.memory_gib > instance.memory_gib + _CRUMB:
         return None
     if len(free) < need.gpus:
         return None
@@ -48,17 +48,17 @@ def seat(
         vcpus=need.vcpus,
         memory_gib=need.memory_gib,
         gpus=tuple(free[: need.gpus]),
-        share=max(0.0, min(share_of(need, there), 1.0 - sum(s.share for s in old.seats))),
+        share=max(0.0, min(largest_share(need, instance), 1.0 - sum(s.share for s in old.seats))),
         changed_at=now,
     )
     return old.model_copy(update={"seats": (*old.seats, seat), "changed_at": now})
 
 
-def share_of(need: Resources, there: InstanceRecord | InstanceType) -> float:
+def largest_share(need: Resources, instance: InstanceRecord | InstanceType) -> float:
     """The fraction of an instance that a job takes: the largest over vCPUs, memory and GPUs."""
-    parts = [need.vcpus / there.vcpus, need.memory_gib / there.memory_gib]
-    if there.gpus:
-        parts.append(need.gpus / there.gpus)
+    parts = [need.vcpus / instance.vcpus, need.memory_gib / instance.memory_gib]
+    if instance.gpus:
+        parts.append(need.gpus / instance.gpus)
     return min(1.0, max(parts))
 
 
@@ -66,8 +66,8 @@ def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignmen
     """Remove the job. An order to leave stays until the instance is gone."""
     if (old.job_id, old.epoch) == (job_id, epoch):
         empty = Assignment(instance_id=old.instance_id, cordoned=old.cordoned, changed_at=now)
-        leaves = {"order": old.order, "reason": old.reason} if old.order is Order.LEAVE else {}
-        return empty.model_copy(update=leaves)
+        leave_order = {"order": old.order, "reason": old.reason} if old.order is Order.LEAVE else {}
+        return empty.model_copy(update=leave_order)
     seats = tuple(s for s in old.seats if (s.job_id, s.epoch) != (job_id, epoch))
     return old.model_copy(update={"seats": seats, "changed_at": now})
 
@@ -76,19 +76,19 @@ def stop(
     old: Assignment, job_id: str, epoch: int, reason: Reason, deadline: datetime | None, now: datetime
 ) -> Assignment:
     """Tell the owner of one job to give it back; those beside it run on."""
-    told = {"order": Order.STOP, "reason": reason, "deadline": deadline, "changed_at": now}
+    stop_order = {"order": Order.STOP, "reason": reason, "deadline": deadline, "changed_at": now}
     if (old.job_id, old.epoch) == (job_id, epoch):
-        return old.model_copy(update=told)
-    seats = [s.model_copy(update=told) if (s.job_id, s.epoch) == (job_id, epoch) else s for s in old.seats]
+        return old.model_copy(update=stop_order)
+    seats = [s.model_copy(update=stop_order) if (s.job_id, s.epoch) == (job_id, epoch) else s for s in old.seats]
     return old.model_copy(update={"seats": tuple(seats), "changed_at": now})
 
 
 def cordon(old: Assignment | None, instance_id: str, deadline: datetime | None, now: datetime) -> Assignment:
     """Cordon an instance that the cloud takes: it gets no new job, and all its jobs stop by the deadline."""
     old = old or _empty(instance_id, now)
-    told = {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": deadline, "changed_at": now}
-    seats = tuple(s.model_copy(update=told) for s in old.seats)
-    alone = told if old.job_id is not None else {}
+    stop_order = {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": deadline, "changed_at": now}
+    seats = tuple(s.model_copy(update=stop_order) for s in old.seats)
+    alone = stop_order if old.job_id is not None else {}
     return old.model_copy(update={"cordoned": True, "changed_at": now, "seats": seats, **alone})
 
 
@@ -98,16 +98,19 @@ def leave(old: Assignment | None, instance_id: str, reason: Reason, now: datetim
     return old.model_copy(update={"order": Order.LEAVE, "reason": reason, "deadline": None, "changed_at": now})
 
 
-def restored(given: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
-    """`given`, which names a job again, with the orders of `old`: an order to leave stays, and on a cordoned instance
-    the job is told to stop at once. None if there was no room for the job."""
-    if given is None or old is None:
-        return given
+def restored(assignment: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
+    """Return `assignment`, which names a job again, with the orders of `old`.
+
+    An order to leave stays, and on a cordoned instance the job is told to stop immediately. None if there was no room
+    for the job.
+    """
+    if assignment is None or old is None:
+        return assignment
     if old.order is Order.LEAVE:
-        return given.model_copy(update={"order": Order.LEAVE, "reason": old.reason})
+        return assignment.model_copy(update={"order": Order.LEAVE, "reason": old.reason})
     if old.cordoned:
-        return stop(given, job_id, epoch, Reason.NOTICE, None, given.changed_at)
-    return given
+        return stop(assignment, job_id, epoch, Reason.NOTICE, None, assignment.changed_at)
+    return assignment
 
 
 _RUNS = {"order": Order.RUN, "reason": None, "deadline": None}

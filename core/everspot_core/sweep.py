@@ -166,7 +166,7 @@ def trial_job(sweep: str, number: int) -> str:
     return f"{sweep}-t{number:04d}"
 
 
-def sweep_of(job_id: str, tags: Mapping[str, str]) -> str | None:
+def trial_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
     """The name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
     name, _, number = job_id.rpartition("-t")
     return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None

@@ -40,17 +40,17 @@ class Window:
         Raises:
             ValueError: if it is none, or has no length.
         """
-        found = _WINDOW.fullmatch(text.strip())
-        if found is None:
+        match = _WINDOW.fullmatch(text.strip())
+        if match is None:
             raise ValueError("must be hours of the day such as 22:00-06:00 or 22:00-06:00 Europe/Berlin")
-        hours = [int(part) for part in found.groups()[:4]]
+        hours = [int(part) for part in match.groups()[:4]]
         try:
             start, end = time(hours[0], hours[1]), time(hours[2], hours[3])
         except ValueError:
             raise ValueError("has an hour beyond 23 or a minute beyond 59") from None
         if start == end:
             raise ValueError("has no length: it begins when it ends")
-        return cls(start, end, found.group(5) or _UTC)
+        return cls(start, end, match.group(5) or _UTC)
 
     def __str__(self) -> str:
         """As it is written."""
@@ -108,12 +108,12 @@ def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Wind
     try:
         if window is None:
             return begin + changeover + work
-        left = work
+        remaining = work
         for opens, closes in islice(window.spans(begin), _SPANS):
             ready = max(begin, opens) + changeover
-            if ready + left <= closes:
-                return ready + left
-            left -= max(timedelta(0), closes - ready)
+            if ready + remaining <= closes:
+                return ready + remaining
+            remaining -= max(timedelta(0), closes - ready)
     except OverflowError:  # no calendar goes so far
         pass
     return None
@@ -160,10 +160,10 @@ class SkipIf:
         Raises:
             ValueError: if it is none.
         """
-        found = _SKIP.fullmatch(" ".join(text.split()))
-        if found is None:
+        match = _SKIP.fullmatch(" ".join(text.split()))
+        if match is None:
             raise ValueError("must be a metric and its least gain or drop, such as `test_accuracy gain < 0.01`")
-        return cls(found.group(1), Better(found.group(2)), float(found.group(3)))
+        return cls(match.group(1), Better(match.group(2)), float(match.group(3)))
 
     def __str__(self) -> str:
         """As it is written."""

@@ -18,30 +18,30 @@ def after_faults(value: Any) -> list[Problem]:
     """Faults of the field `after`."""
     if not isinstance(value, list):
         return []
-    found = [
+    problems = [
         Problem(f"[{n}]", "must be the name or the id of a job")
-        for n, word in enumerate(value)
-        if not isinstance(word, str) or not word or len(word) > 100 or not word.isprintable()
+        for n, name in enumerate(value)
+        if not isinstance(name, str) or not name or len(name) > 100 or not name.isprintable()
     ]
-    words = [word for word in value if isinstance(word, str)]
+    words = [name for name in value if isinstance(name, str)]
     if len(set(words)) < len(words) or len(words) > MOST_AFTER:
-        found.append(Problem("", f"at most {MOST_AFTER} jobs, each once"))
-    return found
+        problems.append(Problem("", f"at most {MOST_AFTER} jobs, each once"))
+    return problems
 
 
 def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Faults between fields. `values`: the job's fields, as written or as read. A value that is wrong in itself is
     reported elsewhere, and ignored here."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     name, after = values.get("name"), values.get("after")
     if isinstance(after, list) and name in after:
-        found.append(Problem("after", "names the job itself, which would wait for ever"))
-    every, deadline, skip = (values.get(key) for key in ("every", "deadline", "skip_if"))
-    if skip is not None and every is None:
-        found.append(Problem("skip_if", "belongs to a series: every is missing"))
-    if every is not None and _moment(deadline) is not None:
-        found.append(Problem("deadline", "must be a duration where every makes a series: a moment is one run's"))
-    return found + _deadline_faults(values)
+        problems.append(Problem("after", "names the job itself, which would wait for ever"))
+    interval, deadline, skip = (values.get(key) for key in ("every", "deadline", "skip_if"))
+    if skip is not None and interval is None:
+        problems.append(Problem("skip_if", "belongs to a series: every is missing"))
+    if interval is not None and _moment(deadline) is not None:
+        problems.append(Problem("deadline", "must be a duration where every makes a series: a moment is one run's"))
+    return problems + _deadline_faults(values)
 
 
 def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
@@ -49,8 +49,8 @@ def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
     deadline, work = _span(values.get("deadline")), _span(values.get("expected_duration"))
     if deadline is None or work is None or deadline >= work:
         return []
-    said = f"is too early: expected_duration alone is {format_duration(work)}, and a changeover comes before it"
-    return [Problem("deadline", said)]
+    reason = f"is too early: expected_duration alone is {format_duration(work)}, and a changeover comes before it"
+    return [Problem("deadline", reason)]
 
 
 def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:

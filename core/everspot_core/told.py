@@ -29,17 +29,17 @@ def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], A
     return check
 
 
-def number_told(value: Any, least: float, most: float) -> float | None:
+def parse_number(value: Any, least: float, most: float) -> float | None:
     """A number of an event; None if it is none, or out of its bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         return None
     return float(value)
 
 
-def count_told(value: Any) -> int | None:
+def parse_count(value: Any) -> int | None:
     """A count of an event; None if it cannot be one."""
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
-    return int(value) if known else None
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
+    return int(value) if is_valid else None
 
 
 Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]

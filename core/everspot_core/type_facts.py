@@ -40,19 +40,25 @@ def fact_problems(
     """
     for key, (low, high) in _BOUNDS.items():
         value = facts.get(key)
-        if value is not None and not (key in _MAY_LACK and value == 0) and not problems.tells(camel(key)):
+        if value is not None and not (key in _MAY_LACK and value == 0) and not problems.covers(camel(key)):
             problems.number(value, camel(key), low, high)
     gpu = facts.get("gpu")
-    if gpu is not None and not problems.tells("gpu") and not (isinstance(gpu, str) and _GPU.fullmatch(gpu)):
+    if gpu is not None and not problems.covers("gpu") and not (isinstance(gpu, str) and _GPU.fullmatch(gpu)):
         problems.add("gpu", f"{shown(gpu)} is not the name of a GPU, such as A10G: at most 64 letters, digits, ._+/-")
     arch = facts.get("arch")
     problems.need(arch is None or arch in _ARCHES, "arch", f"{shown(arch)} is none of {', '.join(_ARCHES)}")
     if listed is None or override:
         return  # there is nothing to contradict
     for key in _COMPARED:
-        known = getattr(listed, key)
-        if key in facts and facts[key] != known and not problems.tells(camel(key)):
-            has = "no" if known in (None, 0) else f"{known:g}" if isinstance(known, float) else str(known)
+        listed_value = getattr(listed, key)
+        if key in facts and facts[key] != listed_value and not problems.covers(camel(key)):
+            has = (
+                "no"
+                if listed_value in (None, 0)
+                else f"{listed_value:g}"
+                if isinstance(listed_value, float)
+                else str(listed_value)
+            )
             problems.add(
                 camel(key),
                 f"{shown(facts[key])} contradicts the catalogue, which has {has} for {name}: leave it out, or say "

@@ -96,7 +96,7 @@ class Trip(Stored):
     egress_usd: float = Field(default=0.0, description="The copied bytes at the price of the manifest.")
 
 
-def visits_of(home: str) -> str:
+def visit_prefix(home: str) -> str:
     """How the ids of a home's visits begin in the stores of all hosts. `home`: the cluster's name. Permissions of a
     home's scheduler at a host name it."""
     return f"visit-{_digest(home)[:_OF_HOME]}-"
@@ -108,8 +108,8 @@ def visit_id(origin: Origin, job_id: str, submitted_at: datetime, number: int) -
     Two homes may have jobs of one id, such as a sweep's trials, and a home may be made again under its name. So the id
     tells the home, its bucket and the submission apart, and no visit ever meets what another one has left.
     """
-    one = _digest(origin.control_url, job_id, submitted_at.isoformat())
-    return f"{visits_of(origin.cluster)}{one[:_OF_JOB]}-v{number}"
+    job_digest = _digest(origin.control_url, job_id, submitted_at.isoformat())
+    return f"{visit_prefix(origin.cluster)}{job_digest[:_OF_JOB]}-v{number}"
 
 
 def _digest(*words: str) -> str:

@@ -54,10 +54,10 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str, nodes: int) -> None:
         super().__init__(text)
-        self._left = self._most = nodes
+        self._remaining = self._most = nodes
         self._depth = 0
         self._below = [0]  # the tallest child so far, for each node that is being composed
-        self._made: dict[int, tuple[int, int]] = {}  # by node: its values, its levels
+        self._sizes: dict[int, tuple[int, int]] = {}  # by node: its values, its levels
         self.tagged: dict[int, str] = {}  # by node: the tag that its author wrote
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
@@ -65,7 +65,7 @@ class _Loader(yaml.SafeLoader):
         line: int = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         aliased = self.check_event(yaml.AliasEvent)
         tag = None if aliased else self.peek_event().tag  # type: ignore[no-untyped-call]
-        before, above = self._left, self._depth
+        before, above = self._remaining, self._depth
         self._bound(above + 1, line)
         self._depth += 1
         self._below.append(0)
@@ -73,15 +73,15 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         levels = 1 + self._below.pop()
         if aliased:
-            if id(node) not in self._made:
+            if id(node) not in self._sizes:
                 raise _NotOurYaml(f"an alias that stands for itself, in line {line}")
-            values, levels = self._made[id(node)]
+            values, levels = self._sizes[id(node)]
         else:
-            values = 1 + before - self._left
-            self._made[id(node)] = values, levels
+            values = 1 + before - self._remaining
+            self._sizes[id(node)] = values, levels
             if tag is not None:
                 self.tagged[id(node)] = tag
-        self._left = before - values
+        self._remaining = before - values
         self._bound(above + levels, line)
         self._below[-1] = max(self._below[-1], levels)
         return node
@@ -98,20 +98,20 @@ class _Loader(yaml.SafeLoader):
     def _bound(self, depth: int, line: int) -> None:
         if depth > DEPTH:
             raise _NotOurYaml(f"nested more than {DEPTH} levels deep in line {line}")
-        if self._left < 0:
+        if self._remaining < 0:
             raise _NotOurYaml(f"more values than the {self._most} that a file may hold, aliases written out")
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """A mapping with texts as keys, each given once. Keys that are merged in by `<<` may be overridden."""
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
                 raise _NotOurYaml(f"a key has to be a text{_at(key)}")
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
-            if key.value in seen:
+            if key.value in keys:
                 raise _NotOurYaml(f"{cut(repr(key.value), 60)} is given twice{_at(key)}")
-            seen.add(key.value)
+            keys.add(key.value)
             key.tag = _TEXT  # `on:` and `1:` are names, not a boolean and a number
         return super().construct_mapping(node, deep=deep)
 
@@ -132,8 +132,8 @@ _FLOAT = re.compile(
     r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
 )
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if not tag.endswith((":timestamp", ":int", ":float"))]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
@@ -309,8 +309,8 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _no_json(word: str) -> Any:
-    raise ValueError(word)
+def _no_json(constant: str) -> Any:
+    raise ValueError(constant)
 
 
 def _at(node: Node) -> str:

@@ -189,7 +189,7 @@ def _check_names(problems: Problems, content: dict[str, Any]) -> None:
         if isinstance(rule, str) and rule not in KNOWN:
             here = Problems()
             here.unknown([rule], KNOWN, "is no rule")
-            problems.add(f"exceptions[{index}].rule", f"{rule} {here.found[0].reason}")
+            problems.add(f"exceptions[{index}].rule", f"{rule} {here.collected[0].reason}")
 
 
 def _path(steps: tuple[int | str, ...]) -> str:

@@ -30,7 +30,7 @@ from everspot_core.schedule import (
     Stop,
     Void,
     Why,
-    say,
+    describe_action,
 )
 from everspot_core.schedule.words import because
 from everspot_store import Store, StoreDenied
@@ -70,9 +70,9 @@ class Actor:
         """Carry the action out if everything still is as it was observed. The new versions go into `observation`."""
         outcome = self._do(action, observation)
         if outcome is ActionResult.DONE:
-            _log.info("%s", say(action))
+            _log.info("%s", describe_action(action))
         elif outcome is ActionResult.LOST:
-            _log.info("overtaken: %s", say(action))
+            _log.info("overtaken: %s", describe_action(action))
         return outcome
 
     def carry_out_all(self, actions: Sequence[Deed], observation: Observation) -> list[ActionResult]:
@@ -133,7 +133,7 @@ class Actor:
 
     def _assign(self, action: Assign, observation: Observation) -> ActionResult:
         document = observation.assignments.get(action.instance_id)
-        seat = document.value.of(action.job_id) if document is not None else None
+        seat = document.value.for_job(action.job_id) if document is not None else None
         written = seat is not None and seat.epoch == action.epoch  # with those that it was put beside
         if not written and not self._write_orders([action], observation):
             return ActionResult.LOST
@@ -157,8 +157,8 @@ class Actor:
         action: Assign | Restore, old: Assignment | None, observation: Observation, now: datetime
     ) -> Assignment | None:
         """The assignment with the job added; None if there is no room for it."""
-        if not action.beside:
-            return seats.give(old, action.instance_id, action.job_id, action.epoch, now)
+        if not action.shares:
+            return seats.assign_alone(old, action.instance_id, action.job_id, action.epoch, now)
         instance, job = observation.instances.get(action.instance_id), observation.jobs.get(action.job_id)
         if instance is None or job is None:
             return None
@@ -227,7 +227,7 @@ class Actor:
 
     def _expire(self, action: Expire, observation: Observation) -> ActionResult:
         lost_record = observation.records[action.job_id].value
-        ended, now = action.why is Why.INSTANCE_GONE, self._store.clock.now()
+        ended, now = action.cause is Why.INSTANCE_GONE, self._store.clock.now()
         record = lease.expire(lost_record, now, f"lost on {action.instance_id}: {because(action)}", ended=ended)
         if not self.write_record(record, observation):
             return ActionResult.LOST

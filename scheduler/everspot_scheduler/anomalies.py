@@ -117,7 +117,7 @@ class AnomalyWatch:
 
     def _find_anomalies(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
         now, beyond = self._store.clock.now(), self.unusual.beyond
-        agents = [i for i in view.instances if not i.gone and i.record is not None and i.record.role is Role.AGENT]
+        agents = [i for i in view.instances if not i.is_gone and i.record is not None and i.record.role is Role.AGENT]
         return [
             *long_jobs(((job.submission, job.record) for job in view.jobs), now, beyond),
             *dear_teams(self._spending.days, now.date(), beyond),

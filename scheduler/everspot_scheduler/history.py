@@ -56,7 +56,7 @@ class History:
     def assigned(self, record: JobRecord, assignment: Assignment | None, instance: InstanceRecord | None) -> None:
         """Write that the job was given to `record.owner` under `record.epoch`. The moment is the assignment's if it
         still names that epoch."""
-        seat_order = assignment.of(record.job_id) if assignment is not None else None
+        seat_order = assignment.for_job(record.job_id) if assignment is not None else None
         at = seat_order.changed_at if seat_order is not None and seat_order.epoch == record.epoch else record.changed_at
         data: dict[str, JsonValue] = {}
         if instance is not None:

@@ -148,7 +148,7 @@ class Pools:
             pool.live += event.change
             up = _availability_after(event, pool.live)
             if up is not None:
-                pool.behaviour = pool.behaviour.seen(up, event.at)
+                pool.behaviour = pool.behaviour.observe(up, event.at)
             if event.interrupted:
                 pool.noticed_at = event.at
         pool.last = pool.events[-1].at if pool.events else None
@@ -164,7 +164,7 @@ class Pools:
             is_up = _availability_after(event, live[key])
             if is_up is not None:
                 up[key] = is_up
-                behaviour = behaviour.seen(any(up.values()), event.at)
+                behaviour = behaviour.observe(any(up.values()), event.at)
         return behaviour
 
     def _standing(self, ledger: Ledger, now: datetime) -> Iterator[PoolView]:
@@ -225,7 +225,7 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
     """For every kind of job, the set of spot pools that can hold it."""
     spot = [p for p in pools if p.market is Market.SPOT]
     return {
-        frozenset(p.key for p in spot if fits(need, Shape.of(p.instance_type)))
+        frozenset(p.key for p in spot if fits(need, Shape.from_machine(p.instance_type)))
         for need in {job.spec.resources for job in jobs}
     }
 

@@ -11,7 +11,7 @@ from sys import float_info
 from everspot_core.job import JobSubmission, Series
 from everspot_core.records import EventKind, JobRecord, JobState, Reason
 from everspot_core.series import next_id, next_run
-from everspot_core.told import number_told
+from everspot_core.told import parse_number
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.observe import Observation
@@ -57,7 +57,7 @@ class RecurringJobs:
         events = self._store.events(last.job_id, brief=True)
         metrics = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
         reported = metrics.items() if isinstance(metrics, dict) else ()
-        numbers = {k: number_told(v, -float_info.max, float_info.max) for k, v in reported}
+        numbers = {k: parse_number(v, -float_info.max, float_info.max) for k, v in reported}
         last_word = {k: v for k, v in numbers.items() if v is not None}
         following = next_run(last, {**record.progress.metrics, **last_word}, self._store.clock.now())
         if following is None or self._store.jobs.create(following.job_id, following) is None:

@@ -61,7 +61,7 @@ class UsageMeter:
                 continue
             held_for = min(span, max(now - (record.assigned_at or now), timedelta(0)))
             team = job.value.spec.tags.get("Team", "")
-            used = rates.of(instance.value) * (held_for / timedelta(hours=1)) * _share(record, observation)
+            used = rates.rate(instance.value) * (held_for / timedelta(hours=1)) * _share(record, observation)
             dollars[team] = dollars.get(team, 0.0) + used
         self._dollars, self._at = dollars, now
         self._write()

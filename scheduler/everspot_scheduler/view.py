@@ -246,11 +246,14 @@ def _instance(
     assignment = observation.assignments[name].value if name in observation.assignments else None
     return InstanceView(
         instance_id=name,
-        known=inputs.elastic_manager.by_hand or place is not None or facts.may_exist(name),
+        may_exist=inputs.elastic_manager.by_hand or place is not None or facts.may_exist(name),
         record=record,
         assignment=assignment,
         stale=name in observation.stale_instances and name not in renewing,
-        gone=facts.is_gone(name) or last_word or forgotten or (record is None and inputs.elastic_manager.is_gone(name)),
+        is_gone=facts.is_gone(name)
+        or last_word
+        or forgotten
+        or (record is None and inputs.elastic_manager.is_gone(name)),
         ending=facts.ending(name) or unreported,
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),

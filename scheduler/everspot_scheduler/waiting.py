@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.schedule import Hold, Launch, Why, say
+from everspot_core.schedule import Hold, Launch, Why, describe_action
 from everspot_core.schedule.words import because
 from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
@@ -51,8 +51,8 @@ class Waits:
         self._now = {}
         for hold in waiting:
             wait, words = before.get(hold.job_id), _words(hold, more(hold.job_id))
-            if wait is None or wait.why != hold.why.value:
-                _log.info("%s", say(hold))
+            if wait is None or wait.why != hold.cause.value:
+                _log.info("%s", describe_action(hold))
             self._now[hold.job_id] = _wait(wait, hold, words, now)
         self._write()
 
@@ -77,13 +77,13 @@ class Waits:
 def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
     """The entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change. The
     entry of a back-off stays as it is, because its seconds only run down."""
-    earlier = before if before is not None and before.why == hold.why.value else None
-    if earlier is not None and hold.why is Why.BACK_OFF:
+    earlier = before if before is not None and before.why == hold.cause.value else None
+    if earlier is not None and hold.cause is Why.BACK_OFF:
         return earlier
     pool = hold.ranked[0] if isinstance(hold, Launch) else hold.waits_for
     begins = None if isinstance(hold, Launch) else hold.on_demand_at
     return Wait(
-        why=hold.why.value,
+        why=hold.cause.value,
         words=words,
         since=earlier.since if earlier is not None else now,
         waits_for=WaitPool(instance_type=pool.instance_type, zone=pool.zone, market=pool.market) if pool else None,

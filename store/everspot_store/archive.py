@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from everspot_core.dossier import Dossier, month_of
+from everspot_core.dossier import Dossier, end_month
 from everspot_core.job import JobSubmission
 from everspot_core.records import Event, JobRecord, Request
 
@@ -107,7 +107,7 @@ class Archive:
             ValueError: if the job has not ended.
             BadDocument: if there is a document of this name that cannot be read; nothing is deleted then.
         """
-        name = f"{month_of(record)}/{record.job_id}"
+        name = f"{end_month(record)}/{record.job_id}"
         names = self._events.names(f"{record.job_id}/")
         events = self._events.read(names)
         if missing := sorted(set(names) - set(events)):
@@ -126,7 +126,7 @@ class Archive:
     def finish(self, job_id: str, record: JobRecord) -> bool:
         """Delete what a crash has left of an archived job whose record was found alone. False: the job is not in the
         archive, and nothing is deleted."""
-        name = f"{month_of(record)}/{job_id}" if record.state.final else self.keys().get(job_id)
+        name = f"{end_month(record)}/{job_id}" if record.state.final else self.keys().get(job_id)
         if name is None or self._document(name) is None:
             return False
         self._delete(job_id)

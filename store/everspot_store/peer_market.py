@@ -35,7 +35,7 @@ def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceTy
 
 
 def _idle(idle: IdleState, kind: InstanceType) -> Idle:
-    shape = replace(Shape.of(kind), memory_gib=min(kind.memory_gib, idle.memory_gib))
+    shape = replace(Shape.from_machine(kind), memory_gib=min(kind.memory_gib, idle.memory_gib))
     return Idle(instance_type=kind.name, market=idle.market, shape=shape, count=idle.count)
 
 

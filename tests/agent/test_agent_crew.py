@@ -224,5 +224,5 @@ def test_a_seat_of_an_instance_that_is_leaving_is_given_back_unstarted(cluster: 
     sit(cluster, machine_of(cluster), "b")
     record = cluster.wait_state("b", JobState.PENDING)
     assert (record.last_reason, cluster.events("b", EventKind.STARTED)) == (Reason.NOTICE, [])
-    assert cluster.store.assignments.get("i-1").value.of("a").order is Order.RUN
+    assert cluster.store.assignments.get("i-1").value.for_job("a").order is Order.RUN
     goes_on(cluster, "a")

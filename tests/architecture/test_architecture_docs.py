@@ -117,7 +117,7 @@ def test_the_quickstart_settings_are_valid(monkeypatch):
     problems = Problems()
     section = block["config"]["everspot:cluster"]
     args = parse(problems, "", section, AwsTrainingClusterArgs, cloud=CLOUDS[section.pop("cloud")])
-    assert not problems.found
+    assert not problems.collected
     args["tags"]["Environment"] = "aws-dev"  # from the stack's name
     check_cluster("everspot-aws-dev", args)
 

@@ -30,7 +30,7 @@ CEILINGS = {
     "cli": 3.0,
     "clouds": 3.0,
     "components": 3.0,
-    "core": 32.9,
+    "core": 3.0,
     "localcloud": 3.0,
     "policy": 3.0,
     "review": 3.0,

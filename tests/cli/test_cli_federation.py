@@ -27,7 +27,7 @@ def leave(world, job: str, status: str = "") -> str:
     doc = world.store.records.get(job)
     submitted, origin = world.store.jobs.get(job).value, Origin(cluster="test", control_url=world.url)
     departed = journey.depart(doc.value if doc else None, submitted, origin, "there", "no capacity", world.clock.now())
-    world.save(journey.told(departed, status, None, 0, world.clock.now()) if status else departed)
+    world.save(journey.note_progress(departed, status, None, 0, world.clock.now()) if status else departed)
     return departed.away.visit
 
 

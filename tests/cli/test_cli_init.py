@@ -238,4 +238,4 @@ def test_every_cloud_is_checked_by_its_own_rules():
     for cloud in LOOKED_AT:
         problems = Problems()
         starter(cloud).check(problems, ProjectAnswers("", "", "", "o/n"))
-        assert {problem.path for problem in problems.found} >= {"account", "region"}
+        assert {problem.path for problem in problems.collected} >= {"account", "region"}

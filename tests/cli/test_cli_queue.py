@@ -108,18 +108,18 @@ def test_the_record_tells_how_long_a_job_had_an_instance():
         return T0 + timedelta(seconds=seconds)
 
     record = lease.assign(None, "j", "i-1", at(10))
-    assert record.held(at(25)) == timedelta(seconds=15)
+    assert record.held_time(at(25)) == timedelta(seconds=15)
     record = lease.start(record, 1, "i-1", at(30))
     record = lease.release(record, Reason.NOTICE, at(100), spec)
-    assert record.held(at(1000)) == timedelta(seconds=90)
+    assert record.held_time(at(1000)) == timedelta(seconds=90)
     record = lease.assign(record, "j", "i-2", at(200))
-    assert record.held(at(150)) == timedelta(seconds=90)  # another clock, which is behind
+    assert record.held_time(at(150)) == timedelta(seconds=90)  # another clock, which is behind
     record = lease.expire(record, at(260))
-    assert record.held(at(1000)) == timedelta(seconds=150)
-    assert lease.pending("j", at(0)).held(at(50)) == timedelta(0)
+    assert record.held_time(at(1000)) == timedelta(seconds=150)
+    assert lease.pending("j", at(0)).held_time(at(50)) == timedelta(0)
     older = JobRecord(job_id="j", state=JobState.RUNNING, epoch=2, changed_at=at(0))
-    assert older.held(at(50)) is None
-    assert lease.expire(older.model_copy(update={"owner": "i-1"}), at(60)).held(at(70)) is None
+    assert older.held_time(at(50)) is None
+    assert lease.expire(older.model_copy(update={"owner": "i-1"}), at(60)).held_time(at(70)) is None
 
 
 def test_records_of_an_older_release_are_told_from_the_events(past):

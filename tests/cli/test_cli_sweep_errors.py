@@ -6,7 +6,7 @@ import pytest
 from everspot_cli.errors import CliError
 from everspot_core import extras
 from everspot_core.records import Reason
-from everspot_core.sweep import SweepSpec, sweep_of
+from everspot_core.sweep import SweepSpec, trial_sweep
 from sweep_helpers import SWEEP, Playground, record
 
 
@@ -48,7 +48,7 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
     assert [row["trials"] for row in play.world.run("--json", "report").json["sweeps"]] == [2]
     play.world.store.control.put("studies/rates/sweep.json", b"{")
     assert play.world.run("--json", "report").json["sweeps"] == []
-    assert sweep_of("rates-t0001", {"Sweep": "other"}) is sweep_of("rates", {"Sweep": "rates"}) is None
+    assert trial_sweep("rates-t0001", {"Sweep": "other"}) is trial_sweep("rates", {"Sweep": "rates"}) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.federated_crowd import generate_federated
 from everspot_core.simulate.figures import figures
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 from everspot_core.simulate.workload_file import parse
 
 GPU = {"instance_type": "g5.xlarge", "zone": "z", "market": "on-demand", "usd_per_hour": 1.0}
@@ -71,7 +71,7 @@ def test_a_made_up_workload_is_written_and_can_be_simulated(world, tmp_path, nam
     assert yaml.safe_load(path.read_text()) == generate(25, 4)
     document = world.run("simulate", "--workload", str(path), "--json").json
     workload = parse(generate(25, 4), "same", builtin())
-    expected = figures(simulate(workload, traces_of(workload, lambda path: pytest.fail("no files here")))).to_json()
+    expected = figures(simulate(workload, load_traces(workload, lambda path: pytest.fail("no files here")))).to_json()
     assert document == {"path": str(path)} | json.loads(json.dumps(expected))
 
 

@@ -35,8 +35,8 @@ def test_a_subnet_reaches_what_its_routes_and_the_settings_lead_to(
 ) -> None:
     problems = Problems()
     way_problems(problems, [Subnet("subnet-1", table, routes)], ways, NEEDED)
-    assert [p.reason.split("cannot reach ")[1].split(":")[0] for p in problems.found] == unreached
-    assert {p.path for p in problems.found} <= {"subnetIds[0]"}
+    assert [p.reason.split("cannot reach ")[1].split(":")[0] for p in problems.collected] == unreached
+    assert {p.path for p in problems.collected} <= {"subnetIds[0]"}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_every_wrong_way_out_is_named() -> None:
     egress |= {"cidrs": ["10.0.0.0/8", "x"], "prefix_list_ids": ["pl-1", "sg-1"], "security_group_ids": ["sg-x"]}
     egress |= {"no_proxy": ["a b"], "proxy_cidrs": []}
     egress_problems(problems, egress)
-    assert [p.path for p in problems.found] == [
+    assert [p.path for p in problems.collected] == [
         "cidrs[1]", "prefixListIds[1]", "securityGroupIds[0]", "proxyCidrs", "noProxy", "noProxy[0]",
     ]  # fmt: skip
 

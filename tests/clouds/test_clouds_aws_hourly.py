@@ -8,7 +8,7 @@ from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import TypeChoice, WeightBy
-from everspot_core.hourly import ElasticCap, no_room, rates_of
+from everspot_core.hourly import ElasticCap, list_rates, no_room
 from everspot_core.market import Market
 
 KNOWN = catalogue.builtin()
@@ -119,7 +119,7 @@ def test_an_existing_network_has_no_endpoints_of_ours() -> None:
     ],
 )
 def test_a_cap_under_which_nothing_fits_is_seen(cap: ElasticCap, refused: bool) -> None:
-    reason = no_room(rates_of("us-east-2", KNOWN, capacity()), cap)
+    reason = no_room(list_rates("us-east-2", KNOWN, capacity()), cap)
     assert reason == (
         "0.5 is less than an hour of any type costs on-demand; the cheapest is g5.xlarge at $1.006" if refused else None
     )

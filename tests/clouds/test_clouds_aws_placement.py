@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from everspot_clouds.aws.placement import DAY, KEPT, NEW_A_DAY, REFUSED, PlacementScores
 from everspot_core.catalogue import builtin
-from everspot_core.placement import COUNT_AT_MOST, asked_count, groups
+from everspot_core.placement import COUNT_AT_MOST, groups, request_count
 from everspot_store import ManualClock
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -125,4 +125,4 @@ def test_types_that_may_stand_in_for_each_other_are_asked_about_together() -> No
     assert groups(builtin().get(name) for name in names) == [
         ("c6i.large", "m6i.large"), ("g4dn.xlarge", "g5.2xlarge", "g5.xlarge"), ("g5.12xlarge",),
     ]  # fmt: skip
-    assert [asked_count(n) for n in (0, 1, 2, 4, 5, 16, 17, 1000)] == [1, 1, 4, 4, 16, 16, 64, COUNT_AT_MOST]
+    assert [request_count(n) for n in (0, 1, 2, 4, 5, 16, 17, 1000)] == [1, 1, 4, 4, 16, 16, 64, COUNT_AT_MOST]

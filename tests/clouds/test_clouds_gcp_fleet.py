@@ -51,7 +51,7 @@ def test_what_compute_engine_cannot_do_is_refused_by_name() -> None:
         ),
     )  # fmt: skip
     capacity_problems(problems, capacity, KNOWN.types)
-    assert {problem.path for problem in problems.found} == {
+    assert {problem.path for problem in problems.collected} == {
         "standing.target", "standing.onDemandBase", "standing.onDemandPercentage", "standing.shape", "standing.prefer",
         "instanceTypes", "instanceTypes[0].type", "instanceTypes[1].type", "instanceTypes[1].zones",
         "instanceTypes[2].priority", "instanceTypes[3].type",
@@ -62,13 +62,13 @@ def test_what_compute_engine_cannot_do_is_refused_by_name() -> None:
 def test_a_type_that_stands_alone_may_have_every_shape(shape: GcpShape) -> None:
     problems = Problems()
     capacity_problems(problems, spec("n1-standard-8+t4", shape=shape), KNOWN.types)
-    assert not problems.found
+    assert not problems.collected
 
 
 def test_only_a_choice_of_types_cannot_be_spread_evenly() -> None:
     problems = Problems()
     capacity_problems(problems, spec("g2-standard-4", "g2-standard-8", shape="EVEN"), KNOWN.types)
-    (problem,) = problems.found
+    (problem,) = problems.collected
     assert str(problem) == (
         "standing.shape: EVEN goes with one instance type only, not with 2: a group that may choose between types is "
         "ANY, BALANCED or ANY_SINGLE_ZONE"

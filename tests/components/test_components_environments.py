@@ -7,7 +7,7 @@ import pytest
 from everspot.aws.capacity import check_offers
 from everspot.aws.checking import check_cluster
 from everspot.gcp import checking as gcp_checking
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.problems import Problems
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from settings_helpers import loaded, written
@@ -39,14 +39,14 @@ def test_every_environment_is_sound(settings: Any, stack: str, cloud: str) -> No
 def test_every_environment_names_types_that_all_zones_of_its_region_have(settings: Any, stack: str) -> None:
     # As moto recorded them of AWS. All zones, because an account's us-east-2a is another's us-east-2b.
     cluster = settings.read_settings(written(stack), stack=stack).cluster.args
-    region = region_of(cluster["zones"][0])
+    region = zone_region(cluster["zones"][0])
     offered = [(o["InstanceType"], o["Location"]) for o in INSTANCE_TYPE_OFFERINGS["availability-zone"][region]]
     assert len(offered) > 1000
     problems = Problems()
     check_offers(
         problems, cluster["capacity"], region=region, zones=sorted({zone for _, zone in offered}), offered=offered
     )
-    assert not problems.found
+    assert not problems.collected
 
 
 @pytest.mark.parametrize("stack", ["account", "gcp-account"])

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from everspot_core.visits import visits_of
+from everspot_core.visits import visit_prefix
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.gcp.iam.conditions import is_true
 from federated_pair import AWS, GOOGLE, NEAR, ON_AWS, ON_GOOGLE, ROLE, Pair, statements
 
 CONTROL, DATA = "arn:everspot-aws-store-control", "arn:everspot-aws-store-data"
-MINE, THEIRS = (f"{visits_of(home)}{'5' * 16}-v1" for home in (GOOGLE, NEAR))
+MINE, THEIRS = (f"{visit_prefix(home)}{'5' * 16}-v1" for home in (GOOGLE, NEAR))
 """A visit of the peer, and one of another peer."""
 MAY = [
     ("s3:GetObject", f"{CONTROL}/cluster.json", True),
@@ -84,7 +84,7 @@ def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
             for b in own
         )
 
-    own_visit, other_visit = (f"{visits_of(home)}{'5' * 16}-v1" for home in (AWS, NEAR))
+    own_visit, other_visit = (f"{visit_prefix(home)}{'5' * 16}-v1" for home in (AWS, NEAR))
     read, write, delete = "storage.objects.get", "storage.objects.create", "storage.objects.delete"
     published = ("cluster.json", "pools.json")
     of_visits = ("visits/", "records/", "heads/", "events/", "cancels/")

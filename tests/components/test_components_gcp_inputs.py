@@ -161,7 +161,7 @@ def test_settings_of_a_new_network_do_not_go_with_an_existing_one() -> None:
 def test_a_zone_that_the_region_lacks_is_named_with_the_one_that_was_meant() -> None:
     problems = Problems()
     asked_zones(problems, copy.deepcopy(SPEC), ("europe-west4", ["europe-west4-a", "europe-west4-c"]))
-    (problem,) = problems.found
+    (problem,) = problems.collected
     assert problem.path == "zones[1]" and "did you mean" in problem.reason
 
 
@@ -171,7 +171,7 @@ def test_tags_become_labels_and_invalid_ones_are_reported() -> None:
     problems = Problems()
     tags = {"Team": "a b", "team": "x", "1st": "x", "everspot-x": "x", "Long": "x" * 64, "N": 3}
     label_problems(problems, tags, own=4)
-    assert [p.path for p in problems.found] == ["Team", "team", "1st", "everspot-x", "Long", "N"]
+    assert [p.path for p in problems.collected] == ["Team", "team", "1st", "everspot-x", "Long", "N"]
 
 
 def test_the_ids_of_service_accounts_fit_and_differ() -> None:

@@ -36,7 +36,7 @@ def test_subnets_lie_in_the_vpc_apart_from_each_other_and_stay_where_they_are(
 def test_zones_that_cannot_be_are_problems(zones: list[str]) -> None:
     problems = Problems()
     network_problems(problems, zones=zones, vpc_cidr="10.0.0.0/16")
-    assert {p.path for p in problems.found} == {"zones"}
+    assert {p.path for p in problems.collected} == {"zones"}
 
 
 @pytest.mark.parametrize(

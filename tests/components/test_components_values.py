@@ -76,8 +76,8 @@ def test_no_text_anywhere_takes_what_nobody_can_see_or_read(settings: Any, spec:
         problems = Problems()
         refuse(problems, args)
         expected_path = ".".join(camel(part) for part in path).replace(".[]", "[0]")
-        assert [str(each) for each in problems.found if each.path == expected_path], (expected_path, value[:20])
-        assert all(str(each).isprintable() and len(str(each)) < 700 for each in problems.found)
+        assert [str(each) for each in problems.collected if each.path == expected_path], (expected_path, value[:20])
+        assert all(str(each).isprintable() and len(str(each)) < 700 for each in problems.collected)
 
 
 @pytest.mark.parametrize("value", [1e-300, 1e300, 10**24, -1, True])
@@ -100,7 +100,7 @@ def test_no_number_anywhere_is_taken_that_nobody_can_mean(
         problems = Problems()
         refuse(problems, args)
         expected_path = ".".join(camel(part) for part in path).replace(".[]", "[0]")
-        assert [each for each in problems.found if each.path == expected_path], (expected_path, value)
+        assert [each for each in problems.collected if each.path == expected_path], (expected_path, value)
 
 
 def changed(**capacity: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_invalid_input_is_refused_by_the_program_and_by_the_review_of_its_file(
     )
     parsed["tags"] = {"Environment": "dev", **parsed["tags"]}
     choice.cluster_problems(problems, "everspot-dev", parsed)
-    reasons = {each.path: each.reason for each in problems.found}
+    reasons = {each.path: each.reason for each in problems.collected}
     assert reason in reasons[f"everspot:cluster.{path}"], reasons
     region = {"aws": "eu-west-1", "gcp": "europe-west4"}[base["cloud"]]
     config = {f"{base['cloud']}:region": region, "everspot:cluster": section}
@@ -194,7 +194,7 @@ def test_sound_settings_and_values_that_are_not_known_yet_are_taken() -> None:
         {"tags": {"A": "", "Cost_Center": "é 1"}, "zones": ["a", "b"], "image_id": object()},
     )
     check_values(problems, {"shares": {"Team A": 1.0}, "capacity": {"instance_types": [{"type": "a"}, {"type": "a"}]}})
-    assert problems.found == ()
+    assert problems.collected == ()
 
 
 def test_a_name_of_a_setting_with_an_escape_does_not_reach_the_terminal(settings: Any) -> None:

@@ -19,7 +19,7 @@ def work(hours: float | None) -> Outlook | None:
     if hours is None:
         return None
     left, change = 0.75 * hours * HOUR, 0.25 * hours * HOUR
-    return outlook_view(left=left / 2, left_upper=left, changeover=change / 2, changeover_upper=change)
+    return outlook_view(remaining=left / 2, remaining_upper=left, changeover=change / 2, changeover_upper=change)
 
 
 def job(name: str, nodes: int = 1, hours: float | None = None, *, age: float = 10, vcpus: int = 1, **kw) -> JobView:
@@ -53,7 +53,12 @@ def busy(iid: str, hours: float | None, kind: str = "a", **kw) -> tuple[JobView,
     running = JobRecord(job_id=name, state=JobState.RUNNING, epoch=1, owner=iid, changed_at=NOW)
     outlook = None
     if hours is not None:
-        spans = {"left": hours * HOUR / 2, "left_upper": hours * HOUR, "changeover": HOUR, "changeover_upper": HOUR}
+        spans = {
+            "remaining": hours * HOUR / 2,
+            "remaining_upper": hours * HOUR,
+            "changeover": HOUR,
+            "changeover_upper": HOUR,
+        }
         outlook = outlook_view(**spans)
     record = instance.record.model_copy(update={"state": InstanceState.BUSY, "job_id": name, "epoch": 1})
     assignment = Assignment(instance_id=iid, job_id=name, epoch=1, changed_at=NOW, **kw)

@@ -39,7 +39,7 @@ def record(name: str, state: JobState, epoch: int = 1, owner: str | None = None,
 def instance(
     iid: str, market: Market = Market.SPOT, *, assignment: Assignment | None = None, shape: tuple = (2, 4, 0), **kw
 ) -> InstanceView:
-    flags = {k: kw.pop(k) for k in ("stale", "gone", "ending", "rebalance", "deadline") if k in kw}
+    flags = {k: kw.pop(k) for k in ("stale", "is_gone", "ending", "rebalance", "deadline") if k in kw}
     vcpus, memory, gpus = shape
     fields = {
         "instance_id": iid,
@@ -64,7 +64,7 @@ def given(iid: str, name: str | None, epoch: int = 1, **kw) -> Assignment:
 
 def running(name: str, iid: str, epoch: int = 1, market: Market = Market.SPOT, **kw) -> tuple[JobView, InstanceView]:
     order = {k: kw.pop(k) for k in ("order", "reason") if k in kw}
-    flags = {k: kw.pop(k) for k in ("gone", "ending", "deadline") if k in kw}
+    flags = {k: kw.pop(k) for k in ("is_gone", "ending", "deadline") if k in kw}
     return (
         job(name, record=record(name, JobState.RUNNING, epoch, iid), **kw),
         instance(

@@ -34,8 +34,8 @@ from everspot_core.schedule import (
     Release,
     Stay,
     Stop,
+    describe_action,
     plan,
-    say,
 )
 from everspot_core.schedule.market.failover import PREEMPTIONS, WINDOW
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
@@ -60,7 +60,7 @@ def outlook(left=10.0, upper=None, changeover=0.1, changeover_upper=0.25, changi
     return outlook_view(
         **dict(
             zip(
-                ("left", "left_upper", "changeover", "changeover_upper", "changing"),
+                ("remaining", "remaining_upper", "changeover", "changeover_upper", "changing"),
                 (h * HOUR for h in hours),
                 strict=True,
             )
@@ -149,7 +149,7 @@ def decide(jobs, instances=(), pools=(), now=NOW, **more) -> list[Action]:
     view = cluster_view(jobs=jobs, instances=tuple(instances), pools=tuple(pools), **{"tick": TICK, **more})
     actions = plan(view, now)
     for action in actions:
-        words = say(action)
+        words = describe_action(action)
         assert "{" not in words
         assert "}" not in words
     return actions

@@ -19,7 +19,7 @@ def job(name: str, *, age: float = 10, hours: float | None = None, nodes: int = 
     outlook = None
     if hours is not None:
         none, left = 0 * HOUR, hours * HOUR
-        outlook = outlook_view(left=left / 2, left_upper=left, changeover=none, changeover_upper=none)
+        outlook = outlook_view(remaining=left / 2, remaining_upper=left, changeover=none, changeover_upper=none)
     return job_view(submission=submission, record=record, outlook=outlook, nodes=nodes)
 
 
@@ -57,5 +57,5 @@ def decide(jobs: list[JobView], instances: list[InstanceView], *, shared: bool =
             all_of = {action.instance_id, *action.gang}
             decided[action.job_id] = all_of if action.gang else action.instance_id
         elif isinstance(action, Hold):
-            decided[action.job_id] = action.why
+            decided[action.job_id] = action.cause
     return decided

@@ -1,7 +1,7 @@
 from datetime import date
 
 import pytest
-from everspot_core.catalogue import InstanceType, Price, UnknownInstanceType, builtin, region_of
+from everspot_core.catalogue import InstanceType, Price, UnknownInstanceType, builtin, zone_region
 from pydantic import ValidationError
 
 
@@ -90,12 +90,12 @@ def test_a_price_says_how_old_it_is(days, text):
     ],
 )
 def test_region_of_a_zone(zone, region):
-    assert region_of(zone) == region
+    assert zone_region(zone) == region
 
 
 def test_a_zone_id_is_not_a_zone_name():
     with pytest.raises(ValueError, match="use1-az1"):
-        region_of("use1-az1")
+        zone_region("use1-az1")
 
 
 @pytest.mark.parametrize(

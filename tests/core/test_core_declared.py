@@ -1,7 +1,7 @@
 """A resource of a preview: what its URN says, and which of its values the event log does not have."""
 
 import pytest
-from everspot_core.declared import SECRET, UNKNOWN, Declared, known_whole, secret, unknown
+from everspot_core.declared import SECRET, UNKNOWN, Declared, is_fully_known, secret, unknown
 
 HIDDEN = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": SECRET}
 
@@ -32,4 +32,4 @@ def test_what_is_no_urn_is_refused() -> None:
     ],
 )
 def test_markers_are_told(value: object, is_secret: bool, is_unknown: bool, whole: bool) -> None:
-    assert (secret(value), unknown(value), known_whole(value)) == (is_secret, is_unknown, whole)
+    assert (secret(value), unknown(value), is_fully_known(value)) == (is_secret, is_unknown, whole)

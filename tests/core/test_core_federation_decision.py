@@ -13,7 +13,7 @@ from everspot_core.federation.decision import (
     Prospect,
     Traveller,
     decide,
-    say,
+    describe_move,
     well_off,
 )
 from hypothesis import given
@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 DUE = NOW + 10 * HOUR
 JOB = Traveller(job_id="j", deadline_at=DUE)
 UNDATED = replace(JOB, deadline_at=None)
-RUNNING = replace(JOB, holds=True)
+RUNNING = replace(JOB, has_instance=True)
 
 
 def place(name="peer", *, feasible=True, usd=10.0, done=4.0, **more):
@@ -92,7 +92,7 @@ def without_spot(hours=1.0, **more):
 )
 def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, why):
     move = decide(job, here, peers, DEFAULT, NOW)
-    assert (move and move.cluster, move and move.why) == (to, why)
+    assert (move and move.cluster, move and move.reason) == (to, why)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers
 )  # fmt: skip
 def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_price(job, here, peers, to):
     move = decide(job, here, peers, DEFAULT, NOW)
-    assert (move and (move.cluster, move.why)) == (to and (to, MoveWhy.NO_CAPACITY))
+    assert (move and (move.cluster, move.reason)) == (to and (to, MoveWhy.NO_CAPACITY))
 
 
 @pytest.mark.parametrize(("vain", "minutes"), [(0, 15), (1, 15), (2, 30), (4, 120), (40, 720)])
@@ -153,16 +153,16 @@ def test_a_job_that_has_just_moved_stays_for_a_while():
         return decide(replace(RUNNING, moved_at=NOW - timedelta(minutes=minutes)), here, [peer], DEFAULT, NOW)
 
     assert moves(59, home(usd=20), place(usd=10)) is None
-    assert moves(60, home(usd=20), place(usd=10)).why is MoveWhy.CHEAPER
+    assert moves(60, home(usd=20), place(usd=10)).reason is MoveWhy.CHEAPER
     assert moves(9, home(done=12), place(done=9.7)) is None
-    assert moves(10, home(done=12), place(done=9.7)).why is MoveWhy.LATE
+    assert moves(10, home(done=12), place(done=9.7)).reason is MoveWhy.LATE
 
 
 def test_the_reason_is_told_with_its_figures():
     def said(job, here, *peers):
-        return say(decide(job, here, peers, DEFAULT, NOW))
+        return describe_move(decide(job, here, peers, DEFAULT, NOW))
 
-    assert said(UNDATED, dry(why="4 pools refuse"), place()) == (
+    assert said(UNDATED, dry(reason="4 pools refuse"), place()) == (
         "offer j to peer: home has had no capacity for it since 2026-05-01 11:00 UTC: 4 pools refuse"
     )
     assert said(JOB, home(done=12), place(done=9.7)) == (
@@ -188,7 +188,7 @@ def prospects(name: str) -> st.SearchStrategy[Prospect]:
         usd_per_hour=dollars,
         dry_since=past,
         passage_usd=st.floats(0, 10),
-        why=st.just(""),
+        reason=st.just(""),
         placed=st.booleans(),
         on_demand_usd=dollars,
     )
@@ -199,7 +199,7 @@ travellers = st.builds(
     Traveller,
     job_id=st.just("j"),
     deadline_at=moments,
-    holds=st.booleans(),
+    has_instance=st.booleans(),
     critical=st.booleans(),
     moved_at=past,
     declined=st.dictionaries(st.sampled_from("abc"), past.filter(bool)),
@@ -210,12 +210,12 @@ terms = st.builds(
     patience=st.timedeltas(timedelta(0), HOUR),
     reserve=st.timedeltas(timedelta(0), HOUR),
     pause=st.timedeltas(timedelta(0), HOUR),
-    rest=st.timedeltas(HOUR, 2 * HOUR),
+    min_stay=st.timedeltas(HOUR, 2 * HOUR),
 )
 
 
 def bettered(move: Move) -> bool:
-    return move.there.usd is not None and move.here.usd is not None and move.there.usd < move.here.usd
+    return move.target.usd is not None and move.here.usd is not None and move.target.usd < move.here.usd
 
 
 @given(travellers, prospects("home"), peers_of_three, terms)
@@ -225,24 +225,24 @@ def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, her
     assert move is None or not well_off(job, here, by)
     if move is None:
         return
-    assert move.there.feasible and move.there in peers
+    assert move.target.feasible and move.target in peers
     assert move.cluster not in job.declined or NOW - job.declined[move.cluster] >= by.again
-    assert job.moved_at is None or NOW - job.moved_at >= (by.rest if move.why is MoveWhy.CHEAPER else by.pause)
-    match move.why:
+    assert job.moved_at is None or NOW - job.moved_at >= (by.min_stay if move.reason is MoveWhy.CHEAPER else by.pause)
+    match move.reason:
         case MoveWhy.NO_CAPACITY:
-            assert not (here.feasible and here.placed) and not job.holds
+            assert not (here.feasible and here.placed) and not job.has_instance
             undated = job.deadline_at is None and not job.critical
             if here.feasible and not undated:
-                assert move.there.placed and move.there.done_by <= job.deadline_at
+                assert move.target.placed and move.target.done_by <= job.deadline_at
                 assert any(p.done_by and p.done_by > job.deadline_at - by.reserve for p in peers)
-            if (undated or here.feasible) and here.on_demand_usd is not None and move.there.usd is not None:
-                assert move.there.placed and move.there.usd <= by.dearer * here.on_demand_usd
+            if (undated or here.feasible) and here.on_demand_usd is not None and move.target.usd is not None:
+                assert move.target.placed and move.target.usd <= by.dearer * here.on_demand_usd
         case MoveWhy.LATE:
-            assert job.deadline_at is not None and move.there.done_by <= job.deadline_at
+            assert job.deadline_at is not None and move.target.done_by <= job.deadline_at
             assert here.done_by is None or here.done_by > job.deadline_at
         case MoveWhy.CHEAPER:
-            assert bettered(move) and here.usd - move.there.usd > by.passages * move.there.passage_usd
-            assert job.deadline_at is None or move.there.done_by <= job.deadline_at
+            assert bettered(move) and here.usd - move.target.usd > by.passages * move.target.passage_usd
+            assert job.deadline_at is None or move.target.done_by <= job.deadline_at
 
 
 @given(st.lists(st.tuples(prospects("home"), prospects("peer")), min_size=1, max_size=40), terms)
@@ -253,7 +253,7 @@ def test_between_two_moves_of_a_job_lies_the_pause_and_before_a_cheaper_one_the_
         now = NOW + step * timedelta(minutes=7)
         move = decide(job, pair[at[inside]], [pair[1 - at[inside]]], by, now)
         if move is not None:
-            moved.append((now, move.why))
+            moved.append((now, move.reason))
             inside, job = move.cluster, replace(job, moved_at=now)
     for (before, _), (then, why) in pairwise(moved):
-        assert then - before >= (by.rest if why is MoveWhy.CHEAPER else by.pause)
+        assert then - before >= (by.min_stay if why is MoveWhy.CHEAPER else by.pause)

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core import lease
 from everspot_core.federation import journey
-from everspot_core.federation.naming import is_offer_of, misnamed
+from everspot_core.federation.naming import is_own_offer, misnamed
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.lease import IllegalTransition
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobRecord, JobState, Reason
-from everspot_core.visits import Origin, Trip, TripEnd, visit_id, visits_of
+from everspot_core.visits import Origin, Trip, TripEnd, visit_id, visit_prefix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +105,7 @@ class Actor:
         return self.offer is not None and self.offer.state in (OfferState.REFUSED, OfferState.WITHDRAWN)
 
     def _trip(self, end: TripEnd) -> Trip:
-        return journey.trip_of(self.record, end, "", T0, self.offer, PEER)
+        return journey.close_trip(self.record, end, "", T0, self.offer, PEER)
 
     def _offer(self, state: OfferState) -> VisitOffer:
         submission = journey.for_visit(JOB, self.record, HERE, 0.0, 0.0)
@@ -151,10 +151,10 @@ def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tu
 def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
     record = lease.pending("j", T0)
     for n in range(journey.TRIPS_KEPT * 2):
-        away = journey.told(
+        away = journey.note_progress(
             journey.depart(record, JOB, HERE, "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0
         )
-        trip = journey.trip_of(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
+        trip = journey.close_trip(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
         record = journey.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
     assert len(record.trips) == journey.TRIPS_KEPT and record.epoch == journey.TRIPS_KEPT * 2
     assert journey.used(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
@@ -175,7 +175,7 @@ def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> No
 def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:
     held = lease.assign(None, "j", "i-1", T0)
     away = journey.depart(None, JOB, HERE, "host", "", T0)
-    trip = journey.trip_of(away, TripEnd.REFUSED, "", T0, None, PEER)
+    trip = journey.close_trip(away, TripEnd.REFUSED, "", T0, None, PEER)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
         journey.depart(held, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
@@ -207,7 +207,7 @@ def test_the_name_of_a_visit_is_of_its_home_its_bucket_its_submission_and_its_nu
     ]
     assert name == visit_id(HERE, "j", T0, 1) and len({name, *others}) == 6
     assert all(re.fullmatch(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", n) for n in (*others, visit_id(HERE, "j", T0, 10**9)))
-    assert [n for n in others if not n.startswith(visits_of("home"))] == [others[0]]
+    assert [n for n in others if not n.startswith(visit_prefix("home"))] == [others[0]]
     assert (
         JobSubmission.model_validate_json(JOB.to_json()).submitted_at == JOB.submitted_at
     )  # whoever reads it knows its name
@@ -225,13 +225,13 @@ def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
         at=away.away.offered_at,
         changed_at=T0,
     )
-    assert is_offer_of(offer, away.away, JOB, "home") and not misnamed(visit, offer)
+    assert is_own_offer(offer, away.away, JOB, "home") and not misnamed(visit, offer)
     assert offer.at == T0 + timedelta(hours=9)  # not the time at which it left, which a long way would make old
     later = submission.model_copy(update={"submitted_at": T0 + timedelta(seconds=1)})
     second = submission.model_copy(update={"visit": submission.visit.model_copy(update={"number": 2})})
     own = submission.model_copy(update={"visit": None})
     for change in ({"home": "b"}, {"at": T0}, {"submission": second}, {"submission": own}):
-        assert not is_offer_of(offer.model_copy(update=change), away.away, JOB, "home"), change
+        assert not is_own_offer(offer.model_copy(update=change), away.away, JOB, "home"), change
     for change in ({"home": "b"}, {"visit": "own"}, {"submission": later}, {"submission": second}, {"submission": own}):
         assert misnamed(visit, offer.model_copy(update=change)), change
     assert misnamed("own", offer)
@@ -248,7 +248,7 @@ def test_a_hosts_bill_that_cannot_be_one_is_not_known(lie: object) -> None:
         at=T0,
         changed_at=T0,
     )
-    for document in (offer, journey.trip_of(away, TripEnd.RETURNED, "", T0, offer, PEER)):
+    for document in (offer, journey.close_trip(away, TripEnd.RETURNED, "", T0, offer, PEER)):
         told = type(document).read if isinstance(document, VisitOffer) else type(document).model_validate_json
         text = document.model_dump(mode="json")
         for said, known in ((lie, None), (1.5, 1.5)):

@@ -46,7 +46,7 @@ NOTHING = {"available": 0, "behaviour": LOST}
 
 def job(*, hours=10.0, deadline=20.0, gpus=1, priority=Priority.NORMAL, nodes=1, **more):
     work = outlook_view(
-        left=hours * HOUR, left_upper=1.2 * hours * HOUR, changeover=0.1 * HOUR, changeover_upper=0.25 * HOUR
+        remaining=hours * HOUR, remaining_upper=1.2 * hours * HOUR, changeover=0.1 * HOUR, changeover_upper=0.25 * HOUR
     )
     submission = JobSubmission(
         job_id="j",
@@ -85,7 +85,7 @@ def test_a_critical_job_and_one_at_its_last_safe_moment_are_priced_on_demand():
 
 
 def test_the_way_is_paid_and_takes_its_time():
-    way = Passage.of(100, 0.09, 200)
+    way = Passage.for_bytes(100, 0.09, 200)
     assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
     found = prospect(job(), market(on_demand()), NOW, passage=way)
     assert found.usd == pytest.approx(30.3 + 9.0) and found.passage_usd == pytest.approx(9.0)
@@ -95,7 +95,7 @@ def test_the_way_is_paid_and_takes_its_time():
 
 def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
     waiting = market(gone(spot()), on_demand())
-    way = Passage.of(0, 0, 1)
+    way = Passage.for_bytes(0, 0, 1)
     assert prospect(job(deadline=None), waiting, NOW).usd < 20
     assert prospect(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
 
@@ -104,11 +104,11 @@ def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_no
     waiting, undated = market(gone(spot()), on_demand()), job(deadline=None)
     found = prospect(undated, waiting, NOW)
     assert (found.feasible, found.placed, found.dry_since) == (True, False, NOW - 3 * HOUR)
-    assert found.why == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
+    assert found.reason == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
     assert found.on_demand_usd == pytest.approx(3.0 * 10.1)
     assert prospect(job(deadline=None, outlook=None), waiting, NOW).on_demand_usd == pytest.approx(3.0 * 24)
     assert prospect(undated, market(spot(), on_demand()), NOW).placed
-    assert prospect(undated, waiting, NOW, held=SPOT).placed
+    assert prospect(undated, waiting, NOW, held_pool=SPOT).placed
     assert prospect(job(deadline=None, priority=Priority.CRITICAL), waiting, NOW).placed
     assert prospect(undated, waiting, NOW + 24 * HOUR).placed  # which is when on-demand is its turn
     assert prospect(undated, market(on_demand()), NOW).placed  # where there is no spot to wait for
@@ -118,7 +118,7 @@ def test_spot_that_never_lasts_as_long_as_a_changeover_places_no_job_either():
     brief = Behaviour(up=True, since=NOW - 0.02 * HOUR, first=NOW - HOUR, ups=(0.03,) * 4, downs=(0.2,) * 4)
     found = prospect(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
     assert (found.feasible, found.placed) == (True, False)
-    assert found.why == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
+    assert found.reason == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
 
 
 def test_a_visit_goes_on_with_the_wait_that_began_at_home():
@@ -130,7 +130,7 @@ def test_a_visit_goes_on_with_the_wait_that_began_at_home():
 
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
-    found = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.of(0, 0, 1))
+    found = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
     assert found.usd == pytest.approx(3.0 * 10.5)
     assert found.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
 
@@ -139,13 +139,13 @@ def test_where_all_pools_are_dry_there_is_nothing_and_the_end_is_as_late_as_the_
     found = prospect(job(), market(gone(spot()), gone(on_demand())), NOW)
     assert not found.feasible and found.dry_since == NOW - 3 * HOUR
     assert found.done_by == NOW + 15.25 * HOUR
-    assert found.why == "none of 2 pools has capacity for it"
+    assert found.reason == "none of 2 pools has capacity for it"
 
 
 def test_what_never_fits_is_dry_without_a_beginning():
     found = prospect(job(gpus=8), market(on_demand()), NOW)
     assert (found.feasible, found.dry_since, found.usd, found.done_by) == (False, None, None, None)
-    assert found.why == "no instance type there can hold it"
+    assert found.reason == "no instance type there can hold it"
 
 
 def test_the_cap_and_what_is_promised_to_others_leave_no_room():
@@ -153,14 +153,14 @@ def test_the_cap_and_what_is_promised_to_others_leave_no_room():
     assert prospect(job(), market(on_demand(), headroom=full), NOW).feasible
     assert not prospect(job(nodes=2), market(on_demand(), headroom=full), NOW).feasible
     found = prospect(job(), market(on_demand(), headroom=full, promised=1), NOW)
-    assert (found.feasible, found.why, found.done_by) == (False, "the cap leaves no room for it", None)
+    assert (found.feasible, found.reason, found.done_by) == (False, "the cap leaves no room for it", None)
     assert not prospect(job(), market(on_demand(), headroom=Headroom(instances=9, usd_per_hour=2.9)), NOW).feasible
     assert not prospect(job(), market(on_demand(available=2), promised=2), NOW).feasible
 
 
 def test_what_a_job_holds_is_there_for_it():
     dry = market(gone(spot()), gone(on_demand()))
-    on_spot, fixed = (prospect(job(), dry, NOW, held=pool) for pool in (SPOT, DEAR))
+    on_spot, fixed = (prospect(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
     assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR
     assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
 
@@ -173,15 +173,15 @@ def test_of_a_job_of_unknown_length_only_the_price_of_an_hour_is_known():
 def test_the_market_of_a_view_counts_what_runs_under_its_cap():
     running = instance_view(instance_id="i", launched_for="x", pool=DEAR)
     view = cluster_view(pools=(on_demand(),), instances=(running,), cap=Cap(instances=3, usd_per_hour=8.0))
-    assert ClusterMarket.of("c", view).headroom == Headroom(instances=2, usd_per_hour=5.0)
-    assert ClusterMarket.of("c", cluster_view()).headroom is None
+    assert ClusterMarket.from_view("c", view).headroom == Headroom(instances=2, usd_per_hour=5.0)
+    assert ClusterMarket.from_view("c", cluster_view()).headroom is None
 
 
 def test_pools_together_are_up_while_any_of_them_is():
     def seen(*changes):
         found = Behaviour()
         for at, up in changes:
-            found = found.seen(up, NOW + at * HOUR)
+            found = found.observe(up, NOW + at * HOUR)
         return found
 
     one, other = seen((0, True), (2, False), (6, True)), seen((1, True), (4, False))
@@ -214,13 +214,13 @@ def pools(draw: st.DrawFn, kind: Market, usd: float):
     pools(Market.SPOT, 1.0),
     pools(Market.ON_DEMAND, 3.0),
     st.builds(job, hours=st.floats(0.2, 60), deadline=st.one_of(st.none(), st.floats(0.5, 120))),
-    st.builds(Passage.of, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
+    st.builds(Passage.for_bytes, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
     st.sampled_from([None, SPOT, DEAR]),
 )
 def test_nobody_moves_between_clusters_that_are_alike(one, other, job, way, held):
     """The way there only costs and takes time: what is as it is here cannot be better there."""
-    here = prospect(job, market(one, other, cluster="here"), NOW, held=held)
+    here = prospect(job, market(one, other, cluster="here"), NOW, held_pool=held)
     there = prospect(job, market(one, other), NOW, passage=way)
-    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, holds=held is not None)
+    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held is not None)
     assert decide(traveller, here, [there], MoveTerms(), NOW) is None
     assert there.done_by is None or here.done_by is None or there.done_by >= here.done_by

@@ -15,7 +15,7 @@ from everspot_core.simulate.federated_drive import simulate_federated
 from everspot_core.simulate.federated_figures import federated_figures
 from everspot_core.simulate.federated_file import parse_federated
 from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 from workload_helpers import GAP, TYPE, offer, trace
 
 HOUR = timedelta(hours=1)
@@ -42,7 +42,7 @@ def drive(jobs, clusters, traces=None, moving=True, **terms):
 
 
 def paths(run):
-    return [(m.job_id, m.why, m.origin, m.goal) for m in run.moves]
+    return [(m.job_id, m.reason, m.origin, m.goal) for m in run.moves]
 
 
 DRY = trace((288, 0), name="dry")
@@ -96,7 +96,7 @@ def test_a_job_on_spot_leaves_while_it_can_if_its_home_has_no_on_demand_to_fall_
     here = fleet(offer("spot", 1.0, availability="spot"), offer(availability="dry"))
     job = {"id": "j", "hours": 4, "deadline_hours": deadline}
     run = drive([job], {"a": here, "b": THERE}, {"dry": trace((100_000, 0), name="dry"), "spot": spot})
-    assert [m.why for m in run.moves] == why and federated_figures(run).misses == 0
+    assert [m.reason for m in run.moves] == why and federated_figures(run).misses == 0
     assert sum(a.work for each in run.runs.values() for a in each.attempts) == pytest.approx(4 * 3600)
 
 
@@ -139,7 +139,7 @@ def test_the_same_workload_runs_the_same_again():
     runs = []
     for _ in range(2):
         read = parse_federated(values, "w", builtin())
-        runs.append(simulate_federated(read, traces_of(read, lambda path: pytest.fail("no files here"))))
+        runs.append(simulate_federated(read, load_traces(read, lambda path: pytest.fail("no files here"))))
     assert runs[0].moves == runs[1].moves != []
     assert federated_figures(runs[0]) == federated_figures(runs[1])
 
@@ -149,13 +149,13 @@ def test_a_day_of_drought_on_one_side_misses_no_deadline_and_costs_no_more(seed)
     """Sixty jobs of a day with deadlines, 1.3 to 4 times as far away as they are long, in three clusters. From the
     sixth hour on one of them has neither spot nor on-demand for a day. The long form is `bench ONLY=federation`."""
     read = parse_federated(dried(generate_federated(60, seed), "east", 6, 24), "w", builtin())
-    traces = traces_of(read, lambda path: pytest.fail("no files here"))
+    traces = load_traces(read, lambda path: pytest.fail("no files here"))
     run = simulate_federated(read, traces)
     moving, staying = federated_figures(run), federated_figures(simulate_federated(read, traces, moving=False))
     assert staying.misses >= 3 and moving.misses == 0
     moves = sorted(run.moves, key=lambda m: (m.job_id, m.at))
     for before, then in pairwise(moves):
-        rest = DEFAULT.rest if then.why is MoveWhy.CHEAPER else DEFAULT.pause
+        rest = DEFAULT.min_stay if then.reason is MoveWhy.CHEAPER else DEFAULT.pause
         assert then.job_id != before.job_id or then.at - before.at >= rest
     assert moving.finished == 60 and moving.total_usd <= staying.total_usd
 
@@ -164,7 +164,7 @@ def test_in_a_drought_of_spot_jobs_without_a_deadline_move_instead_of_waiting_fo
     """Sixty jobs of a day, half of them without a deadline; for a day one of three clusters has no spot."""
     values = dried(generate_federated(60, 11, undated=0.5), "east", 6, 24, on_demand=False)
     read = parse_federated(values, "w", builtin())
-    traces = traces_of(read, lambda path: pytest.fail("no files here"))
+    traces = load_traces(read, lambda path: pytest.fail("no files here"))
     run, stayed = (simulate_federated(read, traces, moving=moving) for moving in (True, False))
     moving, staying = federated_figures(run), federated_figures(stayed)
     assert staying.undated_waits.max > 10 and moving.undated_waits.max < 3
@@ -184,6 +184,6 @@ def test_a_trace_of_a_file_counts_times_and_is_dry_when_told():
             }
         }
     )
-    made = traces_of(read, lambda name: replace(Trace(name=name, gap=GAP, available=np.array([1, 2, 1, 1]))))
+    made = load_traces(read, lambda name: replace(Trace(name=name, gap=GAP, available=np.array([1, 2, 1, 1]))))
     assert made["a"].available.tolist() == [3, 6, 0, 3]
     assert set(made["b"].available.tolist()) == {7}

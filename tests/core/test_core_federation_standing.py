@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.catalogue import InstanceType
-from everspot_core.federation.decision import DEFAULT, MoveWhy, Prospect, Traveller, decide, say
+from everspot_core.federation.decision import DEFAULT, MoveWhy, Prospect, Traveller, decide, describe_move
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.prospect import Passage, prospect
 from everspot_core.federation.standing import Idle, berth, idle_in, on_standing, standing_home
@@ -18,11 +18,13 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SMALL = InstanceType(name="small", vcpus=2, memory_gib=8)
 LARGE = InstanceType(name="large", vcpus=8, memory_gib=32)
-WAY = Passage.of(10, 0.1, 200)
+WAY = Passage.for_bytes(10, 0.1, 200)
 
 
 def job(vcpus=2, *, deadline=None, hours=10.0, nodes=1, **more):
-    work = outlook_view(left=hours * HOUR, left_upper=hours * HOUR, changeover=0.1 * HOUR, changeover_upper=0.2 * HOUR)
+    work = outlook_view(
+        remaining=hours * HOUR, remaining_upper=hours * HOUR, changeover=0.1 * HOUR, changeover_upper=0.2 * HOUR
+    )
     submission = JobSubmission(
         job_id="j",
         spec=JobSpec(name="j", recipe="r", resources=Resources(vcpus=vcpus, memory_gib=1)),
@@ -42,7 +44,7 @@ def agent(name, kind=SMALL, market=Market.ON_DEMAND, state=InstanceState.READY, 
 
 
 def idle(kind=SMALL, count=1, market=Market.ON_DEMAND):
-    return Idle(instance_type=kind.name, market=market, shape=Shape.of(kind), count=count)
+    return Idle(instance_type=kind.name, market=market, shape=Shape.from_machine(kind), count=count)
 
 
 def there(*lines, promised=0, **more):
@@ -84,7 +86,7 @@ def test_a_job_gets_an_idle_instance_that_holds_it_and_that_nobody_waits_for(ask
 
 def test_on_an_idle_instance_only_the_way_costs():
     found = prospect(job(), there(idle()), NOW, passage=WAY)
-    assert (found.feasible, found.placed, found.paid, found.usd, found.why) == (
+    assert (found.feasible, found.placed, found.paid, found.usd, found.reason) == (
         True,
         True,
         True,
@@ -100,7 +102,7 @@ def test_on_an_idle_instance_only_the_way_costs():
 def test_where_nothing_is_idle_and_nothing_launched_a_job_waits():
     found = prospect(job(), there(idle(), promised=1), NOW, passage=WAY)
     assert (found.feasible, found.placed, found.dry_since) == (False, False, NOW - 2 * HOUR)
-    assert found.why == "none of its instances is free for it"
+    assert found.reason == "none of its instances is free for it"
 
 
 def test_an_idle_instance_of_a_cluster_that_also_launches_comes_before_a_launch():
@@ -113,9 +115,11 @@ def test_an_idle_instance_of_a_cluster_that_also_launches_comes_before_a_launch(
 def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
     here = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
     found = prospect(job(), there(idle()), NOW, passage=WAY)
-    move = decide(Traveller(job_id="j", deadline_at=None, holds=True), here, [found], DEFAULT, NOW)
-    assert move.why is MoveWhy.CHEAPER and say(move).endswith("on an idle instance that is paid for anyway")
-    budgeted = Traveller(job_id="j", deadline_at=None, holds=True, budgeted=True)
+    move = decide(Traveller(job_id="j", deadline_at=None, has_instance=True), here, [found], DEFAULT, NOW)
+    assert move.reason is MoveWhy.CHEAPER and describe_move(move).endswith(
+        "on an idle instance that is paid for anyway"
+    )
+    budgeted = Traveller(job_id="j", deadline_at=None, has_instance=True, budgeted=True)
     assert decide(budgeted, here, [found], DEFAULT, NOW) is None  # its budget pays what its host takes for it
     assert decide(budgeted, here, [replace(found, paid=False)], DEFAULT, NOW) is not None
 
@@ -123,7 +127,7 @@ def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
 def test_nothing_is_saved_by_leaving_an_instance_that_is_paid_for_anyway():
     held = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
     found = prospect(job(), there(idle()), NOW, passage=WAY)
-    traveller = Traveller(job_id="j", deadline_at=None, holds=True)
+    traveller = Traveller(job_id="j", deadline_at=None, has_instance=True)
     assert decide(traveller, on_standing(held), [found], DEFAULT, NOW) is None
     assert on_standing(replace(held, usd=None)).usd is None
 
@@ -139,4 +143,4 @@ def test_a_job_of_a_standing_fleet_leaves_for_no_more_than_half_as_much_again_as
         assert (decide(Traveller(job_id="j", deadline_at=None), here, [peer], DEFAULT, NOW) is not None) is moves
     never = standing_home(job(vcpus=4), home, "home", NOW)
     assert (never.dry_since, never.on_demand_usd) == (None, None)
-    assert never.why == "none of its instance types can hold it"
+    assert never.reason == "none of its instance types can hold it"

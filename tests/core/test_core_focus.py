@@ -52,8 +52,10 @@ def test_twelve_decimals_lose_less_than_a_millionth_of_a_cent():
     rows = rows_of()
     found = focus_rows(rows, context(AWS))
     assert len(found) + len(unpriced(rows)) == len(rows)
-    assert abs(sum(Fraction(r["BilledCost"]) for r in found) - Sums.of(rows).cost) < Fraction(1, 10**8)
-    assert abs(sum(Fraction(r["ConsumedQuantity"]) for r in found) * 3600 - Sums.of(rows).seconds) < Fraction(1, 10**6)
+    assert abs(sum(Fraction(r["BilledCost"]) for r in found) - Sums.sum_rows(rows).cost) < Fraction(1, 10**8)
+    assert abs(sum(Fraction(r["ConsumedQuantity"]) for r in found) * 3600 - Sums.sum_rows(rows).seconds) < Fraction(
+        1, 10**6
+    )
 
 
 def test_what_is_known_in_part_has_a_row_with_that_part_and_says_so():
@@ -65,7 +67,7 @@ def test_what_is_known_in_part_has_a_row_with_that_part_and_says_so():
         replace(third, open_ended=True, known=False),
     ]
     found = focus_rows(rows, context(AWS))
-    assert sum(Fraction(r["BilledCost"]) for r in found) == pytest.approx(Sums.of(rows).cost, abs=1e-11)
+    assert sum(Fraction(r["BilledCost"]) for r in found) == pytest.approx(Sums.sum_rows(rows).cost, abs=1e-11)
     assert [(r["ResourceId"], r["x_IsLeast"]) for r in found] == [
         (first.resource, "true"), (third.resource, "true"),
     ]  # fmt: skip

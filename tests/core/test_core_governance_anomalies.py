@@ -13,11 +13,11 @@ from everspot_core.governance.anomalies import (
     Finding,
     Idling,
     StandingInstance,
+    daily_norm,
     dear_pools,
     dear_teams,
     idle_fleet,
     long_jobs,
-    norm_of,
     orphaned_capacity,
 )
 from everspot_core.governance.thresholds import Thresholds
@@ -96,7 +96,7 @@ def test_a_team_over_its_norm_is_told_with_its_figures():
 @given(st.lists(st.floats(0, 1e6), min_size=7, max_size=28), st.floats(1e6, 1e12))
 def test_one_dear_day_moves_a_norm_by_no_more_than_a_day_of_the_usual_kind(usual, dear):
     """A mean would follow it: with a robust norm the second dear day is told as well."""
-    calm, after = norm_of(usual), norm_of([*usual, dear])
+    calm, after = daily_norm(usual), daily_norm([*usual, dear])
     assert after[0] <= max(usual)
     assert calm[1] >= calm[0] + 5
     assert median(usual) == calm[0]

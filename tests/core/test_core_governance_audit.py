@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from cost_helpers import LISTED, T0, TYPE, at, compute, end, event, interrupted_job, launch, price
 from everspot_core.catalogue import builtin
-from everspot_core.governance.audit import facts_of
+from everspot_core.governance.audit import month_facts
 from everspot_core.governance.measures import (
     Measure,
     best,
@@ -50,7 +50,7 @@ def test_facts_add_up_to_the_bill(until, usd, taken):
     launches = [launch(), launch("i-2", seconds=640), launch("i-3", Market.ON_DEMAND, role=Role.SCHEDULER)]
     bill = compute(launches, [end(620, interrupted=taken)], [price(usd)], interrupted_job(), as_of=until)
     rows = usage_rows(bill)
-    facts = facts_of(rows, bill.jobs, {"job-1": record(state=JobState.FAILED)}, MONTH)
+    facts = month_facts(rows, bill.jobs, {"job-1": record(state=JobState.FAILED)}, MONTH)
     assert facts.usd == bill.cost == sum(k.usd for k in facts.kinds)
     assert sum(k.share for k in facts.kinds) == 1
     scheduler = next(k.usd for k in facts.kinds if k.kind is UsageKind.SCHEDULER)
@@ -167,5 +167,5 @@ def test_a_month_has_what_came_in_it():
     bill = compute([launch(), launch("i-2", seconds=640)], [end(620)], [price(0.04)], interrupted_job())
     april = Month(datetime(2026, 4, 1, tzinfo=UTC))
     rows = usage_rows(bill, since=april.begin, until=april.end)
-    facts = facts_of(rows, bill.jobs, {}, april)
-    assert (facts.usd, facts.utilisation, facts.lost.interruptions) == (Sums.of(rows).cost, None, 0)
+    facts = month_facts(rows, bill.jobs, {}, april)
+    assert (facts.usd, facts.utilisation, facts.lost.interruptions) == (Sums.sum_rows(rows).cost, None, 0)

@@ -151,9 +151,11 @@ def test_all_use_says_what_spot_already_saves():
 
 def test_a_span_has_full_hours_of_the_cluster_alone():
     until = T0 + timedelta(days=40, minutes=30)
-    assert Span.of(T0 + timedelta(minutes=5), until, timedelta(days=90)) == Span(T0 + HOUR, T0 + timedelta(days=40))
-    assert Span.of(T0, until, timedelta(days=30)).hours == 720
-    assert Span.of(until, until, timedelta(days=30)).hours == 0
+    assert Span.from_launch(T0 + timedelta(minutes=5), until, timedelta(days=90)) == Span(
+        T0 + HOUR, T0 + timedelta(days=40)
+    )
+    assert Span.from_launch(T0, until, timedelta(days=30)).hours == 720
+    assert Span.from_launch(until, until, timedelta(days=30)).hours == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from cost_helpers import at, launch
 from everspot_clouds.aws.invoicing import CUR_2
 from everspot_clouds.aws.invoicing import INVOICING as AWS
 from everspot_clouds.gcp.invoicing import INVOICING as GOOGLE
-from everspot_core.governance.bill_rows import BillRow, UnknownTable, read_row, table_of
+from everspot_core.governance.bill_rows import BillRow, UnknownTable, find_table, read_row
 from everspot_core.governance.invoicing import FOCUS_TABLE
 from everspot_core.governance.month import Month
 from everspot_core.governance.reconcile import BillSide, Found, by_tag, reconcile
@@ -124,7 +124,7 @@ def test_google_s_rows_name_an_instance_by_its_number_and_its_traffic_apart():
 )
 def test_a_table_that_is_not_known_is_told_by_what_it_lacks(columns, said):
     with pytest.raises(UnknownTable) as caught:
-        table_of(columns, AWS)
+        find_table(columns, AWS)
     assert said in str(caught.value)
 
 
@@ -134,7 +134,9 @@ def used(resource: str, seconds: float, cost, **fields) -> UsageRow:
 
 
 def bill(*rows: BillRow | list[str], known=("i-1", "i-2", "i-3", "i-4")) -> BillSide:
-    side = BillSide(month=Month.parse("2026-03"), known=frozenset(known), cluster="c", cluster_tag="everspot:cluster")
+    side = BillSide(
+        month=Month.parse("2026-03"), instance_ids=frozenset(known), cluster="c", cluster_tag="everspot:cluster"
+    )
     for row in rows:
         assert isinstance(row, BillRow), row
         side.take(row)
@@ -182,7 +184,7 @@ def test_what_is_no_time_of_instances_is_counted_by_what_it_is():
         charged("i-2", 0, -1, ChargeClass="Correction"),
         charged("i-2", HOUR, 0, CommitmentDiscountId="sp-1"),
     )
-    assert {k: c.usd for k, c in theirs.beside.items()} == {
+    assert {k: c.usd for k, c in theirs.other_services.items()} == {
         "DataTransfer-Out-Bytes": 2, "Amazon Elastic Compute Cloud": 3,
     }  # fmt: skip
     assert {k: c.usd for k, c in theirs.other_charges.items()} == {"Credit": -5, "Tax": 6, "Wonder": 7}

@@ -7,7 +7,7 @@ from everspot_core import seats
 from everspot_core.budgets import ENVIRONMENT, Period, Purse, Unit
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
-from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, plan_standing, say
+from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, describe_action, plan_standing
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
 from view_helpers import cluster_view
 
@@ -22,7 +22,7 @@ def purse(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = 
 def standing(jobs, instances, **more) -> list:
     actions = plan_standing(cluster_view(jobs=tuple(jobs), instances=tuple(instances), **more), NOW)
     for action in actions:
-        assert "{" not in say(action)
+        assert "{" not in describe_action(action)
     return actions
 
 
@@ -32,12 +32,12 @@ def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_
     actions = decide(jobs, free, [pool()], purses=(purse(9.0),))
     assert {a.job_id for a in actions if isinstance(a, Assign)} == {"a", "b"}
     (hold,) = (a for a in actions if isinstance(a, Hold))
-    assert (hold.job_id, hold.why) == ("c", Why.TEAM_BUDGET)
+    assert (hold.job_id, hold.cause) == ("c", Why.TEAM_BUDGET)
     assert hold.figures == {
         "team": "vision", "spent": 0.0, "committed": 8.0, "asked": 4.0, "cap": 9.0, "unit": "dollars",
         "period": "day", "until": "2026-05-02 00:00 UTC",
     }  # fmt: skip
-    assert say(hold) == (
+    assert describe_action(hold) == (
         "hold c: team vision has spent $0.00 of its $9.00 a day, and $8.00 more is committed to running jobs; "
         "this job asks for $4.00; until 2026-05-02 00:00 UTC"
     )
@@ -48,7 +48,7 @@ def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:
     jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
     actions = decide(jobs, (), [pool()], purses=(purse(9.0),))
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "b"]
-    assert [(a.job_id, a.why) for a in actions if isinstance(a, Hold)] == [("c", Why.TEAM_BUDGET)]
+    assert [(a.job_id, a.cause) for a in actions if isinstance(a, Hold)] == [("c", Why.TEAM_BUDGET)]
 
 
 def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
@@ -57,7 +57,7 @@ def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
     waits = job("c", work=outlook(4), **TEAM)
     boots = instance("i-1", launched_for="b", ready=False)
     actions = decide([runs, coming, waits], [*there, boots], [pool()], purses=(purse(11.0),))
-    held = {a.job_id: a.why for a in actions if isinstance(a, Hold)}
+    held = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
     assert held == {"b": Why.ON_ITS_WAY, "c": Why.TEAM_BUDGET}
 
 
@@ -76,7 +76,7 @@ def test_whose_budget_it_is_and_of_what_decides(caps, why) -> None:
     actions = standing(
         [job("a", work=outlook(4), **TEAM)], [instance("i-0", launched_for=None)], pools=(pool(),), purses=caps
     )
-    assert [a.why for a in actions if isinstance(a, Hold)] == ([] if why is None else [why])
+    assert [a.cause for a in actions if isinstance(a, Hold)] == ([] if why is None else [why])
 
 
 def test_only_what_is_left_of_the_period_is_asked_for_and_an_hour_of_unknown_length() -> None:
@@ -92,7 +92,7 @@ def test_what_runs_goes_on_below_the_cap_and_is_asked_back_at_it() -> None:
     assert not [a for a in standing([runs], there, purses=(purse(9, spent=8.99),)) if isinstance(a, Stop)]
     (stop,) = standing([runs], there, purses=(purse(9, spent=9),))
     assert isinstance(stop, Stop)
-    assert (stop.reason, stop.why) == (Reason.CAP, Why.TEAM_BUDGET)
+    assert (stop.reason, stop.cause) == (Reason.CAP, Why.TEAM_BUDGET)
 
 
 def test_of_what_another_team_has_spent_nobody_is_stopped() -> None:
@@ -102,7 +102,7 @@ def test_of_what_another_team_has_spent_nobody_is_stopped() -> None:
 
 def test_nothing_is_kept_for_a_job_whose_budget_is_used_up() -> None:
     actions = decide([job(**TEAM)], [instance("i-0")], [pool()], purses=(purse(9, spent=9),))
-    assert [(type(a), a.why) for a in actions] == [(Hold, Why.TEAM_BUDGET), (Release, Why.NEEDED_NO_MORE)]
+    assert [(type(a), a.cause) for a in actions] == [(Hold, Why.TEAM_BUDGET), (Release, Why.NEEDED_NO_MORE)]
 
 
 def test_a_half_done_assignment_is_not_completed_once_the_budget_is_used_up() -> None:
@@ -144,6 +144,6 @@ def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it
     free = [instance(f"i-{n}", launched_for=None) for n in (1, 2)]
     known = {"shared": True, "pools": (pool(),), "purses": (purse(5.0),)}
     actions = standing([replace(runs, record=record), *jobs], [there, *free], **known)
-    assert [a.beside for a in actions if isinstance(a, Assign)] == [True] * 4
+    assert [a.shares for a in actions if isinstance(a, Assign)] == [True] * 4
     (hold, _) = (a for a in actions if isinstance(a, Hold))
     assert (hold.figures["committed"], hold.figures["asked"]) == (5.0, 1.0)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.job import JobSpec, Priority, Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
-from everspot_core.schedule import Assign, Hold, InstanceView, JobView, Why, plan, say
+from everspot_core.schedule import Assign, Hold, InstanceView, JobView, Why, describe_action, plan
 from gang_helpers import HOUR, NOW, busy, free, job
 from view_helpers import cluster_view, instance_view
 
@@ -15,7 +15,7 @@ def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[J
     """By job: the instances that it gets, or why it waits."""
     view = cluster_view(jobs=(*jobs, *(j for j, _ in runners)), instances=(*instances, *(i for _, i in runners)), **kw)
     actions = plan(view, NOW)
-    assert all("{" not in say(a) for a in actions)
+    assert all("{" not in describe_action(a) for a in actions)
     given_out = [i for a in actions if isinstance(a, Assign) for i in (a.instance_id, *a.gang)]
     assert len(given_out) == len(set(given_out))
     told = (a for a in actions if isinstance(a, (Assign, Hold)))
@@ -23,7 +23,7 @@ def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[J
 
 
 def why(decided: dict) -> dict:
-    return {n: a.why if isinstance(a, Hold) else a for n, a in decided.items()}
+    return {n: a.cause if isinstance(a, Hold) else a for n, a in decided.items()}
 
 
 def test_a_gang_gets_all_its_instances_in_one_action_or_none():
@@ -31,7 +31,7 @@ def test_a_gang_gets_all_its_instances_in_one_action_or_none():
     decided = decide([gang], [free("i1"), free("i2"), free("i3"), free("i4")])
     assert decided == {"gang": {"i1", "i2", "i3"}}
     (hold,) = decide([gang], [free("i1"), free("i2")]).values()
-    assert hold == Hold(job_id="gang", why=Why.TOO_FEW_FREE, figures={"nodes": 3, "present": 2})
+    assert hold == Hold(job_id="gang", cause=Why.TOO_FEW_FREE, figures={"nodes": 3, "present": 2})
 
 
 def test_a_gang_is_of_one_type():

@@ -65,7 +65,7 @@ class Cluster:
         assert len(names) == chosen.nodes == len(set(names))
         assert len({self.instances[n].record.instance_type for n in names}) == 1
         outlook = chosen.outlook
-        lasts = inf if outlook is None else (outlook.left_upper + outlook.changeover_upper) / HOUR
+        lasts = inf if outlook is None else (outlook.remaining_upper + outlook.changeover_upper) / HOUR
         for name in names:
             assert name not in self.busy
             assert chosen.submission.spec.resources.vcpus <= self.instances[name].record.vcpus

@@ -27,7 +27,7 @@ def trials(count, **more):
 
 def counts(actions) -> tuple[int, int]:
     """Launches, and jobs that wait for what is on its way."""
-    held = [a for a in actions if isinstance(a, Hold) and a.why is Why.ON_ITS_WAY]
+    held = [a for a in actions if isinstance(a, Hold) and a.cause is Why.ON_ITS_WAY]
     return sum(isinstance(a, Launch) for a in actions), len(held)
 
 
@@ -52,7 +52,7 @@ def test_what_boots_is_waited_for_by_all_for_whom_there_is_room_whoevers_turn_is
 def test_once_it_is_ready_its_own_job_has_it_and_the_others_follow():
     ready = instance("n-1", kind=FOUR, launched_for="j3")
     actions = decide(trials(4), [ready], POOLS, **SHARED)
-    assert [(a.job_id, a.beside) for a in actions if isinstance(a, Assign)] == [("j3", True)]
+    assert [(a.job_id, a.shares) for a in actions if isinstance(a, Assign)] == [("j3", True)]
     assert counts(actions) == (0, 3)
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, say
+from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, describe_action
 from everspot_core.schedule.provisioning.room import CapRoom
-from everspot_core.schedule.view import pool_of
+from everspot_core.schedule.view import instance_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import (
@@ -40,7 +40,7 @@ def launched(actions) -> list[str]:
 
 
 def waits(actions) -> dict[str, Hold]:
-    return {a.job_id: a for a in actions if isinstance(a, Hold) and a.why is Why.AT_CAP}
+    return {a.job_id: a for a in actions if isinstance(a, Hold) and a.cause is Why.AT_CAP}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
         "most_usd": "$9.00",
         "reserved": 0,
     }
-    assert "2 of 2 instances run or come, at $2.00 of $9.00 an hour" in say(hold)
+    assert "2 of 2 instances run or come, at $2.00 of $9.00 an hour" in describe_action(hold)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
 def test_what_runs_counts_at_the_price_of_its_pool_or_its_type_and_else_as_the_dearest(kind, usd):
     jobs, there = [job("comes"), job("new")], [instance("n-1", kind=kind, launched_for="comes", ready=False)]
     seen = {"instances": tuple(there), "pools": tuple(POOLS), "types": (TYPE, kind)}
-    assert Tariff(cluster_view(**seen)).total(map(pool_of, there)) == usd
+    assert Tariff(cluster_view(**seen)).total(map(instance_pool, there)) == usd
     fitting = decide(jobs, there, POOLS, cap=cap(usd=usd + 1.0), types=(TYPE, kind))
     assert launched(fitting) == ["new"]
     tight = decide(jobs, there, POOLS, cap=cap(usd=usd + 0.9), types=(TYPE, kind))
@@ -126,7 +126,7 @@ def test_room_is_kept_for_a_deadline_that_waits_for_spot():
     jobs = [job("waits", due=40, work=WORK), job("undated", critical=False, ago=30)]
     assert launched(decide(jobs[1:], pools=pools, cap=cap(1))) == ["undated"]
     held = decide([jobs[0], replace(jobs[1], preempted_at=(NOW,) * 3)], pools=pools, cap=cap(1))
-    assert [a.why for a in held if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
+    assert [a.cause for a in held if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
 
 
 def test_what_is_free_goes_to_the_job_ahead_even_if_it_needs_more_than_that():
@@ -149,7 +149,7 @@ def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_ins
 def test_at_the_last_safe_moment_a_job_gives_back_its_spot_where_the_cap_leaves_no_other_way():
     view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
     stop = one(decide(view, held, POOLS, cap=cap(1)), Stop)
-    assert (stop.instance_id, stop.why) == ("i-0", Why.LAST_SAFE_MOMENT)
+    assert (stop.instance_id, stop.cause) == ("i-0", Why.LAST_SAFE_MOMENT)
     world = World([view], held, POOLS, cap=cap(1))
     world.settle()
     world.boot()
@@ -161,7 +161,7 @@ def test_at_the_last_safe_moment_a_job_gives_back_its_spot_where_the_cap_leaves_
 def test_a_job_keeps_its_spot_where_giving_it_back_would_make_no_room():
     view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
     stay = one(decide(view, held, POOLS, cap=cap(1, 2.0)), Stay)
-    assert stay.why is Why.AT_CAP
+    assert stay.cause is Why.AT_CAP
 
 
 def test_a_move_for_the_better_takes_no_room_from_who_waits():

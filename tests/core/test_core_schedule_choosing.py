@@ -49,14 +49,14 @@ def test_each_priority_has_its_market_and_rather_takes_the_other_than_wait(prior
     instances = [instance(f"i-{n}", market) for n, market in enumerate(markets)]
     (action,) = decide([job("j", priority=priority)], instances)
     assert isinstance(action, Assign)
-    assert (action.instance_id, action.why, action.epoch) == (f"i-{expected}", why, 1)
+    assert (action.instance_id, action.cause, action.epoch) == (f"i-{expected}", why, 1)
 
 
 def test_the_last_on_demand_instance_is_kept_for_a_critical_job_in_back_off():
     waiting = record("crit", JobState.PENDING, 1, errors=1, not_before=NOW + timedelta(seconds=5))
     jobs = [job("crit", record=waiting, priority=Priority.CRITICAL), job("norm")]
     actions = decide(jobs, [instance("i-od", Market.ON_DEMAND)])
-    assert {(a.job_id, a.why) for a in actions} == {("crit", Why.BACK_OFF), ("norm", Why.KEPT_FOR_CRITICAL)}
+    assert {(a.job_id, a.cause) for a in actions} == {("crit", Why.BACK_OFF), ("norm", Why.KEPT_FOR_CRITICAL)}
     two = [instance("i-od", Market.ON_DEMAND), instance("i-od2", Market.ON_DEMAND)]
     assert list(assigned(decide(jobs, two))) == ["norm"]
 
@@ -79,7 +79,7 @@ def test_the_smallest_instance_that_is_large_enough_is_taken():
     "flaw",
     [
         {"stale": True},
-        {"gone": True},
+        {"is_gone": True},
         {"ending": True},
         {"state": InstanceState.DRAINING},
         {"state": InstanceState.GONE},

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import Assignment, JobState, Market, Order, Reason
-from everspot_core.schedule import Assign, Finish, Hold, Release, Stop, Void, Why, plan_standing, say
+from everspot_core.schedule import Assign, Finish, Hold, Release, Stop, Void, Why, describe_action, plan_standing
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
@@ -27,7 +27,7 @@ def starting(view, in_hours: float):
 def standing(jobs, instances=(), **more) -> list:
     actions = plan_standing(cluster_view(jobs=tuple(jobs), instances=tuple(instances), **more), NOW)
     for action in actions:
-        assert "{" not in say(action)
+        assert "{" not in describe_action(action)
     return actions
 
 
@@ -44,14 +44,14 @@ HELD = [
 def test_what_waits_is_given_nothing_and_says_why(view, why, said) -> None:
     (hold,) = standing([view], [FREE])
     assert isinstance(hold, Hold)
-    assert hold.why is why
-    assert said in say(hold)
+    assert hold.cause is why
+    assert said in describe_action(hold)
 
 
 @pytest.mark.parametrize(("view", "why", "said"), HELD)
 def test_nothing_is_launched_or_kept_for_what_waits(view, why, said) -> None:
     actions = decide([view], [instance("i-1")], [pool()])
-    assert [(type(a), a.why) for a in actions] == [(Hold, why), (Release, Why.NEEDED_NO_MORE)]
+    assert [(type(a), a.cause) for a in actions] == [(Hold, why), (Release, Why.NEEDED_NO_MORE)]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_job_whose_forerunner_has_not_succeeded_fails_with_its_name(state, sai
     (finish,) = standing([replace(job(), after=(("prepare", state), ("other", JobState.RUNNING)))], [FREE])
     assert isinstance(finish, Finish)
     assert (finish.state, finish.reason) == (JobState.FAILED, Reason.AFTER)
-    assert f"it was to come after prepare, which {said}" in say(finish)
+    assert f"it was to come after prepare, which {said}" in describe_action(finish)
 
 
 def test_at_the_end_of_its_hours_a_job_checkpoints_and_waits() -> None:
@@ -84,7 +84,7 @@ def test_at_the_end_of_its_hours_a_job_checkpoints_and_waits() -> None:
     assert not [a for a in standing([hours(runs, DAY)], there) if isinstance(a, Stop)]
     (stop,) = standing([hours(runs, NIGHT)], there)
     assert isinstance(stop, Stop)
-    assert (stop.reason, stop.why) == (Reason.WINDOW, Why.OUTSIDE_WINDOW)
+    assert (stop.reason, stop.cause) == (Reason.WINDOW, Why.OUTSIDE_WINDOW)
     assert not Reason.WINDOW.preemption
 
 
@@ -103,7 +103,7 @@ def test_a_zone_that_is_not_known_here_holds_its_job_and_no_other() -> None:
     )
     actions = standing([lost, job("fine")], [FREE])
     assert {a.job_id: type(a) for a in actions} == {"lost": Hold, "fine": Assign}
-    assert "the time zone Mars/Base is not known to the scheduler" in say(
+    assert "the time zone Mars/Base is not known to the scheduler" in describe_action(
         next(a for a in actions if a.job_id == "lost")
     )
 
@@ -115,7 +115,7 @@ def test_a_deadline_counts_the_hours_in_which_the_job_may_run() -> None:
     (on_spot,) = decide([relaxed], pools=pools)
     (at_once,) = decide([hours(relaxed, DAY)], pools=pools)
     assert (on_spot.market, at_once.market) == (Market.SPOT, Market.ON_DEMAND)
-    assert at_once.why is Why.LAST_SAFE_MOMENT
+    assert at_once.cause is Why.LAST_SAFE_MOMENT
 
 
 def test_waiting_counts_from_the_moment_at_which_a_job_was_to_begin() -> None:

@@ -46,15 +46,15 @@ def job(*lost: float, priority: Priority = Priority.NORMAL, due: float | None = 
 
 def pool(*ago: float, market: Market = Market.SPOT, kind: InstanceType = TYPE) -> PoolView:
     """First seen up 99 h ago; then it went down, up, … at these hours ago, oldest first."""
-    behaviour = Behaviour().seen(True, NOW - 99 * HOUR)
+    behaviour = Behaviour().observe(True, NOW - 99 * HOUR)
     for n, hours in enumerate(ago):
-        behaviour = behaviour.seen(bool(n % 2), NOW - hours * HOUR)
+        behaviour = behaviour.observe(bool(n % 2), NOW - hours * HOUR)
     return pool_view(instance_type=kind, zone="z", market=market, usd_per_hour=1.0, behaviour=behaviour)
 
 
 def prefers(view: JobView, *pools: PoolView, since: float | None = None) -> tuple[Market, Why]:
     preference = failed_over(view, pools, NOW, None if since is None else NOW - since * HOUR)
-    return preference.market, preference.why
+    return preference.market, preference.cause
 
 
 OVER = (Market.ON_DEMAND, Why.FAILED_OVER)
@@ -137,7 +137,7 @@ def test_a_free_on_demand_instance_is_preferred_after_a_failover_and_a_spot_one_
     for hours, expected in (((0.1, 0.2), ("spot", Why.PREFERRED_MARKET)), ((0.1, 0.2, 0.3), ("od", Why.FAILED_OVER))):
         view = cluster_view(jobs=(job(*hours, record=lost),), instances=free, pools=(pool(0.1),))
         (action,) = plan(view, NOW)
-        assert (action.instance_id, action.why) == expected
+        assert (action.instance_id, action.cause) == expected
 
 
 def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int] = ()) -> list[datetime]:
@@ -150,7 +150,7 @@ def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int
     for tick in range(ticks):
         now = NOW + tick * timedelta(minutes=5)
         up = there(tick, held is Market.SPOT)
-        behaviour = behaviour.seen(up, now)
+        behaviour = behaviour.observe(up, now)
         waits = held is Market.SPOT and (not up or tick in strikes)
         lost += [now] if waits else []
         watched = (pool_view(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
@@ -186,7 +186,7 @@ BIG = InstanceType(name="big", vcpus=32, memory_gib=128, gpus=1, gpu_memory_gib=
 HALF = InstanceType(name="half", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
 TINY = InstanceType(name="tiny", vcpus=4, memory_gib=16, gpus=1, gpu_memory_gib=16)
 ASKED = Resources(vcpus=16, memory_gib=64, gpus=1, gpu_memory_gib=40)
-WORK = outlook_view(left=4 * HOUR, left_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
+WORK = outlook_view(remaining=4 * HOUR, remaining_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
 
 
 def fit_for_less(**kw) -> JobView:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.records import Assignment, InstanceState, Reason
-from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, say
+from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, describe_action
 from provision_helpers import (
     NOW,
     OFTEN,
@@ -37,7 +37,7 @@ def idle(name="i-0", market=SPOT, minutes=1.0, launched_for="over", **more):
 def kept(there, jobs=(), limit=LIMIT, **more) -> dict[str, Why]:
     """Who is released, and why."""
     actions = decide(jobs, there, POOLS, idle_limit=limit, **more)
-    return {a.instance_id: a.why for a in actions if isinstance(a, Release)}
+    return {a.instance_id: a.cause for a in actions if isinstance(a, Release)}
 
 
 @pytest.mark.parametrize(("minutes", "gone"), [(0, False), (4.99, False), (5, True), (60, True)])
@@ -48,7 +48,7 @@ def test_what_is_idle_goes_after_the_limit(minutes, gone):
 
 def test_it_is_said_how_long_it_was_idle():
     (release,) = decide((), [idle(minutes=7.25)], POOLS, idle_limit=LIMIT)
-    assert say(release) == "release i-0: it has had nothing to do for 7.2 min, of the 5.0 min that it may"
+    assert describe_action(release) == "release i-0: it has had nothing to do for 7.2 min, of the 5.0 min that it may"
 
 
 def test_what_nobody_knows_the_age_of_goes_at_once_and_what_boots_counts_from_its_launch():
@@ -67,7 +67,7 @@ def test_what_no_job_could_have_any_more_goes_at_once(useless):
 def test_what_found_itself_broken_is_written_down_against_it_and_leaves():
     (leave,) = decide((), [idle(minutes=0, state=InstanceState.CORDONED)], POOLS, idle_limit=LIMIT)
     assert isinstance(leave, Leave)
-    assert (leave.instance_id, leave.why) == ("i-0", Why.UNFIT)
+    assert (leave.instance_id, leave.cause) == ("i-0", Why.UNFIT)
 
 
 def test_all_goes_at_once_where_the_cluster_is_drained_or_somebody_waits_for_the_room():

@@ -34,7 +34,7 @@ def launched(actions) -> int:
 
 
 def waits(actions) -> Counter[Why]:
-    return Counter(a.why for a in actions if isinstance(a, Hold))
+    return Counter(a.cause for a in actions if isinstance(a, Hold))
 
 
 def busy(count, minutes, **more):
@@ -192,7 +192,7 @@ def test_who_waits_behind_others_says_for_how_long_and_when_on_demand_comes_at_t
     (hold,) = [
         a for a in decide([job(work=SHORT, due=40), *running], there, POOLS, idle_limit=LIMIT) if isinstance(a, Hold)
     ]
-    assert hold.why is Why.FREE_SOON
+    assert hold.cause is Why.FREE_SOON
     assert hold.figures["minutes"] == pytest.approx(3)
     assert hold.on_demand_at is not None
 

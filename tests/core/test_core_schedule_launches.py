@@ -46,7 +46,7 @@ from provision_helpers import (
 def test_what_is_on_its_way_is_waited_for_and_not_launched_twice():
     for market, due in ((SPOT, 20), (ON_DEMAND, 10.25)):
         (hold,) = decide(job(due=due, work=WORK), [instance("n-1", market, ready=False)], [pool(), pool(ON_DEMAND)])
-        assert (type(hold), hold.why) == (Hold, Why.ON_ITS_WAY)
+        assert (type(hold), hold.cause) == (Hold, Why.ON_ITS_WAY)
         world = World([job(due=due, work=WORK)], (), [pool(), pool(ON_DEMAND)])
         (launch,) = world.round()
         assert launch.market is market
@@ -94,7 +94,7 @@ def test_a_launch_that_never_gets_ready_is_given_up_and_another_pool_is_tried(vi
     else:
         bound = LAUNCH_PATIENCE * CHANGEOVER_UPPER / HOUR
     pools = [pool(), pool(zone="b", usd=1.1), pool(ON_DEMAND)]
-    assert decide(view, [instance("n-1", ready=False, ago=bound)], pools)[0].why is not Why.NEEDED_NO_MORE
+    assert decide(view, [instance("n-1", ready=False, ago=bound)], pools)[0].cause is not Why.NEEDED_NO_MORE
     actions = decide(view, [instance("n-1", ready=False, ago=bound + 0.01)], pools)
     assert names(actions, Release) == ["n-1"]
     assert [a.zone for a in actions if isinstance(a, Launch)] == ["b"]
@@ -107,7 +107,7 @@ def test_a_move_to_what_never_gets_ready_is_given_up_and_begun_anew():
     assert [a.market for a in actions if isinstance(a, Launch)] == [SPOT]
 
 
-@pytest.mark.parametrize("fate", [{"gone": True}, {"ending": True}, {"stale": True}, {"state": "DRAINING"}])
+@pytest.mark.parametrize("fate", [{"is_gone": True}, {"ending": True}, {"stale": True}, {"state": "DRAINING"}])
 def test_what_dies_before_it_is_ready_is_launched_anew(fate):
     view = job(due=20, work=WORK)
     dead = instance("n-1", ready="state" in fate, **fate)
@@ -119,7 +119,7 @@ def test_what_dies_before_it_is_ready_is_launched_anew(fate):
         assert names(rounds[-1], Release) == [], "it is left to the cloud for as long as a notice lasts"
         rounds.append(decide(view, [replace(dead, launched_at=NOW - timedelta(minutes=6))], pools))
     assert sum(isinstance(a, Launch) for actions in rounds for a in actions) >= 1
-    assert names(rounds[-1], Release) == ([] if "gone" in fate else ["n-1"])
+    assert names(rounds[-1], Release) == ([] if "is_gone" in fate else ["n-1"])
 
 
 def test_what_the_cloud_is_about_to_take_is_left_to_it():
@@ -183,13 +183,13 @@ def test_what_is_on_its_way_counts_also_for_a_job_that_sits_on_what_was_launched
     view, held = holding(job(critical=True), instance("i-0", launched_for="other", ago=0.01))
     coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
     stay = one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay)
-    assert stay.why is Why.ON_ITS_WAY
+    assert stay.cause is Why.ON_ITS_WAY
 
 
 def test_what_was_launched_at_the_same_moment_as_the_owner_counts_too():
     view, held = holding(job(critical=True), instance("i-0", ago=0.05))
     coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
-    assert one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay).why is Why.ON_ITS_WAY
+    assert one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay).cause is Why.ON_ITS_WAY
 
 
 def test_what_a_job_was_told_to_leave_is_not_on_its_way_to_it():
@@ -197,7 +197,7 @@ def test_what_a_job_was_told_to_leave_is_not_on_its_way_to_it():
     view = job(due=40, work=WORK, ago=5, record=lost(Reason.MOVE, owner="i-0"))
     actions = decide(view, [instance("i-0", ON_DEMAND, ago=5)], [dry(), pool(ON_DEMAND)])
     assert names(actions, Release) == ["i-0"]
-    assert [a.why for a in actions if isinstance(a, Hold)] == [Why.WAIT_FOR_SPOT]
+    assert [a.cause for a in actions if isinstance(a, Hold)] == [Why.WAIT_FOR_SPOT]
 
 
 # Gangs
@@ -279,7 +279,7 @@ def test_in_a_short_back_off_the_instance_is_kept_and_in_a_long_one_it_is_not():
 def test_what_a_critical_job_gets_first_is_left_for_on_demand_as_soon_as_that_is_to_be_had():
     view, held = holding(job(critical=True), instance("i-0", launched_for=None, ago=2))
     stay = one(decide(view, held, [pool(), pool(ON_DEMAND, available=0)]), Stay)
-    assert stay.why is Why.NO_CAPACITY
+    assert stay.cause is Why.NO_CAPACITY
     assert one(decide(view, held, [pool(), pool(ON_DEMAND)]), Launch).market is ON_DEMAND
 
 
@@ -292,7 +292,7 @@ def test_the_order_of_the_view_is_of_no_consequence():
 
 def test_resources_that_no_pool_has_leave_the_job_where_it_was():
     hold = one(decide(job(resources=NEED.model_copy(update={"gpus": 8})), pools=[pool()], types=(TYPE,)), Hold)
-    assert hold.why is Why.NO_TYPE_FITS
+    assert hold.cause is Why.NO_TYPE_FITS
 
 
 def test_the_kit_says_what_it_means():

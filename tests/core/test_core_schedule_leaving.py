@@ -19,7 +19,7 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_core.schedule import Assign, Leave, Why, plan, say
+from everspot_core.schedule import Assign, Leave, Why, describe_action, plan
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_helpers import NOW, instance, job, record
@@ -47,8 +47,8 @@ def let_go(*instances, jobs=(), **kw):
     jobs = (*jobs, *(running(name, owner) for name, owner in busy.items() if name not in known))
     found = plan(cluster_view(jobs=jobs, instances=instances, **kw), NOW)
     for action in found:
-        assert say(action)
-    return {a.instance_id: (a.reason, a.why) for a in found if isinstance(a, Leave)}
+        assert describe_action(action)
+    return {a.instance_id: (a.reason, a.cause) for a in found if isinstance(a, Leave)}
 
 
 TARGETS = [

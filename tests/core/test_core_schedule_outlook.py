@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.job import CheckpointPolicy
 from everspot_core.records import JobRecord, JobState, Progress, Reason
-from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.jobs import job_outlook
 from provision_helpers import HOUR, NOW, job, outlook
 
 LENGTH = timedelta(hours=8)
@@ -19,12 +19,12 @@ def record(step: int = 0, total: int | None = None, state: JobState = JobState.R
 
 def test_what_was_measured_comes_first():
     measured = outlook(3.0, upper=4.0)
-    assert outlook_of(job(work=measured, expected_duration=LENGTH, record=record(5, 10))) is measured
+    assert job_outlook(job(work=measured, expected_duration=LENGTH, record=record(5, 10))) is measured
 
 
 def test_without_any_word_nothing_is_known():
-    assert outlook_of(job()) is None
-    assert outlook_of(job(record=record(5, 10))) is None
+    assert job_outlook(job()) is None
+    assert job_outlook(job(record=record(5, 10))) is None
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def test_without_any_word_nothing_is_known():
     ],
 )
 def test_what_the_author_expects_less_the_steps_that_are_done(known, left):
-    work = outlook_of(job(expected_duration=LENGTH, record=known))
+    work = job_outlook(job(expected_duration=LENGTH, record=known))
     assert work is not None
-    assert work.left == work.left_upper == left * HOUR
+    assert work.remaining == work.remaining_upper == left * HOUR
     assert timedelta(0) < work.changeover <= work.changeover_upper
 
 
 def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
-    work = outlook_of(job(expected_duration=LENGTH, record=record(state=JobState.ASSIGNED)))
+    work = job_outlook(job(expected_duration=LENGTH, record=record(state=JobState.ASSIGNED)))
     assert work is not None
     assert work.changing == work.changeover_upper
-    runs = outlook_of(job(expected_duration=LENGTH, record=record(1, 10)))
+    runs = job_outlook(job(expected_duration=LENGTH, record=record(1, 10)))
     assert runs is not None
     assert runs.changing == timedelta(0)
 
@@ -71,9 +71,9 @@ def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state,
     left = record(500, 1000, state).model_copy(update={"last_reason": reason})
     told = job(expected_duration=LENGTH, record=left)
     spec = told.submission.spec.model_copy(update={"checkpoint": CheckpointPolicy.model_validate(checkpoint)})
-    work = outlook_of(replace(told, submission=told.submission.model_copy(update={"spec": spec})))
+    work = job_outlook(replace(told, submission=told.submission.model_copy(update={"spec": spec})))
     assert work is not None
-    assert (work.left, work.left_upper) == (4 * HOUR, 4 * HOUR + again)
+    assert (work.remaining, work.remaining_upper) == (4 * HOUR, 4 * HOUR + again)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_of_a_job_that_does_not_run_its_newest_checkpoint_is_done(reason, state,
     known = record(500, 1000, state)
     progress = known.progress.model_copy(update={"durable_step": 400})
     known = known.model_copy(update={"last_reason": reason, "progress": progress})
-    work = outlook_of(job(expected_duration=LENGTH, record=known))
+    work = job_outlook(job(expected_duration=LENGTH, record=known))
     assert work is not None
-    assert (work.left, work.left_upper) == (left * HOUR, left * HOUR)
+    assert (work.remaining, work.remaining_upper) == (left * HOUR, left * HOUR)

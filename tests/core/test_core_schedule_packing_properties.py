@@ -107,10 +107,10 @@ def test_what_is_lent_never_puts_off_the_first_in_line(data):
 
 
 def _room_after(iid: str, wanted: JobView, held: list[JobView]) -> float:
-    ends = sorted({0.0, *(v.outlook.left_upper / HOUR for v in held if v.outlook)})
+    ends = sorted({0.0, *(v.outlook.remaining_upper / HOUR for v in held if v.outlook)})
     need = wanted.submission.spec.resources.gpus
     for end in ends:
-        still = [v for v in held if v.outlook is None or v.outlook.left_upper / HOUR > end]
+        still = [v for v in held if v.outlook is None or v.outlook.remaining_upper / HOUR > end]
         if 8 - sum(v.submission.spec.resources.gpus for v in still) >= need:
             return end
     return float("inf")

@@ -25,7 +25,7 @@ from everspot_core.schedule import (
     Stop,
     Void,
     Why,
-    say,
+    describe_action,
 )
 from plan_helpers import NOW, assigned, decide, given, instance, job, record, running
 from view_helpers import spent
@@ -35,11 +35,11 @@ def test_a_lease_that_stands_still_is_taken_and_one_whose_instance_is_gone_at_on
     expired, holder = running("j", "i", 4, stale=True)
     (action,) = decide([expired], [holder])
     assert isinstance(action, Expire)
-    assert (action.job_id, action.instance_id, action.epoch, action.why) == ("j", "i", 4, Why.LEASE_EXPIRED)
-    alive, lost = running("j", "i", 4, gone=True)
+    assert (action.job_id, action.instance_id, action.epoch, action.cause) == ("j", "i", 4, Why.LEASE_EXPIRED)
+    alive, lost = running("j", "i", 4, is_gone=True)
     (action,) = decide([alive], [lost])
     assert isinstance(action, Expire)
-    assert action.why is Why.INSTANCE_GONE
+    assert action.cause is Why.INSTANCE_GONE
     assert decide(*[[x] for x in running("j", "i", 4)]) == []
 
 
@@ -51,11 +51,11 @@ def test_an_assignment_whose_lease_is_over_is_cleared():
         record("j", JobState.RUNNING, 3, "i"),
     ):
         actions = decide([job("j", record=over)], [instance("i", assignment=given("i", "j", 2))])
-        clear = Clear(instance_id="i", job_id="j", epoch=2, why=Why.OWNER_LEFT)
+        clear = Clear(instance_id="i", job_id="j", epoch=2, cause=Why.OWNER_LEFT)
         assert clear in actions
         assert assigned(actions) == {}
     (unknown,) = decide([], [instance("i", assignment=given("i", "nobody", 1))])
-    assert unknown.why is Why.UNKNOWN_JOB
+    assert unknown.cause is Why.UNKNOWN_JOB
 
 
 @pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
@@ -66,15 +66,18 @@ def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything
     for wish in ({}, {"cancel": True}, {"drills": (Drill(drill_id="d", at=NOW),)}):
         actions = decide([job("j", record=record("j", state, 2, "i"), **wish)], [instance("i", assignment=empty)])
         actions = [a for a in actions if not isinstance(a, DropDrills)]  # of one that is leaving: it stops anyway
-        assert actions == [Restore(job_id="j", instance_id="i", epoch=2, why=Why.TAKEN_BACK)]
-        assert say(actions[0]) == "name j to i again, epoch 2: its owner was given up for dead, and has taken it back"
+        assert actions == [Restore(job_id="j", instance_id="i", epoch=2, cause=Why.TAKEN_BACK)]
+        assert (
+            describe_action(actions[0])
+            == "name j to i again, epoch 2: its owner was given up for dead, and has taken it back"
+        )
 
 
 def test_nothing_is_restored_to_an_owner_that_is_dead_or_has_an_assignment():
     held = record("j", JobState.RUNNING, 2, "i")
     (expired,) = decide([job("j", record=held, stale=True)], [instance("i", assignment=given("i", None))])
     assert isinstance(expired, Expire)
-    (expired,) = decide([job("j", record=held)], [instance("i", assignment=given("i", None), gone=True)])
+    (expired,) = decide([job("j", record=held)], [instance("i", assignment=given("i", None), is_gone=True)])
     assert isinstance(expired, Expire)
     (cleared,) = decide([job("j", record=held)], [instance("i", assignment=given("i", "j", 1))])
     assert isinstance(cleared, Clear)
@@ -86,22 +89,22 @@ def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():
     half = given("i", "j", 3)
     waiting = record("j", JobState.PENDING, 2)
     (action,) = decide([job("j", record=waiting)], [instance("i", assignment=half), instance("k")])
-    assert action == Complete(job_id="j", instance_id="i", epoch=3, why=Why.HALF_DONE)
+    assert action == Complete(job_id="j", instance_id="i", epoch=3, cause=Why.HALF_DONE)
     for jobs, instances, kw in (
         ([job("j", record=waiting)], [instance("i", assignment=half, stale=True)], {}),
-        ([job("j", record=waiting)], [instance("i", assignment=half, gone=True)], {}),
+        ([job("j", record=waiting)], [instance("i", assignment=half, is_gone=True)], {}),
         ([job("j", record=waiting, cancel=True)], [instance("i", assignment=half)], {}),
         ([job("j", record=waiting)], [instance("i", assignment=half)], {"draining": True}),
         ([job("j", record=waiting)], [instance("i", assignment=given("i", "j", 3, order=Order.STOP))], {}),
     ):
         (action,) = decide(jobs, instances, **kw)
-        assert action == Void(job_id="j", instance_id="i", epoch=3, why=Why.UNWANTED)
+        assert action == Void(job_id="j", instance_id="i", epoch=3, cause=Why.UNWANTED)
 
 
 def test_of_two_first_halves_only_one_is_completed():
     instances = [instance("i", assignment=given("i", "j", 1)), instance("k", assignment=given("k", "j", 1))]
     actions = decide([job("j")], instances)
-    assert actions == [Complete(job_id="j", instance_id="i", epoch=1, why=Why.HALF_DONE)]
+    assert actions == [Complete(job_id="j", instance_id="i", epoch=1, cause=Why.HALF_DONE)]
 
 
 def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
@@ -109,8 +112,8 @@ def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
     runner, holder = running("j", "i", ending=True, deadline=deadline)
     actions = decide([runner], [holder, instance("k", ending=True)])
     assert actions == [
-        Cordon(instance_id="i", deadline=deadline, why=Why.INTERRUPTION),
-        Cordon(instance_id="k", why=Why.INTERRUPTION),
+        Cordon(instance_id="i", deadline=deadline, cause=Why.INTERRUPTION),
+        Cordon(instance_id="k", cause=Why.INTERRUPTION),
     ]
     known = instance("i", assignment=given("i", None, cordoned=True), ending=True, deadline=deadline)
     assert decide([], [known]) == []
@@ -133,7 +136,7 @@ def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, why):
     runner, holder = running("j", "i", 2, **wish)
     (action,) = decide([runner], [holder], **kw)
     assert isinstance(action, Stop)
-    assert (action.job_id, action.instance_id, action.epoch, action.reason, action.why) == ("j", "i", 2, reason, why)
+    assert (action.job_id, action.instance_id, action.epoch, action.reason, action.cause) == ("j", "i", 2, reason, why)
     runner, told = running("j", "i", 2, order=Order.STOP, reason=reason, **wish)
     assert not [a for a in decide([runner], [told], **kw) if not isinstance(a, DropDrills)]
 
@@ -156,7 +159,7 @@ def test_a_waiting_job_that_shall_not_run_again_is_ended(wish, state, reason):
 def test_errors_within_the_bound_wait_for_their_back_off_and_preemptions_do_not():
     backing = record("j", JobState.PENDING, 2, errors=1, not_before=NOW + timedelta(seconds=20))
     (action,) = decide([job("j", record=backing)], [instance("i")])
-    assert action == Hold(job_id="j", why=Why.BACK_OFF, figures={"seconds": 20.0})
+    assert action == Hold(job_id="j", cause=Why.BACK_OFF, figures={"seconds": 20.0})
     preempted = record("k", JobState.PENDING, 9, preemptions=8, last_reason=Reason.NOTICE)
     assert assigned(decide([job("k", record=preempted)], [instance("i")])) == {"k": "i"}
 
@@ -164,22 +167,22 @@ def test_errors_within_the_bound_wait_for_their_back_off_and_preemptions_do_not(
 def test_a_job_that_no_type_can_hold_is_held_with_what_is_lacking():
     jobs = [job("j", resources=Resources(gpus=4, gpu="A100"))]
     (action,) = decide(jobs, [instance("i", shape=(8, 32, 1))])
-    assert action.why is Why.NO_TYPE_FITS
+    assert action.cause is Why.NO_TYPE_FITS
     assert action.figures == {"types": 1, "nearest": "t8-1", "lacks": "gpus, gpu"}
     declared = (InstanceType(name="p4d", vcpus=96, memory_gib=1152, gpus=8, gpu="A100", gpu_memory_gib=40),)
     (action,) = decide(jobs, [instance("i", shape=(8, 32, 1))], types=declared)
-    assert action == Hold(job_id="j", why=Why.NO_FREE_INSTANCE, figures={"present": 0})
-    assert decide(jobs, []) == [Hold(job_id="j", why=Why.NOTHING_SEEN)]
+    assert action == Hold(job_id="j", cause=Why.NO_FREE_INSTANCE, figures={"present": 0})
+    assert decide(jobs, []) == [Hold(job_id="j", cause=Why.NOTHING_SEEN)]
 
 
 def test_drain_assigns_nothing():
     actions = decide([job("a"), job("b", priority=Priority.CRITICAL)], [instance("i"), instance("k")], draining=True)
-    assert {(a.job_id, a.why) for a in actions} == {("a", Why.DRAIN), ("b", Why.DRAIN)}
+    assert {(a.job_id, a.cause) for a in actions} == {("a", Why.DRAIN), ("b", Why.DRAIN)}
 
 
 def test_drills_are_kept_while_the_job_waits_and_dropped_when_it_has_been_stopped_or_is_over():
     drills = (Drill(drill_id="d", at=NOW),)
-    drop = DropDrills(job_id="j", drills=("d",), why=Why.ALREADY_STOPPING)
+    drop = DropDrills(job_id="j", drills=("d",), cause=Why.ALREADY_STOPPING)
     assert drop not in decide([job("j", drills=drills)], [])
     over = record("j", JobState.SUCCEEDED)
     assert drop in decide([job("j", record=over, drills=drills)], [])
@@ -211,7 +214,7 @@ def test_every_action_can_be_said_in_words():
             instance("m", assignment=given("m", "e", 1)),
         ],
     )
-    said = [say(a) for a in actions]
+    said = [describe_action(a) for a in actions]
     assert len({type(a) for a in actions}) == 8
     assert all("{" not in s for s in said)
     assert "hold b: none of the 1 known instance types can hold it; t2-0 comes nearest and lacks gpus" in said

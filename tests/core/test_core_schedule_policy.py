@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from everspot_core.records import Market
-from everspot_core.schedule import Stay, Why, say
+from everspot_core.schedule import Stay, Why, describe_action
 from everspot_core.schedule.market.policy import (
     DISBELIEF,
     Held,
@@ -26,8 +26,8 @@ def need(time=30.0, left=10.0, upper=None, changeover=0.2, changeover_upper=None
     """Hours. Bounds: as expected, if nothing is said."""
     return Need(
         time=time,
-        left=left,
-        left_upper=left if upper is None else upper,
+        remaining=left,
+        remaining_upper=left if upper is None else upper,
         changeover=changeover,
         changeover_upper=changeover if changeover_upper is None else changeover_upper,
         tick=tick,
@@ -89,10 +89,10 @@ BLINKS = (0.1,) * DISBELIEF
 def test_what_it_holds_and_why(what, held, market, mode, why):
     to = choose_market(what, held, market)
     if why is None:  # whether it pays to go back with so little to spare is not a matter of safety
-        assert to.why in (Why.BACK_TO_SPOT, Why.STAY_ON_DEMAND)
+        assert to.cause in (Why.BACK_TO_SPOT, Why.STAY_ON_DEMAND)
     else:
-        assert (to.market, to.why) == (mode, why)
-    words = say(Stay(job_id="j", instance_id="i", why=to.why, figures=to.figures))
+        assert (to.market, to.cause) == (mode, why)
+    words = describe_action(Stay(job_id="j", instance_id="i", cause=to.cause, figures=to.figures))
     assert "{" not in words
     assert "}" not in words
 
@@ -140,7 +140,7 @@ def test_more_slack_never_turns_waiting_into_on_demand():
 def test_it_is_final_only_where_the_work_is_known_and_nothing_else_can_follow():
     assert choose_market(LATE, None, HERE).final
     assert choose_market(LATE, ON_DEMAND, HERE).final
-    assert not choose_market(replace(LATE, left=9.0), None, HERE).final
+    assert not choose_market(replace(LATE, remaining=9.0), None, HERE).final
     assert not choose_market(SAFE, None, GONE).final
 
 
@@ -166,6 +166,6 @@ def test_every_course_can_be_followed_and_put_into_words(time, left, more, chang
     if to.market is None:
         assert held is None
         assert is_safe(what)
-    words = say(Stay(job_id="j", instance_id="i", why=to.why, figures=to.figures))
+    words = describe_action(Stay(job_id="j", instance_id="i", cause=to.cause, figures=to.figures))
     assert "{" not in words
     assert "}" not in words

@@ -124,8 +124,8 @@ class Run:
         case = self.case
         return Need(
             time=self.time - self.now - later,
-            left=max(0.0, case.upper * case.expected - self.done),
-            left_upper=case.upper - self.done,
+            remaining=max(0.0, case.upper * case.expected - self.done),
+            remaining_upper=case.upper - self.done,
             changeover=case.changeover_upper * case.hoped,
             changeover_upper=case.changeover_upper,
             tick=case.tick,

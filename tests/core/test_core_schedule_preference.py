@@ -24,9 +24,9 @@ WORK = outlook(left=10.0, changeover=0.1, changeover_upper=0.25)
 def test_a_job_prefers_on_demand_from_its_last_safe_moment_on(due, work, chosen, why):
     (assign,) = decide(job(due=due, work=work, ago=1.0), FREE, now=NOW)
     assert isinstance(assign, Assign)
-    assert (assign.instance_id, assign.why) == (chosen, why)
+    assert (assign.instance_id, assign.cause) == (chosen, why)
 
 
 def test_rather_than_wait_it_takes_spot():
     (assign,) = decide(job(due=10.1, work=WORK), FREE[:1])
-    assert (assign.instance_id, assign.why) == ("spot", Why.OTHER_MARKET)
+    assert (assign.instance_id, assign.cause) == ("spot", Why.OTHER_MARKET)

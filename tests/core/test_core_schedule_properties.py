@@ -24,8 +24,8 @@ from everspot_core.schedule import (
     Hold,
     InstanceView,
     JobView,
+    describe_action,
     plan,
-    say,
 )
 from everspot_core.schedule.placement.place import queue_order
 from hypothesis import given, settings
@@ -112,7 +112,7 @@ def instance_views(draw: st.DrawFn, iid: str) -> InstanceView:
         record=record,
         assignment=assignment,
         stale=draw(flag),
-        gone=draw(flag),
+        is_gone=draw(flag),
         ending=draw(flag),
         rebalance=draw(flag),
     )
@@ -134,7 +134,7 @@ def test_a_plan_touches_each_job_and_each_instance_at_most_once_and_is_the_same_
     instances = [i for a in changing if (i := getattr(a, "instance_id", None))]
     assert len(jobs) == len(set(jobs))
     assert len(instances) == len(set(instances))
-    assert all("{" not in say(a) for a in actions)
+    assert all("{" not in describe_action(a) for a in actions)
     shuffled_jobs, shuffled_instances = list(view.jobs), list(view.instances)
     random.shuffle(shuffled_jobs)
     random.shuffle(shuffled_instances)
@@ -168,7 +168,7 @@ def test_nobody_gets_an_instance_that_a_job_ahead_of_it_in_the_queue_could_have_
     actions = plan(view, NOW)
     jobs = {j.job_id: j for j in view.jobs}
     instances = {i.instance_id: i for i in view.instances}
-    waiting = [jobs[a.job_id] for a in actions if isinstance(a, Hold) and a.why == "no-free-instance"]
+    waiting = [jobs[a.job_id] for a in actions if isinstance(a, Hold) and a.cause == "no-free-instance"]
     for action in (a for a in actions if isinstance(a, Assign)):
         taken, winner = instances[action.instance_id].record, jobs[action.job_id]
         for loser in waiting:
@@ -185,7 +185,7 @@ def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(vie
     """Clearing what the plan wants cleared leaves nothing to clear: repairs do not chase each other."""
     cleared = {a.instance_id for a in plan(view, NOW) if isinstance(a, Clear)}
     instances = tuple(
-        instance_view(instance_id=i.instance_id, record=i.record, stale=i.stale, gone=i.gone, ending=i.ending)
+        instance_view(instance_id=i.instance_id, record=i.record, stale=i.stale, is_gone=i.is_gone, ending=i.ending)
         if i.instance_id in cleared
         else i
         for i in view.instances

@@ -78,7 +78,7 @@ BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DIS
 )
 def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
     launch = one(decide(view, pools=pools), Launch)
-    assert (launch.market, launch.zone, launch.why, launch.count) == (market, zone, why, 1)
+    assert (launch.market, launch.zone, launch.cause, launch.count) == (market, zone, why, 1)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
     ],
 )
 def test_what_a_job_waits_for(view, pools, why):
-    assert one(decide(view, [instance("s", ON_DEMAND, launched_for=None, stale=True)], pools), Hold).why is why
+    assert one(decide(view, [instance("s", ON_DEMAND, launched_for=None, stale=True)], pools), Hold).cause is why
 
 
 def test_a_job_in_back_off_is_launched_nothing_even_where_nothing_has_been_seen_yet():
@@ -108,7 +108,7 @@ def test_what_runs_well_stays():
     for market, due in ((SPOT, 20.0), (ON_DEMAND, 10.1)):
         view, held = holding(job(due=due, work=WORK), instance("i-0", market, ago=1))
         stay = one(decide(view, held, [pool(), pool(ON_DEMAND)]), Stay)
-        assert (stay.instance_id, stay.why) == ("i-0", Why.RUNS_WELL)
+        assert (stay.instance_id, stay.cause) == ("i-0", Why.RUNS_WELL)
 
 
 def test_standing_instances_come_first_and_standing_on_demand_is_not_left():
@@ -116,7 +116,7 @@ def test_standing_instances_come_first_and_standing_on_demand_is_not_left():
     view = job(due=40, work=WORK)
     assert one(decide(view, [standing], [pool(), pool(ON_DEMAND)]), Assign).instance_id == "i-0"
     view, held = holding(view, standing)
-    assert one(decide(view, held, [pool(), pool(ON_DEMAND)]), Stay).why is Why.RUNS_WELL
+    assert one(decide(view, held, [pool(), pool(ON_DEMAND)]), Stay).cause is Why.RUNS_WELL
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -125,11 +125,11 @@ def test_back_to_spot_goes_by_launch_stop_clear_assign_and_release(nodes):
     view, held = holding(job(due=20, work=WORK, nodes=nodes), *held)
     world = World([view], held, [pool(), pool(ON_DEMAND)])
     (launch,) = world.round()
-    assert (launch.market, launch.why, launch.count) == (SPOT, Why.BACK_TO_SPOT, nodes)
+    assert (launch.market, launch.cause, launch.count) == (SPOT, Why.BACK_TO_SPOT, nodes)
     assert world.round() == []  # it boots, and the job trains on
     world.boot()
     (stop,) = world.round()
-    assert (stop.instance_id, stop.reason, stop.why) == ("od-0", Reason.MOVE, Why.MOVE)
+    assert (stop.instance_id, stop.reason, stop.cause) == ("od-0", Reason.MOVE, Why.MOVE)
     cleared = world.round()
     assert names(cleared, Clear) == sorted(i.instance_id for i in held)
     last = world.round()
@@ -144,7 +144,7 @@ def test_at_the_last_safe_moment_a_job_on_spot_trains_on_until_on_demand_is_read
     view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
     world = World([view], held, [pool(), pool(ON_DEMAND)])
     (launch,) = world.round()
-    assert (launch.market, launch.why) == (ON_DEMAND, Why.LAST_SAFE_MOMENT)
+    assert (launch.market, launch.cause) == (ON_DEMAND, Why.LAST_SAFE_MOMENT)
     assert world.round() == []
     world.boot()
     assert world.settle() == 3
@@ -161,7 +161,7 @@ def test_an_infeasible_deadline_is_refused_with_the_earliest_time_and_its_cost()
     assert refuse.earliest == NOW + timedelta(hours=5.25)
     assert refuse.usd == pytest.approx(5.0 * 5.25 * 2)
     launch = one(decide(replace(view, submission=job(due=5.25).submission), pools=pools), Launch)
-    assert (launch.instance_type, launch.why) == ("fast", Why.LAST_SAFE_MOMENT)
+    assert (launch.instance_type, launch.cause) == ("fast", Why.LAST_SAFE_MOMENT)
 
 
 def test_an_infeasible_deadline_is_refused_where_an_instance_is_free_too():
@@ -186,13 +186,13 @@ def test_a_deadline_that_was_feasible_at_submission_is_never_refused(available):
 def test_where_on_demand_has_run_dry_the_job_holds_what_it_has_and_says_that_it_is_at_risk():
     view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
     stay = one(decide(view, held, [pool(), pool(ON_DEMAND, available=0)]), Stay)
-    assert (stay.instance_id, stay.why) == ("i-0", Why.AT_RISK)
+    assert (stay.instance_id, stay.cause) == ("i-0", Why.AT_RISK)
 
 
 def test_where_on_demand_has_run_dry_spot_is_better_than_nothing_and_is_launched_once():
     world = World([job(due=10.1, work=WORK, ago=9)], (), [pool(), pool(ON_DEMAND, available=0)])
     (launch,) = world.round()
-    assert (launch.market, launch.why) == (SPOT, Why.AT_RISK)
+    assert (launch.market, launch.cause) == (SPOT, Why.AT_RISK)
     assert world.round() == []
     world.boot()
     world.settle()

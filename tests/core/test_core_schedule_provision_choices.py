@@ -61,7 +61,7 @@ def test_spot_that_costs_more_than_on_demand_is_not_taken(view):
 
 def test_a_job_without_a_deadline_takes_on_demand_where_spot_is_dear():
     launch = one(decide(job(), pools=[pool(usd=4.0), pool(ON_DEMAND)]), Launch)
-    assert (launch.market, launch.why) == (ON_DEMAND, Why.OTHER_MARKET)
+    assert (launch.market, launch.cause) == (ON_DEMAND, Why.OTHER_MARKET)
 
 
 def test_of_on_demand_types_the_one_in_time_is_taken_then_the_cheapest():
@@ -116,9 +116,9 @@ def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one(
     )
     pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
     launch = one(decide(view, pools=pools), Launch)
-    assert (launch.instance_type, launch.why) == ("small", Why.SMALLER_TYPE)
+    assert (launch.instance_type, launch.cause) == ("small", Why.SMALLER_TYPE)
     usual = one(decide(view, pools=[*pools[:2], pool(kind=SMALL, usd=2.0)]), Launch)
-    assert (usual.instance_type, usual.why) == ("t", Why.SPOT_AVAILABLE)
+    assert (usual.instance_type, usual.cause) == ("t", Why.SPOT_AVAILABLE)
     for other in (replace(view, preempted_at=()), replace(view, measured=None)):
         assert one(decide(other, pools=pools), Launch).instance_type == "t"
 
@@ -136,7 +136,7 @@ def test_a_launch_of_a_smaller_type_says_that_the_job_changes_to_mixed_precision
     allowed = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
     pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
     launch = one(decide(allowed, pools=pools), Launch)
-    assert (launch.instance_type, launch.why) == ("small", Why.SMALLER_MIXED)
+    assert (launch.instance_type, launch.cause) == ("small", Why.SMALLER_MIXED)
     assert "mixed precision" in because(launch)
     assert one(decide(view, pools=pools), Launch).instance_type == "t"
 
@@ -156,12 +156,12 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
 
 def test_a_pool_that_is_presumed_to_be_back_and_is_asked_for_another_job_has_been_away_all_the_time():
     """Else the outage of a lasting drought would begin anew with every request, and no job would see its age."""
-    gone = Behaviour().seen(True, NOW - 99 * HOUR).seen(False, NOW - 30 * HOUR)
+    gone = Behaviour().observe(True, NOW - 99 * HOUR).observe(False, NOW - 30 * HOUR)
     presumed = gone.presumed(NOW - TICK)
     assert (presumed.up, presumed.age(NOW), presumed.outage(NOW)) == (True, TICK / HOUR, 30.0)
-    assert presumed.seen(False, NOW).outage(NOW) == 0.0 == Behaviour().seen(True, NOW - HOUR).outage(NOW)
+    assert presumed.observe(False, NOW).outage(NOW) == 0.0 == Behaviour().observe(True, NOW - HOUR).outage(NOW)
     jobs = [job(name, due=11, work=WORK) for name in ("first", "second")]
     actions = decide(jobs, (), [pool(behaviour=presumed, available=1), pool(ON_DEMAND)])
     first, second = (next(a for a in actions if a.job_id == name) for name in ("first", "second"))
     assert isinstance(first, Launch) and first.market is SPOT
-    assert second.why is Why.ON_DEMAND_PAYS and second.figures["down_hours"] == 30.0
+    assert second.cause is Why.ON_DEMAND_PAYS and second.figures["down_hours"] == 30.0

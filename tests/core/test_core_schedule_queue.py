@@ -39,7 +39,9 @@ def job(name: str, team: str = "", *, waited: float = 0.1, due: float | None = N
     )
     outlook = None
     if left is not None:
-        outlook = outlook_view(left=left * HOUR, left_upper=2 * left * HOUR, changeover=0 * HOUR, changeover_upper=HOUR)
+        outlook = outlook_view(
+            remaining=left * HOUR, remaining_upper=2 * left * HOUR, changeover=0 * HOUR, changeover_upper=HOUR
+        )
     return job_view(submission=submission, outlook=outlook, **view)
 
 

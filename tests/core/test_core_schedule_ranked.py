@@ -105,7 +105,7 @@ def test_whatever_is_named_holds_the_job_gives_enough_and_is_ranked_by_what_work
     launch = one(decide(job(due=due, work=WORK, nodes=nodes), pools=pools), Launch)
     by_key = {p.key: p for p in pools}
     named = [by_key[key] for key in launch.ranked]
-    assert all(p.gives(nodes) for p in named)
+    assert all(p.has_capacity(nodes) for p in named)
     assert [p.usd_per_hour for p in named] == sorted(p.usd_per_hour for p in named)
     if launch.market is SPOT and named[0].usd_per_hour < 2.0:
         assert all(p.usd_per_hour < 2.0 for p in named)

@@ -32,7 +32,7 @@ def job(priority: Priority = Priority.NORMAL, changeover: float | None = 0.5, **
     outlook = None
     if changeover is not None:
         d = changeover * HOUR
-        outlook = outlook_view(left=9 * HOUR, left_upper=9 * HOUR, changeover=d, changeover_upper=d)
+        outlook = outlook_view(remaining=9 * HOUR, remaining_upper=9 * HOUR, changeover=d, changeover_upper=d)
     return job_view(submission=JobSubmission(job_id="j", spec=spec, submitted_at=NOW), outlook=outlook, **kw)
 
 
@@ -129,7 +129,9 @@ def test_on_demand_that_boots_slowly_pays_for_it_and_is_late_sooner(left, due, c
     """The dearer type is up in 6 minutes, the other one in an hour, which may become two."""
     slow = takes("a", 60, 1.0, market=Market.ON_DEMAND)
     quick = takes("a", 6, 1.5, market=Market.ON_DEMAND, kind=QUICK)
-    work = outlook_view(left=left * HOUR, left_upper=left * HOUR, changeover=HOUR / 10, changeover_upper=HOUR / 5)
+    work = outlook_view(
+        remaining=left * HOUR, remaining_upper=left * HOUR, changeover=HOUR / 10, changeover_upper=HOUR / 5
+    )
     spec = JobSpec(name="j", recipe="r", priority=Priority.CRITICAL, resources=Resources())
     submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, deadline_at=NOW + due * HOUR)
     view = cluster_view(jobs=(job_view(submission=submission, outlook=work),), pools=(slow, quick))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 AGES = np.array([0.0, 0.03, 0.1, 0.5, 1.0, 2.5, 6.4, 20.0])
-HEAVY = Lifetimes.of(1.0 / (np.append(EDGES[1:], 25.6) + EDGES + 0.2))
-BRIEF = Lifetimes.of(np.full(len(EDGES), 1.5))
-LONG = Lifetimes.of(np.full(len(EDGES), 0.1))
+HEAVY = Lifetimes.from_hazard(1.0 / (np.append(EDGES[1:], 25.6) + EDGES + 0.2))
+BRIEF = Lifetimes.from_hazard(np.full(len(EDGES), 1.5))
+LONG = Lifetimes.from_hazard(np.full(len(EDGES), 0.1))
 LAWS = [HEAVY, BRIEF, LONG]
 spells = st.lists(st.floats(0.001, 200.0), max_size=20).map(tuple)
 priors = st.sampled_from([UPS, DOWNS, Prior(level=2.0, offset=0.5, weight=1.5)])
@@ -161,7 +161,7 @@ def test_who_has_time_takes_the_cheapest_way():
 
 def test_a_way_that_brings_no_progress_is_never_taken():
     """Spells of a minute, a changeover of half an hour: spot is good for nothing."""
-    flicker = Lifetimes.of(np.full(len(EDGES), 60.0))
+    flicker = Lifetimes.from_hazard(np.full(len(EDGES), 60.0))
     table = ways(BRIEF, flicker, spot=1.0, on_demand=3.0, changeover=0.5)
     assert table.usd[-1, 0] > 1e3
     assert table.best(0.9).pace > 0.9

@@ -17,8 +17,8 @@ HOUR = timedelta(hours=1)
 
 def work(hours: float, *, upper: float | None = None, changeover: float = 0, changeover_upper: float = 0) -> Outlook:
     return outlook_view(
-        left=hours * HOUR,
-        left_upper=(hours if upper is None else upper) * HOUR,
+        remaining=hours * HOUR,
+        remaining_upper=(hours if upper is None else upper) * HOUR,
         changeover=changeover * HOUR,
         changeover_upper=changeover_upper * HOUR,
     )

@@ -71,7 +71,7 @@ def by_job(actions: list) -> dict[str, str]:
 def test_small_jobs_are_put_beside_each_other_by_the_room_that_is_left():
     actions = decide([job("a"), *(waits(n) for n in "bcde")], instance("a"))
     placed = [a for a in actions if isinstance(a, Assign)]
-    assert {(a.job_id, a.instance_id, a.beside) for a in placed} == {(n, "i", True) for n in "bcd"}
+    assert {(a.job_id, a.instance_id, a.shares) for a in placed} == {(n, "i", True) for n in "bcd"}
     assert [a.job_id for a in actions if isinstance(a, Hold)] == ["e"]
 
 
@@ -79,7 +79,7 @@ def test_who_does_not_ask_to_share_has_an_instance_alone():
     alone = waits("x", shared=False)
     assert [type(a) for a in decide([job("a"), alone], instance("a"))] == [Hold]
     (placed,) = decide([job("a"), alone], instance("a"), instance(iid="k"))
-    assert (placed.instance_id, placed.beside) == ("k", False)
+    assert (placed.instance_id, placed.shares) == ("k", False)
     held = instance(iid="k").assignment.model_copy(update={"job_id": "x", "epoch": 1})
     holder = job("x", owner="k", shared=False)
     there = instance_view(instance_id="k", record=instance(iid="k").record, assignment=held)
@@ -89,7 +89,7 @@ def test_who_does_not_ask_to_share_has_an_instance_alone():
 def test_where_a_cluster_does_not_allow_it_nothing_is_shared():
     view = cluster_view(jobs=(waits("a"), waits("b")), instances=(instance(),), shared=False)
     placed = plan_standing(view, NOW)
-    assert [(type(a), getattr(a, "beside", False)) for a in placed] == [(Assign, False), (Hold, False)]
+    assert [(type(a), getattr(a, "shares", False)) for a in placed] == [(Assign, False), (Hold, False)]
     view = cluster_view(jobs=(job("a"), waits("b")), instances=(instance("a"),), shared=False)
     assert [type(a) for a in plan_standing(view, NOW)] == [Hold], "those that are there end first"
 
@@ -101,7 +101,7 @@ def test_each_resident_is_expired_cleared_or_completed_by_itself(seen):
 
 
 def test_of_an_instance_that_is_gone_all_leases_are_taken_at_once():
-    actions = decide([job(n) for n in "abc"], instance("a", "b", "c", gone=True))
+    actions = decide([job(n) for n in "abc"], instance("a", "b", "c", is_gone=True))
     assert [(type(a), a.job_id) for a in actions] == [(Expire, n) for n in "abc"]
 
 
@@ -141,7 +141,7 @@ def test_what_was_put_there_and_is_not_wanted_any_more_is_given_up_by_itself():
 
 def test_a_resident_that_took_its_lease_back_is_named_again_beside_the_others():
     (restore,) = decide([job("a"), job("b")], instance("a"))
-    assert isinstance(restore, Restore) and (restore.job_id, restore.beside) == ("b", True)
+    assert isinstance(restore, Restore) and (restore.job_id, restore.shares) == ("b", True)
     assert not decide([job("a"), job("b", shared=False)], instance("a"))
 
 
@@ -199,7 +199,7 @@ def test_a_launch_serves_as_many_as_have_room_beside_each_other():
     jobs = [small(n, ago=1 - i / 100) for i, n in enumerate("abcdefgh")]
     actions = launched(jobs)
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "e"]
-    held = {a.job_id: a.why for a in actions if isinstance(a, Hold)}
+    held = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
     assert held == dict.fromkeys("bcdfgh", Why.ON_ITS_WAY)
     coming = [
         provision_helpers.instance(f"i-{n}", kind=ROOMY, launched_for=n, ready=False, ago=0.01) for n in ("a", "e")
@@ -211,7 +211,7 @@ def test_what_was_launched_for_one_takes_the_others_as_soon_as_it_is_there():
     jobs = [small(n, ago=1 - i / 100) for i, n in enumerate("abcde")]
     (here,) = (provision_helpers.instance("i-a", kind=ROOMY, launched_for="a"),)
     first = launched(jobs, here)
-    assert [(a.job_id, a.instance_id, a.beside) for a in first if isinstance(a, Assign)] == [("a", "i-a", True)]
+    assert [(a.job_id, a.instance_id, a.shares) for a in first if isinstance(a, Assign)] == [("a", "i-a", True)]
     assert [a.job_id for a in first if isinstance(a, Launch)] == ["e"], "b, c and d wait for their place beside a"
     record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-a", changed_at=provision_helpers.NOW)
     given = seats.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)

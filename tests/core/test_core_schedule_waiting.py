@@ -36,7 +36,7 @@ def held(*args, **more) -> Hold:
 def test_a_job_that_waits_for_spot_names_the_cheapest_pool_and_the_last_safe_moment() -> None:
     pools = [dry("a", usd=1.2), dry("b"), dry("c", usd=1.3), pool(ON_DEMAND, "a")]
     hold = held(job(due=40, work=WORK), pools=pools)
-    assert (hold.why, hold.waits_for) == (Why.WAIT_FOR_SPOT, (TYPE.name, "b", SPOT))
+    assert (hold.cause, hold.waits_for) == (Why.WAIT_FOR_SPOT, (TYPE.name, "b", SPOT))
     assert hold.on_demand_at == LATEST
 
 
@@ -50,7 +50,7 @@ def test_from_that_moment_on_on_demand_is_launched_whatever_it_costs() -> None:
     pools, waiting = [dry(), pool(ON_DEMAND, usd=1000.0)], job(due=40, work=WORK)
 
     def why(now) -> list[Why]:
-        return [a.why for a in decide(waiting, pools=pools, now=now) if isinstance(a, Launch)]
+        return [a.cause for a in decide(waiting, pools=pools, now=now) if isinstance(a, Launch)]
 
     assert Why.LAST_SAFE_MOMENT not in why(LATEST - TICK)  # it may pay by then: the moment is the latest
     assert why(LATEST + TICK) == [Why.LAST_SAFE_MOMENT]
@@ -58,19 +58,19 @@ def test_from_that_moment_on_on_demand_is_launched_whatever_it_costs() -> None:
 
 def test_without_a_deadline_it_is_the_end_of_the_longest_wait() -> None:
     hold = held(job(ago=1.0), pools=[dry(), pool(ON_DEMAND)])
-    assert (hold.why, hold.on_demand_at) == (Why.NO_SPOT_YET, NOW - HOUR + AGED)
+    assert (hold.cause, hold.on_demand_at) == (Why.NO_SPOT_YET, NOW - HOUR + AGED)
 
 
 def test_what_is_on_its_way_is_what_it_waits_for() -> None:
     coming = instance("i-1", ready=False, zone="b")
     hold = held(job(due=40, work=WORK), [coming], [pool(zone="a"), pool(zone="b"), pool(ON_DEMAND)])
-    assert (hold.why, hold.waits_for, hold.on_demand_at) == (Why.ON_ITS_WAY, (TYPE.name, "b", SPOT), LATEST)
+    assert (hold.cause, hold.waits_for, hold.on_demand_at) == (Why.ON_ITS_WAY, (TYPE.name, "b", SPOT), LATEST)
 
 
 def test_who_waits_for_on_demand_is_not_told_when_it_will_begin() -> None:
     pools = [dry(), pool(ON_DEMAND, available=0)]
     hold = held(job(due=12.3, work=WORK), pools=pools)
-    assert (hold.why, hold.waits_for, hold.on_demand_at) == (Why.AT_RISK, (TYPE.name, "a", ON_DEMAND), None)
+    assert (hold.cause, hold.waits_for, hold.on_demand_at) == (Why.AT_RISK, (TYPE.name, "a", ON_DEMAND), None)
 
 
 @pytest.mark.parametrize(

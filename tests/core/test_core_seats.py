@@ -66,11 +66,11 @@ def test_nobody_is_seated_without_room(needs):
 
 
 def test_alone_or_beside_others_and_never_both():
-    alone = seats.give(None, "i", "a", 2, NOW)
+    alone = seats.assign_alone(None, "i", "a", 2, NOW)
     assert (alone.job_id, alone.epoch, alone.seats) == ("a", 2, ())
     assert seats.seat(alone, machine(), "b", 1, Resources(shared=True), NOW) is None
     beside = seated({})
-    assert seats.give(beside, "i", "b", 1, NOW) is None
+    assert seats.assign_alone(beside, "i", "b", 1, NOW) is None
     assert seats.seat(beside, machine(), "a", 2, Resources(shared=True), NOW) is None, "nobody sits twice"
 
 
@@ -78,15 +78,15 @@ def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
     two = seated({}, {})
     told = seats.stop(two, "a", 1, Reason.CANCEL, None, LATER)
     assert [(s.order, s.reason) for s in told.seats] == [(Order.STOP, Reason.CANCEL), (Order.RUN, None)]
-    assert told.of("b") == two.of("b")
+    assert told.for_job("b") == two.for_job("b")
     assert seats.stop(two, "a", 7, Reason.CANCEL, None, LATER).seats == two.seats
     taken = seats.cordon(two, "i", LATER, NOW)
     assert taken.cordoned and taken.order is Order.RUN
-    assert {(h.order, h.reason, h.deadline, h.cordoned) for h in taken.held} == {
+    assert {(h.order, h.reason, h.deadline, h.cordoned) for h in taken.seat_assignments} == {
         (Order.STOP, Reason.NOTICE, LATER, True)
     }
     leaving = seats.leave(two, "i", Reason.ROLL, NOW)
-    assert {(h.order, h.reason) for h in leaving.held} == {(Order.LEAVE, Reason.ROLL)}
+    assert {(h.order, h.reason) for h in leaving.seat_assignments} == {(Order.LEAVE, Reason.ROLL)}
     assert seats.strike(seats.strike(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
 
 
@@ -94,8 +94,8 @@ def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
 def test_who_is_named_again_hears_what_the_instance_was_told(beside):
     def named(old: Assignment | None) -> Assignment:
         need = Resources(shared=True)
-        again = seats.seat(old, machine(), "a", 1, need, NOW) if beside else seats.give(old, "i", "a", 1, NOW)
-        return seats.restored(again, old, "a", 1).of("a")
+        again = seats.seat(old, machine(), "a", 1, need, NOW) if beside else seats.assign_alone(old, "i", "a", 1, NOW)
+        return seats.restored(again, old, "a", 1).for_job("a")
 
     empty = Assignment(instance_id="i", changed_at=NOW)
     assert named(None).order is Order.RUN

@@ -126,7 +126,9 @@ def test_the_next_pool_is_taken_when_one_is_lost():
 
 def test_the_pool_that_is_held_is_kept_and_the_cheapest_is_entered():
     dear, cheap = hourly("1111", [2, 2, 1, 1]), hourly("1111", [1, 1, 5, 5])
-    found = list(steps(PoolCapacity.of([dear, cheap], asked(2, 4, 0.5)), 0, asked(2, 4, 0.5), Greedy(literal=True)))
+    found = list(
+        steps(PoolCapacity.from_traces([dear, cheap], asked(2, 4, 0.5)), 0, asked(2, 4, 0.5), Greedy(literal=True))
+    )
     assert [s.pool for s in found] == [1]
     assert sum(s.cost for s in found) == pytest.approx(1 + 1 + 0.5 * 5)
 
@@ -187,7 +189,9 @@ def test_what_a_policy_sees():
     # Spot for an hour of the 1.5 h that a changeover takes; then anew, for two hours.
     watched = Watched(Greedy())
     run(hourly("1.11........"), 0, asked(2, 12, 1.5), watched)
-    seen = [(s.tick, s.mode, s.available, s.changing / 3600, s.left / 3600, s.slack / 3600) for s in watched.states]
+    seen = [
+        (s.tick, s.mode, s.available, s.changing / 3600, s.remaining / 3600, s.slack / 3600) for s in watched.states
+    ]
     assert seen[:4] == [
         (0, Mode.IDLE, True, 0, 2, 10),
         (1, Mode.IDLE, False, 0, 2, 9),
@@ -201,7 +205,7 @@ def test_what_a_policy_sees():
 
 def test_the_steps_of_a_run_can_be_drawn():
     setting = asked(4, 8, 0.5)
-    found = list(steps(PoolCapacity.of(hourly("...111111"), setting), 0, setting, UniformProgress()))
+    found = list(steps(PoolCapacity.from_traces(hourly("...111111"), setting), 0, setting, UniformProgress()))
     assert [(s.tick, s.mode, s.seconds / 3600, s.entered) for s in found if s.entered or s.mode is Mode.IDLE] == [
         (0, Mode.IDLE, 1, False),
         (1, Mode.ON_DEMAND, 2, True),

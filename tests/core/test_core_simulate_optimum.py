@@ -163,16 +163,19 @@ def test_the_cheaper_pool_is_entered_for_good():
     dear, cheap = hourly("11111111", [4] * 8), hourly("11111111", [8, 8] + [1] * 6)
     setting = asked(4, 4.5, 0.5)
     found = steps(
-        PoolCapacity.of([dear, cheap], setting), 0, setting, best(PoolCapacity.of([dear, cheap], setting), 0, setting)
+        PoolCapacity.from_traces([dear, cheap], setting),
+        0,
+        setting,
+        best(PoolCapacity.from_traces([dear, cheap], setting), 0, setting),
     )
     assert {s.pool for s in found} == {0}  # there is no slack for a second changeover
     setting = asked(4, 5, 0.5)
     found = list(
         steps(
-            PoolCapacity.of([dear, cheap], setting),
+            PoolCapacity.from_traces([dear, cheap], setting),
             0,
             setting,
-            best(PoolCapacity.of([dear, cheap], setting), 0, setting),
+            best(PoolCapacity.from_traces([dear, cheap], setting), 0, setting),
         )
     )
     assert [s.pool for s in found if s.entered] == [0, 1] and found[-1].mode is Mode.SPOT

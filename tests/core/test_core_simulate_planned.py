@@ -134,7 +134,7 @@ def test_where_spot_is_steady_it_is_all_spot_and_where_there_is_none_all_on_dema
 def test_it_never_waits_again_once_on_on_demand():
     for name in ("heavy-tailed", "droughts", "last-moment", "blinking"):
         asked = setting(0.8, 0.2)
-        capacity = PoolCapacity.of(traces(name, asked), asked)
+        capacity = PoolCapacity.from_traces(traces(name, asked), asked)
         modes = [s.mode for s in steps(capacity, 0, asked, Planned())]
         assert (Mode.ON_DEMAND, Mode.IDLE) not in set(pairwise(modes))
 
@@ -185,7 +185,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) ->
         begun.append(now)
         hours = (now - begun[0]) / timedelta(hours=1)
         for action in actions:
-            line = f"{type(action).__name__.lower()} {action.why.value}"
+            line = f"{type(action).__name__.lower()} {action.cause.value}"
             quiet = isinstance(action, Hold | Stay)
             if not quiet or not told or told[-1].split(" ", 1)[1] != line:
                 told.append(f"{hours:.2f} {line}")

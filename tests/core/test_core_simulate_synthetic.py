@@ -122,7 +122,7 @@ def test_vanishing_spot_lasts_for_a_changeover_and_not_longer(minutes):
 
 def test_nothing_is_ever_computed_on_vanishing_spot():
     # 12 minutes are whole ticks of 4.
-    capacity = PoolCapacity.of(made("vanishing", gap=timedelta(minutes=4), seed=3), JOB)
+    capacity = PoolCapacity.from_traces(made("vanishing", gap=timedelta(minutes=4), seed=3), JOB)
     found = list(steps(capacity, 0, JOB, Greedy()))
     on_spot = [s for s in found if s.mode is Mode.SPOT]
     assert len(on_spot) > 10 and sum(s.progress for s in on_spot) == 0

@@ -21,7 +21,7 @@ PER_SECOND = Fraction("0.096") / 3600
 
 def by_kind(rows):
     return {
-        kind: Sums.of(r for r in rows if r.kind is kind).seconds
+        kind: Sums.sum_rows(r for r in rows if r.kind is kind).seconds
         for kind in UsageKind
         if any(r.kind is kind for r in rows)
     }
@@ -56,7 +56,7 @@ def test_what_shares_leave_is_a_row_of_its_own():
     bill = compute([launch(market=Market.ON_DEMAND)], [], [], events, as_of=500)
     rows = usage_rows(bill)
     assert by_kind(rows) == {UsageKind.WORK: 100, UsageKind.BOOT: 100, UsageKind.SHARED: 300}
-    assert Sums.of(rows).cost == 500 * PER_SECOND
+    assert Sums.sum_rows(rows).cost == 500 * PER_SECOND
 
 
 def test_a_free_instance_costs_nothing_and_says_what_it_would_have_cost():
@@ -65,7 +65,7 @@ def test_a_free_instance_costs_nothing_and_says_what_it_would_have_cost():
 
 
 def test_the_billed_minimum_after_a_short_life_is_in_the_rows():
-    assert Sums.of(usage_rows(compute([launch(market=Market.ON_DEMAND)], [end(5)]))).seconds == 60
+    assert Sums.sum_rows(usage_rows(compute([launch(market=Market.ON_DEMAND)], [end(5)]))).seconds == 60
 
 
 def test_time_without_a_known_price_is_counted_as_unknown():
@@ -81,7 +81,7 @@ def test_an_instance_of_which_nobody_knows_how_long_it_ran_is_a_lower_bound():
         ("i-1", 60, 60 * PER_SECOND, False, True),
         ("i-2", 600, 600 * PER_SECOND, True, False),
     ]
-    assert (Sums.of(rows).known, Sums.of(rows[1:]).known) == (False, True)
+    assert (Sums.sum_rows(rows).known, Sums.sum_rows(rows[1:]).known) == (False, True)
     assert open_ended(rows) == ["i-1"]
 
 
@@ -152,15 +152,15 @@ def _history(draw, ids, job):
 def test_the_rows_add_up_to_the_bill_exactly(made):
     found, reported = made
     rows = usage_rows(found, reported)
-    sums = Sums.of(rows)
+    sums = Sums.sum_rows(rows)
     assert (sums.cost, sums.on_demand_cost) == (found.cost, found.on_demand_cost)
     assert sums.seconds == sum(u.instance_seconds for u in found.usages)
     assert sums.waived == sum(u.waived for u in found.usages)
     for job in found.jobs:
         mine = [r for r in rows if r.job_id == job.job_id]
-        assert Sums.of(mine).cost == job.cost
+        assert Sums.sum_rows(mine).cost == job.cost
         useful = sum((u.useful_seconds * u.share for u in job.usages), Fraction(0))
-        assert Sums.of(r for r in mine if r.kind is UsageKind.WORK).seconds == useful
+        assert Sums.sum_rows(r for r in mine if r.kind is UsageKind.WORK).seconds == useful
     for row in rows:
         assert row.hour == row.hour.replace(minute=0, second=0, microsecond=0)
         assert 0 < row.seconds <= 3600
@@ -181,7 +181,7 @@ def test_a_month_is_read_and_ends_where_the_next_begins():
     month = Month.parse("2026-12")
     assert (month.begin, month.end) == (datetime(2026, 12, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
     assert month.contains(month.begin) and not month.contains(month.end)
-    assert month == Month.of(month.end - timedelta(microseconds=1)) and month.name == "2026-12"
+    assert month == Month.containing(month.end - timedelta(microseconds=1)) and month.name == "2026-12"
     assert month.over(month.end) and not month.over(month.end - timedelta(seconds=1))
 
 

@@ -8,7 +8,7 @@ from everspot_core.catalogue import builtin
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.figures import figures
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 from everspot_core.simulate.workload_file import parse
 
 
@@ -50,7 +50,7 @@ def test_it_is_like_a_real_one():
 
 def cost_and_all(values):
     read = parse(values, "made", builtin())
-    return figures(simulate(read, traces_of(read, lambda path: pytest.fail("no files here"))))
+    return figures(simulate(read, load_traces(read, lambda path: pytest.fail("no files here"))))
 
 
 def test_the_plan_carries_it_without_missing_a_deadline_and_for_less_than_without_spot_pools():

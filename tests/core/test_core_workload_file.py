@@ -3,7 +3,7 @@
 import pytest
 from everspot_core.catalogue import builtin
 from everspot_core.problems import BadInputs
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 from everspot_core.simulate.workload_file import parse
 from workload_helpers import TYPE, offer, standing, trace
 
@@ -126,12 +126,12 @@ def test_traces_are_loaded_by_file_or_made():
         asked.append(path)
         return trace((3, 1))
 
-    made = traces_of(read, load)
+    made = load_traces(read, load)
     assert asked == ["some.json"]
     assert made["f"].available.tolist() == [1, 1, 1]
     counts = set(made["g"].available.tolist())
     assert len(made["g"]) == 288
     assert counts <= {0, 2, 4, 6, 8, 10}  # groups of 4, 4 and 2
     assert len(counts) > 2  # and not all at once
-    again = traces_of(read, load)["g"].available.tolist()
+    again = load_traces(read, load)["g"].available.tolist()
     assert again == made["g"].available.tolist()

@@ -24,7 +24,7 @@ from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.invariants import Broken
 from workload_helpers import offer, standing, trace, workload
 
-COMMON = {"why": Why.PREFERRED_MARKET, "epoch": 1}
+COMMON = {"cause": Why.PREFERRED_MARKET, "epoch": 1}
 PLACE = {"instance_type": "four", "zone": "z", "market": Market.ON_DEMAND}
 RANKED = {"ranked": (PoolKey(**PLACE),), "ordered": True}
 
@@ -34,10 +34,10 @@ def assign(job="a", instance="i-000001", **more):
 
 
 def launch(count=1, **more):
-    return Launch(**({"job_id": "a", "why": Why.NO_SPOT, "count": count, **PLACE, **RANKED} | more))
+    return Launch(**({"job_id": "a", "cause": Why.NO_SPOT, "count": count, **PLACE, **RANKED} | more))
 
 
-WHY = {"why": Why.NEEDED_NO_MORE}
+WHY = {"cause": Why.NEEDED_NO_MORE}
 FIRST = {"job_id": "a", "instance_id": "i-000001", "epoch": 1}
 STOP = Stop(**FIRST, reason=Reason.MOVE, **WHY)
 
@@ -115,7 +115,7 @@ def test_a_launch_that_the_pool_cannot_fill_is_refused_whole_and_told():
     def greedy(view, now):
         (pool,) = view.pools
         seen.append((pool.available, len(view.instances), len(pool.refused_at)))
-        return [launch(3, market=Market.SPOT)] if len(seen) == 1 else [Hold(job_id="a", why=Why.NO_CAPACITY)]
+        return [launch(3, market=Market.SPOT)] if len(seen) == 1 else [Hold(job_id="a", cause=Why.NO_CAPACITY)]
 
     market = trace((12, 2), (12, 0))
     pools = [offer("spot", availability="t")]
@@ -161,8 +161,8 @@ def test_a_plan_sees_what_the_cluster_is_like():
     assert lost.state is JobState.PENDING
     assert lost.record.last_reason is Reason.NOTICE
     assert lost.preempted_at == (begin + timedelta(hours=1),)
-    assert lost.outlook.left == timedelta(hours=1.25)  # set up for 0.25 h, worked for 0.75 h
-    assert lost.outlook.left_upper == timedelta(hours=2.25)
+    assert lost.outlook.remaining == timedelta(hours=1.25)  # set up for 0.25 h, worked for 0.75 h
+    assert lost.outlook.remaining_upper == timedelta(hours=2.25)
     assert at_loss.instances == ()
     assert at_loss.usage["x"] == pytest.approx(1.0, rel=0.02)
     running = next(v for now, v in views if now - begin == timedelta(0) and v.jobs[0].state.owned)

@@ -54,11 +54,11 @@ def job_view(**kw) -> JobView:
 def instance_view(**kw) -> InstanceView:
     return InstanceView(
         **{
-            "known": True,
+            "may_exist": True,
             "record": None,
             "assignment": None,
             "stale": False,
-            "gone": False,
+            "is_gone": False,
             "ending": False,
             "rebalance": False,
             "deadline": None,

@@ -23,7 +23,7 @@ from everspot_core.simulate.members import Task, hours
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import Workload, WorkloadJob, traces_of
+from everspot_core.simulate.workload import Workload, WorkloadJob, load_traces
 from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.cloud import LocalCloud
 from everspot_local.controls.schedules import load
@@ -56,7 +56,7 @@ main()
 def read(path: Path) -> tuple[Workload, dict[str, Trace]]:
     """A workload with its traces, as `everspot simulate --workload` reads them."""
     workload = parse_workload(yaml.safe_load(path.read_text()), str(path), builtin())
-    return workload, traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(), name))
+    return workload, load_traces(workload, lambda name: parse_trace((path.parent / name).read_text(), name))
 
 
 class Paced(ABC):
@@ -148,7 +148,7 @@ class Paced(ABC):
             code.mkdir()
             for file in PROGRAM:
                 shutil.copy(file, code)
-        plain = Task.of(job, BEGIN).submission.spec.model_dump(exclude_defaults=True, exclude={"recipe"})
+        plain = Task.from_job(job, BEGIN).submission.spec.model_dump(exclude_defaults=True, exclude={"recipe"})
         env = {
             "TOY_STEPS": str(max(1, round(hours(job.actual) / STEP))),
             "TOY_STEP_SECONDS": str(self.clock.to_real(STEP).total_seconds()),

@@ -180,7 +180,7 @@ def test_a_month_costs_what_was_estimated(cloud: str, second_month: tuple[int, i
     was, will = requested_resources(cloud, *FIRST), requested_resources(cloud, *second_month)
     past, first = first_month(cloud)
     life = deepcopy(past, {id(builtin()): builtin()})  # which stays one
-    ledger = Recent.of(life.launches, life.ends, life.points, since=BEGIN, until=life.now)
+    ledger = Recent.from_ledger(life.launches, life.ends, life.points, since=BEGIN, until=life.now)
     estimated = instances(estimate(was, will, builtin(), ledger, as_of=BEGIN.date()).after)
     life.month(will)
     paid = float(life.billed() - first)

@@ -12,7 +12,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import traces_of
+from everspot_core.simulate.workload import load_traces
 from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.controls.schedules import load
 from everspot_local.controls.script import BadScript
@@ -51,7 +51,7 @@ def settle(kit: Any, helpers: Any) -> None:
 def test_the_market_gives_what_the_simulator_reckons_with(kit: Any, helpers: Any, tmp_path: Path) -> None:
     path = workload(tmp_path)
     read = parse_workload(yaml.safe_load(path.read_text()), "workload", builtin())
-    traces = traces_of(read, lambda name: parse_trace((tmp_path / name).read_text(), name))
+    traces = load_traces(read, lambda name: parse_trace((tmp_path / name).read_text(), name))
     supply, key = PoolSupply(read.fleet, traces), PoolKey("m6i.large", "us-east-1a", Market.SPOT)
     depths, expected = [], []
     with kit.still() as move:

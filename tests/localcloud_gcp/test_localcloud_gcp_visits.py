@@ -15,7 +15,7 @@ from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, build_
 from everspot.gcp import federation as at_google
 from everspot.gcp import policies
 from everspot_clouds.visiting import pool, pool_provider, visitor
-from everspot_core.visits import TripEnd, visits_of
+from everspot_core.visits import TripEnd, visit_prefix
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
@@ -126,7 +126,7 @@ class Declared:
             (ACCOUNT, WRITE, policies.below(control, policies.SCHEDULER_WRITES)),
             (ACCOUNT, WRITE, policies.below(control, at_google.HOME_WRITES)),
             (guest, READ, listed(control, reach.control_read)),
-            (guest, READ, [policies.archived(control, ARCHIVE, visits_of(NAMES[AWS]))]),
+            (guest, READ, [policies.archived(control, ARCHIVE, visit_prefix(NAMES[AWS]))]),
             (guest, WRITE, policies.below(control, reach.control_write)),
         ])  # fmt: skip
         self._bind(data, [

@@ -24,7 +24,7 @@ NAMES = ("home", "host")
 def move(job: str, here: str, target: str) -> Move:
     """A decision to move, whatever its figures."""
     prospects = [Prospect(cluster=name, feasible=True, usd=1.0, done_by=None) for name in (here, target)]
-    return Move(job_id=job, why=MoveWhy.NO_CAPACITY, here=prospects[0], there=prospects[1])
+    return Move(job_id=job, reason=MoveWhy.NO_CAPACITY, here=prospects[0], target=prospects[1])
 
 
 def memory_store(name: str, clock: ManualClock) -> Store:

@@ -194,4 +194,4 @@ def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_cl
     assert sum(part.cost for part in ledger_bill.jobs) + total(u.cost for u in ledger_bill.idle) == sum(
         market_costs.values()
     )
-    assert Sums.of(usage_rows(ledger_bill)).cost == sum(market_costs.values())
+    assert Sums.sum_rows(usage_rows(ledger_bill)).cost == sum(market_costs.values())

@@ -185,7 +185,7 @@ def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
     assert pools == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
     # What was planned before the declaration changed is not asked for any more.
     planned = Launch(
-        job_id="j", instance_type="m6i.large", zone="us-east-1a", market=Market.SPOT, ordered=False, why=Why.CRITICAL,
+        job_id="j", instance_type="m6i.large", zone="us-east-1a", market=Market.SPOT, ordered=False, cause=Why.CRITICAL,
         ranked=tuple(PoolKey("m6i.large", zone, Market.SPOT) for zone in ("us-east-1a", "us-east-1b")),
     )  # fmt: skip
     (group,) = groups([planned], declared)

@@ -130,7 +130,7 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     held_pools = list[PoolKey | None]()
 
     def noted(*args: Any, **kwargs: Any) -> Prospect:
-        held_pools.append(kwargs.get("held"))
+        held_pools.append(kwargs.get("held_pool"))
         return prospect(*args, **kwargs)
 
     monkeypatch.setattr("everspot_scheduler.federation.choosing.prospect", noted)

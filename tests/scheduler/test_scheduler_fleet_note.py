@@ -102,7 +102,7 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
     view = replace(views[-1], pools=pools, unions={}, cap=Cap(instances=3, usd_per_hour=4.0))
     FleetNote(cluster.store, "s").note(view)
     read = noted(cluster).market("c", builtin().types, more=1)
-    own = ClusterMarket.of("c", view)
+    own = ClusterMarket.from_view("c", view)
     assert (read.pools, read.tick, read.headroom) == (own.pools, own.tick, own.headroom)
     assert read.headroom == Headroom(instances=3, usd_per_hour=4.0) and read.promised == 2  # `waits` needs one, too
     assert read.changeover == Changeover(timedelta(seconds=60), timedelta(seconds=240))

@@ -21,7 +21,7 @@ class Crew(Agent):
         store = self.cluster.store
         leases: dict[tuple[str, int], Lease] = self.__dict__.setdefault("leases", {})
         document = store.assignments.get(self.iid)
-        for assignment in document.value.held if document is not None else ():
+        for assignment in document.value.seat_assignments if document is not None else ():
             key = (assignment.job_id, assignment.epoch)
             if key not in leases and assignment.order is Order.RUN:
                 lease = store.acquire(*key, self.iid, adopt=True)

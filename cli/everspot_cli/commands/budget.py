@@ -62,11 +62,11 @@ def budget(
         periods = [per] if per is not None else list(Period)
 
         def set_caps(caps: Caps) -> Caps:
-            was = {p: caps.of(p) if action is BudgetAction.SET else Allowance() for p in periods}
+            was = {p: caps.for_period(p) if action is BudgetAction.SET else Allowance() for p in periods}
             return caps.model_copy(update={p.value: own.model_copy(update=values) for p, own in was.items()})
 
         by, now = user(), session.now
-        session.store.change_budgets(lambda b: b.changed(payer, set_caps(b.of(payer)), now, by))
+        session.store.change_budgets(lambda b: b.changed(payer, set_caps(b.for_team(payer)), now, by))
     reading = read(session)
     rows = [row for row in reading.rows if team is None or row.team == team]
     if session.json:

@@ -80,7 +80,7 @@ def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
     """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
         others = [output.path for output in session.store.outputs(job).list()]
-        names = first_few(others, _NAMED, rest=", and {} more")
+        names = first_few(others, _NAMED, remainder_phrase=", and {} more")
         hint = f"its outputs are {names}" if others else "it has no outputs"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
     record = read_record(session, job)

@@ -113,7 +113,7 @@ def _recent(session: Session) -> Recent:
     first = min((launch.launched_at for launch in recent_launches), default=None)
     if first is None or first >= now:
         raise CliError("the cluster's ledger is empty: no instance was launched yet", hint="leave out --ledger")
-    return Recent.of(
+    return Recent.from_ledger(
         recent_launches, (doc.value for doc in ends.values()), points, since=max(first, now - MONTH), until=now
     )
 

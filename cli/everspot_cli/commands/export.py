@@ -87,7 +87,7 @@ def _context(session: Session, ledger: MonthLedger, billing_account: str | None)
     return FocusContext(
         cluster=manifest.cluster,
         invoicing=invoicing,
-        account=manifest.account or invoicing.account_of(manifest.queue_url),
+        account=manifest.account or invoicing.parse_account(manifest.queue_url),
         payer=billing_account,
         as_of=ledger.material.as_of,
         submissions=ledger.material.submissions,
@@ -97,7 +97,7 @@ def _context(session: Session, ledger: MonthLedger, billing_account: str | None)
 
 def _build_summary(ledger: MonthLedger, count: int) -> dict[str, Any]:
     def sums(*kinds: UsageKind) -> float:
-        return usd(Sums.of(row for row in ledger.rows if row.kind in kinds).cost)
+        return usd(Sums.sum_rows(row for row in ledger.rows if row.kind in kinds).cost)
 
     here = [row for row in ledger.rows if row.kind.here]
     unknown: dict[str, Any] = {}
@@ -108,14 +108,14 @@ def _build_summary(ledger: MonthLedger, count: int) -> dict[str, Any]:
         "complete": ledger.over,
         "as_of": ledger.material.as_of,
         "count": count,
-        "known": Sums.of(here).known,
-        "cost_usd": usd(Sums.of(here).cost),
+        "known": Sums.sum_rows(here).known,
+        "cost_usd": usd(Sums.sum_rows(here).cost),
         "egress_usd": sums(UsageKind.EGRESS),
         "abroad_usd": sums(UsageKind.ABROAD),
-        "free_usd": usd(Sums.of(here).waived),
-        "unpriced_hours": round(float(Sums.of(here).unpriced_seconds / HOUR), 4),
+        "free_usd": usd(Sums.sum_rows(here).waived),
+        "unpriced_hours": round(float(Sums.sum_rows(here).unpriced_seconds / HOUR), 4),
         "unpriced": [
-            {"resource": resource, "hours": round(float(Sums.of(rows).unpriced_seconds / HOUR), 4)}
+            {"resource": resource, "hours": round(float(Sums.sum_rows(rows).unpriced_seconds / HOUR), 4)}
             for resource, rows in sorted(unknown.items())
         ],
         "unknown_lengths": open_ended(ledger.rows),

@@ -160,7 +160,7 @@ def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Prob
     problems.need(sound, "repository-ids", f"{shown(ids)} has to be two numbers with a comma between them")
     if cloud_supported:
         starter(cloud).check(problems, answers)
-    return [problem for problem in problems.found if problem.path in words or problem.path == "repository-ids"]
+    return [problem for problem in problems.collected if problem.path in words or problem.path == "repository-ids"]
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:

@@ -90,7 +90,7 @@ def _read(session: Session, ledger: MonthLedger, files: list[Path], cost: BillCo
     invoicing, row_digests = session.cloud.invoicing, set[int]()
     bill = BillSide(
         month=ledger.month,
-        known=frozenset(instance.launch.instance_id for instance in ledger.material.bill.instances),
+        instance_ids=frozenset(instance.launch.instance_id for instance in ledger.material.bill.instances),
         cluster=session.manifest.cluster,
         cluster_tag=invoicing.cluster_tag,
     )

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_clouds.registry import commitment_plans
-from everspot_core.governance.audit import MonthFacts, facts_of
+from everspot_core.governance.audit import MonthFacts, month_facts
 from everspot_core.governance.commitments import Span, advised, hourly_use
 from everspot_core.governance.measures import (
     Measure,
@@ -46,7 +46,7 @@ def audit_document(
         CliError: as `parse_discounts`.
     """
     material, rows = ledger.material, ledger.rows
-    facts = facts_of(rows, material.bill.jobs, material.records, ledger.month)
+    facts = month_facts(rows, material.bill.jobs, material.records, ledger.month)
     launched = {i.launch.instance_type for i in material.bill.instances if i.launch.role is Role.AGENT}
     large = oversized(rows, material.submissions, material.records, material.catalogue, {*allowed, *launched})
     measured = sum(1 for record in material.records.values() if record.progress.memory_gib is not None)
@@ -93,7 +93,7 @@ def _commitment(ledger: MonthLedger, cloud: str, discount_options: Sequence[str]
     until = min(ledger.material.as_of, ledger.month.end)
     if not launched or until <= ledger.month.begin:
         return commit_to_use([])
-    span = Span.of(min(launched), until, until - ledger.month.begin)
+    span = Span.from_launch(min(launched), until, until - ledger.month.begin)
     advised_uses = []
     for use in hourly_use(ledger.rows, plans, span):
         discount = discounts.get(use.plan.key, use.plan.discount)

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from everspot_core.governance.bill_rows import BillRow, UnknownTable, read_row, table_of
+from everspot_core.governance.bill_rows import BillRow, UnknownTable, find_table, read_row
 from everspot_core.governance.invoicing import BillTable, Invoicing
 from everspot_core.problems import Problem
 
@@ -74,7 +74,7 @@ class BillFile:
 
     def _identify_table(self, columns: Sequence[str]) -> BillTable:
         try:
-            table = table_of(columns, self._invoicing)
+            table = find_table(columns, self._invoicing)
         except UnknownTable as error:
             raise CliError(
                 f"{self._path} {error}", hint="docs/guide/governance.md says which exports are read"

@@ -44,15 +44,15 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
     material, rows = ledger.material, ledger.rows
     used = {key for row in rows if row.job_id for key in material.submissions[row.job_id].spec.tags}
     chosen = list(dict.fromkeys(keys)) or [key for key in KEYS if key in used] or [KEYS[0]]
-    whole, here = Sums.of(rows), Sums.of(row for row in rows if row.kind.here)
+    whole, here = Sums.sum_rows(rows), Sums.sum_rows(row for row in rows if row.kind.here)
     return {
         "month": ledger.month.name,
         "complete": ledger.over,
         "as_of": material.as_of,
         "total_usd": usd(whole.cost),
         "cost_usd": usd(here.cost),
-        "abroad_usd": usd(Sums.of(row for row in rows if row.kind is UsageKind.ABROAD).cost),
-        "egress_usd": usd(Sums.of(row for row in rows if row.kind is UsageKind.EGRESS).cost),
+        "abroad_usd": usd(Sums.sum_rows(row for row in rows if row.kind is UsageKind.ABROAD).cost),
+        "egress_usd": usd(Sums.sum_rows(row for row in rows if row.kind is UsageKind.EGRESS).cost),
         "on_demand_cost_usd": usd(here.on_demand_cost),
         "known": whole.known,
         "unpriced_hours": round(float(whole.unpriced_seconds / HOUR), 4),

@@ -66,7 +66,7 @@ def build_advice(material: Material, cloud: str, months: int, discount_options: 
     plans = commitment_plans(cloud)
     discounts = parse_discounts(discount_options, plans)
     launched = [i.launch.launched_at for i in material.bill.instances]
-    span = Span.of(min(launched, default=material.as_of), material.as_of, months * MONTH)
+    span = Span.from_launch(min(launched, default=material.as_of), material.as_of, months * MONTH)
     rows = usage_rows(material.bill, since=span.begin, until=span.end)
 
     def list_price(launch: LaunchRecord) -> float | None:

@@ -29,7 +29,7 @@ def parse_month(text: str | None, now: datetime) -> Month:
         CliError: if it is no month, or has not begun.
     """
     if text is None:
-        return Month.of(now)
+        return Month.containing(now)
     try:
         month = Month.parse(text)
     except ValueError as error:

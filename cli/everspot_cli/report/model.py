@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_core.attempts import Interruption
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.cost import JobBill, Usage, savings_percent
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY
 from everspot_core.governance.usage import visit_rows
@@ -294,6 +294,6 @@ def _list_prices(material: Material, usages: Sequence[Usage], today: date) -> li
 
 def _region(zone: str) -> str:
     try:
-        return region_of(zone)
+        return zone_region(zone)
     except ValueError:
         return zone

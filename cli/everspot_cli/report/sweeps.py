@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
-from everspot_core.sweep import SweepCost, SweepRecord, is_useful, sweep_of
+from everspot_core.sweep import SweepCost, SweepRecord, is_useful, trial_sweep
 from everspot_store import BadDocument, Store
 
 from everspot_cli.session import side_by_side
@@ -26,7 +26,7 @@ def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[
         except BadDocument:
             return None
 
-    names = sorted({name for job, s in submissions.items() if (name := sweep_of(job, s.spec.tags)) is not None})
+    names = sorted({name for job, s in submissions.items() if (name := trial_sweep(job, s.spec.tags)) is not None})
     records = side_by_side(*(lambda name=name: read_record(name) for name in names)) if names else []
     return {name: record for name, record in zip(names, records, strict=True) if record is not None}
 
@@ -35,7 +35,7 @@ def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]
     """Return a row for each sweep, the most expensive first. `jobs`: the rows of all jobs."""
     trials: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for job in jobs:
-        name = sweep_of(job["job_id"], job["tags"])
+        name = trial_sweep(job["job_id"], job["tags"])
         if name is not None and name in sweeps:
             trials[name].append(job)
     rows = [_row(sweeps[name].spec.metric, name, own) for name, own in trials.items()]

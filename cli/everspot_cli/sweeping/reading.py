@@ -8,7 +8,7 @@ from typing import Any
 from everspot_core.faults import faults
 from everspot_core.field_types import NAME
 from everspot_core.problems import Problem, near, shown
-from everspot_core.recipes import metrics_of
+from everspot_core.recipes import find_metrics
 from everspot_core.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
 from pydantic import ValidationError
 
@@ -135,7 +135,7 @@ def describe_values(values: Mapping[str, Any]) -> str:
 
 def _of_metric(metric: Any, recipe: Any) -> list[Problem]:
     """Return the problem of a metric that the job's recipe does not report. A program's metrics are not known yet."""
-    reported = metrics_of(recipe) if isinstance(recipe, str) else None
+    reported = find_metrics(recipe) if isinstance(recipe, str) else None
     if reported is None or not isinstance(metric, str) or metric in reported:
         return []
     allowed = ", ".join(sorted(reported))

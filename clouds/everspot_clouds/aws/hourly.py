@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everspot_core.catalogue import Catalogue
 from everspot_core.counting import counted
 from everspot_core.fleet import derived_weights
-from everspot_core.hourly import ElasticCap, cap_told, price_told, rates_of, standing_told, told_hour
+from everspot_core.hourly import ElasticCap, describe_cap, describe_hour, describe_price, describe_standing, list_rates
 from everspot_core.market import Market
 
 from everspot_clouds.aws import endpoints
@@ -39,21 +39,21 @@ def hourly_cost(
     """
     # The most that is paid on Spot is the on-demand price: Amazon EC2 API Reference, SpotOptionsRequest, the default of
     # MaxPrice.
-    rates = rates_of(region, catalogue, capacity)
+    rates = list_rates(region, catalogue, capacity)
     lines = [
         _nothing_running(region, catalogue, always),
-        standing_told(capacity, rates, unit="unit", chooser="EC2 chooses"),
-        cap_told(rates, cap),
+        describe_standing(capacity, rates, unit="unit", chooser="EC2 chooses"),
+        describe_cap(rates, cap),
         *_quotas(region, catalogue, capacity, cap, always.scheduler_type),
     ]
-    return told_hour(region, catalogue, capacity, lines)
+    return describe_hour(region, catalogue, capacity, lines)
 
 
 def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     count = len(always.services) * always.zones
     endpoint = endpoints.PRICES.get(region, endpoints.PRICES[endpoints.LEAST]).usd_per_hour
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    parts = [f"scheduler {always.scheduler_type} {price_told(scheduler)}"]
+    parts = [f"scheduler {always.scheduler_type} {describe_price(scheduler)}"]
     if count:
         parts.append(f"{counted(count, 'interface endpoint')} ${count * endpoint:.3f}")
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0

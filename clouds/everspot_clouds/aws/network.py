@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network
 
 from everspot_core.blocks import parse_block
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.problems import Problems, near, shown
 
 from everspot_clouds.aws.tags import ZONE
@@ -58,7 +58,7 @@ def network_problems(
             f"{shown(zone)} is not the name of an availability zone, such as us-east-1a",
         )
     ]
-    regions = {region_of(zone) for zone in valid_zones}
+    regions = {zone_region(zone) for zone in valid_zones}
     problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
     vpc = parse_block(vpc_cidr, "vpcCidr", problems)
     if vpc is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 from everspot_core.clock import Clock
-from everspot_core.placement import asked_count
+from everspot_core.placement import request_count
 
 from everspot_clouds.aws.errors import error_code
 from everspot_clouds.base import PlacementScore
@@ -57,7 +57,7 @@ class PlacementScores:
         Raises:
             botocore's errors.
         """
-        requested = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
+        requested = _Question(tuple(sorted(set(types))), request_count(count), tuple(sorted(set(regions))))
         if len(requested.types) < TYPES_AT_LEAST:
             return []
         now = self._clock.now()

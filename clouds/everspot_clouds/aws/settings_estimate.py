@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.catalogue import builtin, region_of
+from everspot_core.catalogue import builtin, zone_region
 from everspot_core.declared import UNKNOWN, Declared
 from everspot_core.fleet import WeightBy
 from everspot_core.market import Market
@@ -43,9 +43,9 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any])
         return []
     here = problems.at("capacity")
     listed = check_listed(here, capacity.types, catalogue)
-    before = len(problems.found)
+    before = len(problems.collected)
     capacity_problems(here, capacity, catalogue, subnets)
-    if len(problems.found) > before or not listed:
+    if len(problems.collected) > before or not listed:
         return []
     _machines(whole, capacity, override_grid(capacity, catalogue, subnets, zones))
     _network(whole, zones)
@@ -147,7 +147,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
     for zone in zones:
         inputs = {"availabilityZone": zone, "tags": whole.tags}
         whole.add("aws:ec2/subnet:Subnet", f"network-subnet-{zone}", inputs, _NETWORK)
-    region = region_of(zones[0]) if zones and ZONE.match(zones[0]) else ""
+    region = zone_region(zones[0]) if zones and ZONE.match(zones[0]) else ""
     nat = needs_internet(region, settings.get("federation", ()))
     notifications = settings.get("notifications", {})
     channels = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.clock import Clock
 from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.market import Market
@@ -59,7 +59,7 @@ class BulkLaunches:
             StillUnderWay: if the operation takes longer than `WAIT`, or is not found.
             The errors of `Api`, if the request may have been carried out.
         """
-        path = f"projects/{_project(intent, self._api)}/regions/{region_of(intent.pools[0].zone)}"
+        path = f"projects/{_project(intent, self._api)}/regions/{zone_region(intent.pools[0].zone)}"
         earlier = self._operations.get(intent.token)
         try:
             operation = self._send(intent, path) if earlier is None else {"name": earlier}
@@ -81,7 +81,7 @@ class BulkLaunches:
         body = request(
             self._cluster,
             intent,
-            self._zones.list_zones(region_of(intent.pools[0].zone), _project(intent, self._api)),
+            self._zones.list_zones(zone_region(intent.pools[0].zone), _project(intent, self._api)),
             self._notice,
         )
         operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=request_id(intent.token))

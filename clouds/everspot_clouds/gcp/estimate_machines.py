@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_core.allocation import Prefer
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.market import Market
@@ -63,7 +63,7 @@ def _region(resource: Declared) -> str | None:
     if isinstance(stated, str) and not unknown(stated):
         return stated.rpartition("/")[2]
     try:
-        return region_of(str(resource.inputs.get("zone") or ""))
+        return zone_region(str(resource.inputs.get("zone") or ""))
     except ValueError:
         return None
 

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from everspot_core.catalogue import Catalogue
 from everspot_core.fleet import CapacitySpec
-from everspot_core.hourly import ElasticCap, Rate, cap_told, price_told, rates_of, standing_told, told_hour
+from everspot_core.hourly import (
+    ElasticCap,
+    Rate,
+    describe_cap,
+    describe_hour,
+    describe_price,
+    describe_standing,
+    list_rates,
+)
 from everspot_core.market import Market
 
 from everspot_clouds.gcp import fixed_prices as fixed
@@ -38,14 +46,14 @@ def hourly_cost(
 
     `catalogue`: includes the types that are declared in place.
     """
-    rates = [_at_list(rate, region, catalogue) for rate in rates_of(region, catalogue, capacity)]
+    rates = [_at_list(rate, region, catalogue) for rate in list_rates(region, catalogue, capacity)]
     lines = [
         _nothing_running(region, catalogue, always),
-        standing_told(capacity, rates, unit="instance", chooser="the groups choose"),
-        cap_told(rates, cap),
+        describe_standing(capacity, rates, unit="instance", chooser="the groups choose"),
+        describe_cap(rates, cap),
         *_quotas(capacity, cap, catalogue, always.scheduler_type),
     ]
-    return told_hour(region, catalogue, capacity, lines)
+    return describe_hour(region, catalogue, capacity, lines)
 
 
 def _at_list(rate: Rate, region: str, catalogue: Catalogue) -> Rate:
@@ -56,7 +64,7 @@ def _at_list(rate: Rate, region: str, catalogue: Catalogue) -> Rate:
 
 def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    parts = [f"scheduler {always.scheduler_type} {price_told(scheduler)}"]
+    parts = [f"scheduler {always.scheduler_type} {describe_price(scheduler)}"]
     nat = NAT_USD_PER_HOUR if always.nat else 0
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
     parts += [f"Cloud NAT ${nat:.3f}"] if nat else []

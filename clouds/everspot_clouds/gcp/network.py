@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from everspot_core.blocks import parse_block
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.problems import Problems, near, shown
 
 from everspot_clouds.gcp.names import ZONE
@@ -56,7 +56,7 @@ def listed_zones(problems: Problems, zones: Sequence[str]) -> None:
             bool(ZONE.match(zone)), f"zones[{index}]", f"{shown(zone)} is not the name of a zone, such as us-central1-a"
         )
     ]
-    regions = {region_of(zone) for zone in valid_zones}
+    regions = {zone_region(zone) for zone in valid_zones}
     problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
 
 

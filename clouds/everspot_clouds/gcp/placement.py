@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.clock import Clock
-from everspot_core.placement import asked_count
+from everspot_core.placement import request_count
 
 from everspot_clouds.base import PlacementScore, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
@@ -48,7 +48,7 @@ class Obtainability:
         `Api`."""
         if not types:
             return []
-        names, many, now = tuple(sorted(set(types))), asked_count(count), self._clock.now()
+        names, many, now = tuple(sorted(set(types))), request_count(count), self._clock.now()
         subjects = [(region, "") for region in sorted(set(regions))]
         subjects = subjects or [(self._region, zone) for zone in self._zones.list_zones(self._region)]
         scores = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
-from everspot_core.catalogue import builtin, region_of
+from everspot_core.catalogue import builtin, zone_region
 from everspot_core.clock import Clock
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
@@ -42,7 +42,7 @@ class SpotPrices:
         """See `Cloud.spot_prices`. Raises the errors of `Api`."""
         zones: dict[tuple[str, str], set[str]] = defaultdict(set)
         for instance_type, zone in pools:
-            zones[instance_type, region_of(zone)].add(zone)
+            zones[instance_type, zone_region(zone)].add(zone)
         points = [
             PricePoint(instance_type=name, zone=zone, market=Market.SPOT, at=at, usd_per_hour=usd, source=source)
             for (name, region), pool_zones in sorted(zones.items())

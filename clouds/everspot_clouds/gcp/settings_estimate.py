@@ -49,9 +49,9 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any],
         return []
     catalogue, here = builtin().with_types(declared), problems.at("capacity")
     listed = check_listed(here, types, catalogue.types)
-    before = len(problems.found)
+    before = len(problems.collected)
     capacity_problems(here, capacity, catalogue.types)
-    if len(problems.found) > before or not listed:
+    if len(problems.collected) > before or not listed:
         return []
     _machines(whole, capacity, catalogue, region)
     _storage_and_monitoring(whole, region)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
 from everspot_core.bounds import check_values
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -80,8 +80,8 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     zones = network.get("zones", [])
     check_capacity(problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or zones), zones)
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
-    if zones and not problems.found:
-        check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
+    if zones and not problems.collected:
+        check_offers(problems.at("capacity"), args["capacity"], region=zone_region(zones[0]), zones=zones)
     check_machine(problems, args)
     catalogued = resolve_types(args["capacity"]["instance_types"])
     fleets = {
@@ -89,9 +89,9 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     }
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
     limits = args.get("limits", {})
-    before = len(problems.found)
+    before = len(problems.collected)
     check_limits(problems.at("limits"), limits)
-    if len(problems.found) == before:
+    if len(problems.collected) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
         types = declared_types(args["capacity"]["instance_types"])
         proxy = build_proxy(args.get("egress", {}), "")

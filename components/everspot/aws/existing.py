@@ -124,7 +124,7 @@ def _check(
             f"AwsNetwork {name}: routes and endpoints of the VPC could not be looked at (ec2:DescribeRouteTables, "
             "ec2:DescribeVpcEndpoints); whether instances reach S3, " + ", ".join(services) + " is not known"
         )
-    elif not problems.found and not egress.get("unchecked", False):
+    elif not problems.collected and not egress.get("unchecked", False):
         _check_ways(problems, network, services, egress)
         if outward and egress.get("proxy") is None:
             _warn_of_no_way_out(name, network, egress)

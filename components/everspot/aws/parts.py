@@ -6,7 +6,7 @@ import pulumi
 from everspot_clouds.aws.egress import no_proxy
 from everspot_clouds.aws.endpoints import needs_internet, services_for
 from everspot_clouds.aws.tags import ZONE
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.manifest import Proxy
 
 from everspot.aws.federation import near_arns
@@ -30,7 +30,9 @@ def network_args(
     them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An existing VPC
     is only looked at for a way out, where a peer is on another cloud: in which region it is, is not known yet."""
     peers, zones = args.get("federation", []), args.get("zones", [])
-    region = region_of(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""  # a wrong one is refused elsewhere
+    region = (
+        zone_region(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""
+    )  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
     nat = "vpc_id" in args or needs_internet(region, peers)
     services = services_for(args, "secret_arns", list_services(args.get("notifications")), nat=nat)

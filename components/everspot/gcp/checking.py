@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.network import zone_problems
 from everspot_core.bounds import check_values
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -76,15 +76,15 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     zones = args["zones"]
     check_capacity(problems.at("capacity"), args["capacity"], zones)
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
-    if not problems.found:
-        check_prices(problems.at("capacity"), args["capacity"], parse_capacity(args["capacity"]), region_of(zones[0]))
+    if not problems.collected:
+        check_prices(problems.at("capacity"), args["capacity"], parse_capacity(args["capacity"]), zone_region(zones[0]))
     check_machine(problems, args, type_names(args["capacity"]))
     types = resolve_types(args["capacity"]["instance_types"])
     fleets = {types[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in types}
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
-    before = len(problems.found)
+    before = len(problems.collected)
     check_limits(problems.at("limits"), args.get("limits", {}))
-    if len(problems.found) == before:
+    if len(problems.collected) == before:
         _check_size(problems, name, args)
     check_values(problems, args)
 

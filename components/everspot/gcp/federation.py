@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.visiting import pool, pool_provider, visitor
-from everspot_core.visits import visits_of
+from everspot_core.visits import visit_prefix
 from pulumi_gcp import iam, serviceaccount
 
 from everspot.federation import (
@@ -159,7 +159,7 @@ def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
     add = may.role("adder", policies.ADD, "Add what visits need, and replace nothing")
     reach = VisitorReach.for_home(home)
     on_prefixes(may, "control-read", store.control_bucket, read, reach.control_read, listed=True)
-    ended = functools.partial(policies.archived, prefix=ARCHIVE, begins=visits_of(home))
+    ended = functools.partial(policies.archived, prefix=ARCHIVE, begins=visit_prefix(home))
     may.on_bucket("archive-read", store.control_bucket, read, ended)
     on_prefixes(may, "control-write", store.control_bucket, write, reach.control_write)
     on_prefixes(may, "data-read", store.data_bucket, read, reach.data_read, listed=True)

@@ -48,15 +48,15 @@ def estimate(
     was, will = (
         None if side is None else _side(side, catalogue, recent, standing, elastic) for side in (before, after)
     )
-    told = will.unknown if will is not None else ()
-    formerly = [f"before: {words}" for words in was.unknown if words not in told] if was is not None else []
+    unknown_now = will.unknown if will is not None else ()
+    formerly = [f"before: {words}" for words in was.unknown if words not in unknown_now] if was is not None else []
     dates = frozenset[date]().union(*(side.dates for side in (was, will) if side is not None))
     return Estimate(
         before=None if was is None else was.figures,
         after=None if will is None else will.figures,
         prices_as_of=min(dates, default=as_of),
         by_use=(after or before or AskedFor()).by_use,
-        unknown=(*told, *formerly),
+        unknown=(*unknown_now, *formerly),
     )
 
 
@@ -72,37 +72,37 @@ def _used(
         return [], []
     sides = [side for side in (before, after) if side is not None]
     sizes = [_sizes(side) for side in sides]
-    weights = {c.instance_type: c.weight for side in sides[:1] for ask in side.standing for c in ask.candidates}
-    kept, _ = recent.split(sizes[0] if sizes else {}, weights)
+    weights = {c.instance_type: c.weight for side in sides[:1] for request in side.standing for c in request.candidates}
+    standing_use, _ = recent.split(sizes[0] if sizes else {}, weights)
     most = {market: max((size.get(market, Fraction(0)) for size in sizes), default=Fraction(0)) for market in Market}
     _, beyond = recent.split(most, weights)
-    return kept, beyond
+    return standing_use, beyond
 
 
 def _sizes(side: AskedFor) -> dict[Market, Fraction]:
-    found: dict[Market, Fraction] = {}
-    for ask in side.standing:
-        if ask.agents:
-            found[ask.market] = found.get(ask.market, Fraction(0)) + ask.units
-    return found
+    sizes: dict[Market, Fraction] = {}
+    for request in side.standing:
+        if request.agents:
+            sizes[request.market] = sizes.get(request.market, Fraction(0)) + request.units
+    return sizes
 
 
 def _side(
     side: AskedFor, catalogue: Catalogue, recent: Recent | None, standing: Sequence[Stretch], elastic: Sequence[Stretch]
 ) -> _Side:
-    known = catalogue.with_types(side.types)
-    rates = PoolRates(known, recent)
+    full_catalogue = catalogue.with_types(side.types)
+    rates = PoolRates(full_catalogue, recent)
     lines: list[CostLine] = []
     unknown, unpriced = list(side.unknown), list(side.unpriced)
-    for ask in side.standing:
-        found, lacking = standing_lines(ask, rates, standing if ask.agents else ())
-        lines, unknown = lines + found, unknown + lacking
-        unpriced += [ask.name] if lacking and not found else []
+    for request in side.standing:
+        new_lines, lacking = standing_lines(request, rates, standing if request.agents else ())
+        lines, unknown = lines + new_lines, unknown + lacking
+        unpriced += [request.name] if lacking and not new_lines else []
     for more in side.elastic:
-        found, lacking = elastic_lines(more, rates, known, recent, elastic)
-        lines, unknown = lines + found, unknown + lacking
-        unpriced += [more.name] if lacking and not found else []
-    lines += [ask.line for ask in side.fixed]
+        new_lines, lacking = elastic_lines(more, rates, full_catalogue, recent, elastic)
+        lines, unknown = lines + new_lines, unknown + lacking
+        unpriced += [more.name] if lacking and not new_lines else []
+    lines += [request.line for request in side.fixed]
     figures = _figures(lines).model_copy(update={"unpriced": tuple(sorted(set(unpriced)))})
     return _Side(figures, tuple(dict.fromkeys(unknown)), frozenset(rates.dates) | frozenset(side.dates))
 
@@ -128,8 +128,8 @@ def _cents(line: CostLine) -> _Cents:
 
 def _sum(all_: Iterable[_Cents]) -> Range:
     low = expected = high = on_demand = Decimal(0)
-    for one in all_:
-        low, expected, high, on_demand = low + one[0], expected + one[1], high + one[2], on_demand + one[3]
+    for cents in all_:
+        low, expected, high, on_demand = low + cents[0], expected + cents[1], high + cents[2], on_demand + cents[3]
     return _range((low, expected, high, on_demand))
 
 

@@ -28,7 +28,7 @@ class PoolRates:
     def __init__(self, catalogue: Catalogue, recent: Recent | None = None) -> None:
         """`recent`: what a ledger or a market has seen lately; None if neither is known."""
         self._catalogue = catalogue
-        self._seen = {} if recent is None else recent.spot
+        self._recent_prices = {} if recent is None else recent.spot
         self.dates: set[date] = set()
 
     def on_demand(self, instance_type: str, region: str) -> Fraction | None:
@@ -43,22 +43,23 @@ class PoolRates:
         Nobody pays more than the candidate's own limit, and without one no more than on-demand. `zone`: empty if it is
         not known.
         """
-        known = self._known(candidate.instance_type, zone, region)
+        seen_price = self._price_range(candidate.instance_type, zone, region)
         limit = candidate.max_price
-        if known is None or (limit is not None and known.low > limit):
+        if seen_price is None or (limit is not None and seen_price.low > limit):
             return None
         if limit is None:
             limit = self.on_demand(candidate.instance_type, region)
         low, expected, high = (
-            price if limit is None else min(price, limit) for price in (known.low, known.mean, known.high)
+            price if limit is None else min(price, limit)
+            for price in (seen_price.low, seen_price.mean, seen_price.high)
         )
         return PoolRate(candidate, zone, low, expected, high)
 
     def pools(self, candidate: TypeOption, zones: Sequence[str], region: str) -> list[PoolRate]:
         """The spot pools of a candidate that have a price, in those of the zones that it is for."""
         allowed = [zone for zone in zones if not candidate.zones or zone in candidate.zones]
-        found = [self.pool(candidate, zone, region) for zone in allowed or ("",)]
-        return [rate for rate in found if rate is not None]
+        pool_rates = [self.pool(candidate, zone, region) for zone in allowed or ("",)]
+        return [rate for rate in pool_rates if rate is not None]
 
     def beyond_limit(self, candidate: TypeOption, zones: Sequence[str], region: str) -> str:
         """That a candidate gets no Spot because of its limit, in words with both prices; empty if that is not so."""
@@ -77,17 +78,23 @@ class PoolRates:
         price = self.on_demand(candidate.instance_type, region)
         return None if price is None else PoolRate(candidate, "", price, price, price)
 
-    def _known(self, name: str, zone: str, region: str) -> SeenPrice | None:
+    def _price_range(self, name: str, zone: str, region: str) -> SeenPrice | None:
         listed = self._catalogue.spot_range(name, region)
-        seen = [price for place, price in self._seen.items() if place[0] == name and zone in ("", place[1])]
-        lows, highs = [price.low for price in seen], [price.high for price in seen]
+        recent_prices = [
+            price for place, price in self._recent_prices.items() if place[0] == name and zone in ("", place[1])
+        ]
+        lows, highs = [price.low for price in recent_prices], [price.high for price in recent_prices]
         if listed is not None:
             lows.append(self._noted(listed[0]))
             highs.append(self._noted(listed[1]))
         if not lows:
             return None
         low, high = min(lows), max(highs)
-        mean = sum((price.mean for price in seen), Fraction(0)) / len(seen) if seen else (low + high) / 2
+        mean = (
+            sum((price.mean for price in recent_prices), Fraction(0)) / len(recent_prices)
+            if recent_prices
+            else (low + high) / 2
+        )
         return SeenPrice(low, mean, high)
 
     def _noted(self, price: Price) -> Fraction:

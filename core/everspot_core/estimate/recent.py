@@ -55,7 +55,7 @@ class Recent:
     points: tuple[PricePoint, ...]
 
     @classmethod
-    def of(
+    def from_ledger(
         cls,
         launches: Iterable[LaunchRecord],
         ends: Iterable[EndRecord],
@@ -77,13 +77,13 @@ class Recent:
         """Spot prices by pool."""
         book = PriceBook(self.points, Catalogue((), ()))
         places = {(p.instance_type, p.zone) for p in self.points if p.market is Market.SPOT and p.at < self.until}
-        found = {}
+        prices_by_place = {}
         for kind, zone in sorted(places):
             cut = book.segments(kind, zone, Market.SPOT, self.since, self.until)
             prices = [segment.usd_per_hour for segment in cut]
             mean = total(s.cost for s in cut) / (total(s.seconds for s in cut) / HOUR)
-            found[kind, zone] = SeenPrice(min(prices), mean, max(prices))
-        return found
+            prices_by_place[kind, zone] = SeenPrice(min(prices), mean, max(prices))
+        return prices_by_place
 
     def split(
         self, standing: Mapping[Market, Fraction], weights: Mapping[str, Fraction]
@@ -94,7 +94,7 @@ class Recent:
             standing: units of each market that count as standing.
             weights: units of an instance by type; 1 where it is silent.
         """
-        kept: list[Stretch] = []
+        standing_use: list[Stretch] = []
         beyond: list[Stretch] = []
         for market in Market:
             lives = self._lives(market)
@@ -106,16 +106,16 @@ class Recent:
                         break
                     if last <= start:
                         continue
-                    (kept if room > 0 else beyond).append(Stretch(launch, start, end))
+                    (standing_use if room > 0 else beyond).append(Stretch(launch, start, end))
                     room -= weights.get(launch.instance_type, Fraction(1))
-        return kept, beyond
+        return standing_use, beyond
 
     def _lives(self, market: Market) -> list[tuple[LaunchRecord, datetime, datetime]]:
-        found = []
+        lives = []
         for launch in self.launches:
             end = self.ends.get(launch.instance_id)
             start = max(launch.launched_at, self.since)
             last = self.until if end is None else min(end.ended_at, self.until)
             if launch.market is market and launch.role is Role.AGENT and start < last:
-                found.append((launch, start, last))
-        return sorted(found, key=lambda life: (life[0].launched_at, life[0].instance_id))
+                lives.append((launch, start, last))
+        return sorted(lives, key=lambda life: (life[0].launched_at, life[0].instance_id))

@@ -26,24 +26,24 @@ class _Chosen:
     instances: Fraction
 
 
-def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) -> tuple[list[CostLine], list[str]]:
+def standing_lines(request: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) -> tuple[list[CostLine], list[str]]:
     """The lines of one market's standing capacity, and what of it is not known. `used`: which instances were this
     capacity lately, in any market; none if no ledger tells."""
-    if ask.units == 0:
+    if request.units == 0:
         return [], []
-    pools, lacking = _priced(ask, rates)
-    beyond = _beyond(ask, rates)
+    pools, lacking = _priced(request, rates)
+    beyond = _beyond(request, rates)
     lacking = [name for name in lacking if name not in beyond]
-    kind = "on-demand instances" if ask.market is Market.ON_DEMAND else "spot instances"
-    unknown = [f"{ask.name}: {words}" for words in beyond.values()]
-    unknown += [f"{ask.name}: no {ask.market.value} price of {', '.join(lacking)} is known"] if lacking else []
-    listed = [r for c in ask.candidates if (r := rates.on_demand_pool(c, ask.region)) is not None]
+    kind = "on-demand instances" if request.market is Market.ON_DEMAND else "spot instances"
+    unknown = [f"{request.name}: {words}" for words in beyond.values()]
+    unknown += [f"{request.name}: no {request.market.value} price of {', '.join(lacking)} is known"] if lacking else []
+    listed = [r for c in request.candidates if (r := rates.on_demand_pool(c, request.region)) is not None]
     if not pools or not listed:
-        return [], unknown or [f"{ask.name}: no on-demand price of its types is known"]
-    most = _most_units(ask)
-    chosen = _as_used(ask, pools, used) or _as_allocated(ask, pools, ask.prefer)
-    instead = _as_allocated(ask, listed, ask.prefer if ask.prefer is Prefer.ORDER else Prefer.PRICE)
-    low = ask.units * min(p.low / p.candidate.weight for p in pools)
+        return [], unknown or [f"{request.name}: no on-demand price of its types is known"]
+    most = _most_units(request)
+    chosen = _as_used(request, pools, used) or _as_allocated(request, pools, request.prefer)
+    instead = _as_allocated(request, listed, request.prefer if request.prefer is Prefer.ORDER else Prefer.PRICE)
+    low = request.units * min(p.low / p.candidate.weight for p in pools)
     high = most * max(p.high / p.candidate.weight for p in pools)
     cost = Cost(
         low=low * HOURS_A_MONTH,
@@ -51,10 +51,10 @@ def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) 
         high=high * HOURS_A_MONTH,
         on_demand=instead.usd_per_hour * HOURS_A_MONTH,
     )
-    lines = [CostLine(name=ask.name, kind=kind, team=ask.team, cost=cost)]
+    lines = [CostLine(name=request.name, kind=kind, team=request.team, cost=cost)]
     weights = [p.candidate.weight for p in pools]
-    fewest, many = ask.units / max(weights), most / min(weights)
-    for extra in ask.extras:
+    fewest, many = request.units / max(weights), most / min(weights)
+    for extra in request.extras:
         each = extra.usd_per_month
         cost = Cost(
             low=fewest * each,
@@ -62,7 +62,7 @@ def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) 
             high=many * each,
             on_demand=instead.instances * extra.without_spot,
         )
-        lines.append(CostLine(name=ask.name, kind=extra.kind, team=ask.team, cost=cost))
+        lines.append(CostLine(name=request.name, kind=extra.kind, team=request.team, cost=cost))
     return lines, unknown
 
 
@@ -70,57 +70,57 @@ def _within(value: Fraction, low: Fraction, high: Fraction) -> Fraction:
     return min(max(value, low), high)
 
 
-def _priced(ask: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
+def _priced(request: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
     """The pools with a price, and the types without one."""
     pools, lacking = [], []
-    for candidate in ask.candidates:
-        if ask.market is Market.ON_DEMAND:
-            listed = rates.on_demand_pool(candidate, ask.region)
-            known = [] if listed is None else [listed]
+    for candidate in request.candidates:
+        if request.market is Market.ON_DEMAND:
+            listed = rates.on_demand_pool(candidate, request.region)
+            priced = [] if listed is None else [listed]
         else:
-            known = rates.pools(candidate, ask.zones, ask.region)
-        pools += known
-        lacking += [] if known else [candidate.instance_type]
+            priced = rates.pools(candidate, request.zones, request.region)
+        pools += priced
+        lacking += [] if priced else [candidate.instance_type]
     return pools, lacking
 
 
-def _beyond(ask: StandingAsk, rates: PoolRates) -> dict[str, str]:
+def _beyond(request: StandingAsk, rates: PoolRates) -> dict[str, str]:
     """The types whose limit is below every known spot price, and that in words: they give nothing."""
-    if ask.market is Market.ON_DEMAND:
+    if request.market is Market.ON_DEMAND:
         return {}
-    told = {c.instance_type: rates.beyond_limit(c, ask.zones, ask.region) for c in ask.candidates}
-    return {name: words for name, words in told.items() if words}
+    sentences = {c.instance_type: rates.beyond_limit(c, request.zones, request.region) for c in request.candidates}
+    return {name: words for name, words in sentences.items() if words}
 
 
-def _most_units(ask: StandingAsk) -> Fraction:
+def _most_units(request: StandingAsk) -> Fraction:
     """Units of the fleet at the most: the last instance may bring more than is still missing."""
-    weights = {candidate.weight for candidate in ask.candidates}
+    weights = {candidate.weight for candidate in request.candidates}
     heaviest = max(weights)
     if len(weights) == 1:
-        return math.ceil(ask.units / heaviest) * heaviest
-    whole = all(value.denominator == 1 for value in (*weights, ask.units))
-    return ask.units + heaviest - (1 if whole else 0)
+        return math.ceil(request.units / heaviest) * heaviest
+    whole = all(value.denominator == 1 for value in (*weights, request.units))
+    return request.units + heaviest - (1 if whole else 0)
 
 
-def _as_used(ask: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
+def _as_used(request: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
     """The fleet in the mix of pools that it had lately, at their recent prices; None if there is none."""
     by_place = {(p.candidate.instance_type, p.zone): p for p in pools}
     hours = units = usd = Fraction(0)
     for stretch in used:
         launch = stretch.launch
-        zone = "" if ask.market is Market.ON_DEMAND else launch.zone
+        zone = "" if request.market is Market.ON_DEMAND else launch.zone
         pool = by_place.get((launch.instance_type, zone), by_place.get((launch.instance_type, "")))
-        if launch.market is ask.market and pool is not None:
+        if launch.market is request.market and pool is not None:
             hours += stretch.hours
             units += stretch.hours * pool.candidate.weight
             usd += stretch.hours * pool.expected
-    return _Chosen(ask.units * usd / units, ask.units * hours / units) if units else None
+    return _Chosen(request.units * usd / units, request.units * hours / units) if units else None
 
 
-def _as_allocated(ask: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
+def _as_allocated(needed: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
     """The fleet as the product's own allocation would choose it, if every pool had plenty."""
-    tried = min(ask.units, Fraction(_TRIED))
-    spread = min(ask.pools, len(pools)) if prefer is Prefer.PRICE else 1
+    tried = min(needed.units, Fraction(_TRIED))
+    spread = min(needed.pools, len(pools)) if prefer is Prefer.PRICE else 1
     places = [(pool, str(number)) for number, pool in enumerate(pools)]  # a zone may not be known
     candidates = tuple(
         Launchable(
@@ -145,6 +145,6 @@ def _as_allocated(ask: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -
         candidates=candidates, spot=float(tried), spot_strategy=prefer, instance_pools_to_use=spread
     )
     placed = allocate(request, offered).placements
-    scale = ask.units / tried
+    scale = needed.units / tried
     usd = sum((pools[p.candidate].expected for p in placed), Fraction(0))
     return _Chosen(usd * scale, len(placed) * scale)

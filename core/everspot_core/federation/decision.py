@@ -35,7 +35,8 @@ class MoveTerms:
       has this much time to spare. In it a cluster may decline, and another one be asked.
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
       times the price of the way there. Both prospects are estimates; the way is paid for certain.
-    - `rest`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in this.
+    - `min_stay`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in
+      this.
     - `again`: a cluster that has declined a job is not asked about it again for so long; twice as long after each
       visit in a row on which the job got no instance, `again_most` at most.
     - `dearer`: where on-demand has run dry as well, a job without a deadline pays up to so many times what the rest
@@ -47,7 +48,7 @@ class MoveTerms:
     saving: float = 0.2
     saving_usd: float = 1.0
     passages: float = 3.0
-    rest: timedelta = timedelta(hours=1)
+    min_stay: timedelta = timedelta(hours=1)
     pause: timedelta = timedelta(minutes=10)
     again: timedelta = timedelta(minutes=15)
     again_most: timedelta = timedelta(hours=12)
@@ -72,7 +73,7 @@ class Prospect:
     - `dry_since`: since when there has been nothing for it, or no spot if it waits for that; None if it is placed, or
       if there never will be.
     - `passage_usd`: the price of the way there.
-    - `why`: the reason in words if it is not placed.
+    - `reason`: the reason in words if it is not placed.
     """
 
     cluster: str
@@ -82,7 +83,7 @@ class Prospect:
     usd_per_hour: float | None = None
     dry_since: datetime | None = None
     passage_usd: float = 0.0
-    why: str = ""
+    reason: str = ""
     placed: bool = True
     paid: bool = False
     on_demand_usd: float | None = None
@@ -92,15 +93,15 @@ class Prospect:
 class Traveller:
     """What the decision has to know of the job itself.
 
-    `holds`: it holds instances. `budgeted`: it has a budget in dollars or GPU-hours, from which each cluster takes what
-    its instances cost, whoever pays them anyway. `moved_at`: when it last came to its cluster from another one.
-    `declined`: when each cluster last declined it, did not answer in time, or gave it back. `vain`: the visits in a
-    row, up to now, on which it got no instance there, of each cluster.
+    `has_instance`: it holds instances. `budgeted`: it has a budget in dollars or GPU-hours, from which each cluster
+    takes what its instances cost, whoever pays them anyway. `moved_at`: when it last came to its cluster from another
+    one. `declined`: when each cluster last declined it, did not answer in time, or gave it back. `vain`: the visits
+    in a row, up to now, on which it got no instance there, of each cluster.
     """
 
     job_id: str
     deadline_at: datetime | None
-    holds: bool = False
+    has_instance: bool = False
     critical: bool = False
     budgeted: bool = False
     moved_at: datetime | None = None
@@ -118,17 +119,17 @@ class MoveWhy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A decision: offer the job to the cluster of `there`."""
+    """A decision: offer the job to the cluster of `target`."""
 
     job_id: str
-    why: MoveWhy
+    reason: MoveWhy
     here: Prospect
-    there: Prospect
+    target: Prospect
 
     @property
     def cluster(self) -> str:
         """The cluster that the job is offered to."""
-        return self.there.cluster
+        return self.target.cluster
 
 
 def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: MoveTerms, now: datetime) -> Move | None:
@@ -139,14 +140,14 @@ def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: Mov
     if job.moved_at is not None and now - job.moved_at < terms.pause:
         return None
     able = [p for p in peers if p.feasible and p.cluster != here.cluster and not _declined(job, p, terms, now)]
-    for why, goals in (
+    for reason, goals in (
         (MoveWhy.NO_CAPACITY, _without_capacity(job, here, able, terms, now)),
         (MoveWhy.LATE, _late(job, here, able, terms)),
         (MoveWhy.CHEAPER, _cheaper(job, here, able, terms, now)),
     ):
         if goals:
-            there = min(goals, key=lambda p: _order(p, job.deadline_at))
-            return Move(job_id=job.job_id, why=why, here=here, there=there)
+            target = min(goals, key=lambda p: _order(p, job.deadline_at))
+            return Move(job_id=job.job_id, reason=reason, here=here, target=target)
     return None
 
 
@@ -157,30 +158,30 @@ def well_off(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
     return here.feasible and here.placed and in_time and here.usd is not None and here.usd <= terms.saving_usd
 
 
-def say(move: Move) -> str:
+def describe_move(move: Move) -> str:
     """The decision and its reason in one sentence."""
-    here, there = move.here, move.there
-    match move.why:
+    here, target = move.here, move.target
+    match move.reason:
         case MoveWhy.NO_CAPACITY:
             since = "" if here.dry_since is None else f" since {here.dry_since:%Y-%m-%d %H:%M} UTC"
-            because = f"{here.cluster} has had no capacity for it{since}" + (f": {here.why}" if here.why else "")
+            because = f"{here.cluster} has had no capacity for it{since}" + (f": {here.reason}" if here.reason else "")
         case MoveWhy.LATE:
-            ends = [f"by {p.done_by:%Y-%m-%d %H:%M} UTC" if p.done_by else "nobody knows when" for p in (here, there)]
-            because = f"{here.cluster} would have it done {ends[0]}, {there.cluster} {ends[1]}"
+            ends = [f"by {p.done_by:%Y-%m-%d %H:%M} UTC" if p.done_by else "nobody knows when" for p in (here, target)]
+            because = f"{here.cluster} would have it done {ends[0]}, {target.cluster} {ends[1]}"
         case MoveWhy.CHEAPER:
             because = (
-                f"the rest of it costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${there.usd or 0.0:,.2f} in "
-                f"{there.cluster}, the way there included"
-                + (", on an idle instance that is paid for anyway" if there.paid else "")
+                f"the rest of it costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${target.usd or 0.0:,.2f} in "
+                f"{target.cluster}, the way there included"
+                + (", on an idle instance that is paid for anyway" if target.paid else "")
             )
-    return f"offer {move.job_id} to {there.cluster}: {because}"
+    return f"offer {move.job_id} to {target.cluster}: {because}"
 
 
 def _without_capacity(
     job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms, now: datetime
 ) -> list[Prospect]:
     """The clusters to which a job may go that waits where there has been nothing for it for long."""
-    if job.holds or (here.feasible and here.placed):
+    if job.has_instance or (here.feasible and here.placed):
         return []
     undated = job.deadline_at is None and not job.critical
     if here.feasible and not undated and not _runs_out(job, able, terms):
@@ -190,7 +191,7 @@ def _without_capacity(
         return []
     if not undated and not here.feasible:
         return able
-    if here.feasible and job.moved_at is not None and now - job.moved_at < terms.rest:
+    if here.feasible and job.moved_at is not None and now - job.moved_at < terms.min_stay:
         return []
     most = inf if here.on_demand_usd is None else here.on_demand_usd * (1.0 if here.feasible else terms.dearer)
     in_time = [p for p in able if job.deadline_at is None or _in_time(p, job.deadline_at)]
@@ -227,7 +228,7 @@ def _cheaper(
     job: Traveller, here: Prospect, able: Iterable[Prospect], terms: MoveTerms, now: datetime
 ) -> list[Prospect]:
     """The clusters that would finish the job for so much less that it is worth moving."""
-    if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.rest):
+    if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.min_stay):
         return []
     due = None if job.deadline_at is None else job.deadline_at - terms.reserve
     least = max(terms.saving * here.usd, terms.saving_usd)

@@ -24,7 +24,7 @@ GIGABYTE = 1e9
 
 
 def depart(
-    record: JobRecord | None, job: JobSubmission, origin: Origin, cluster: str, why: str, now: datetime
+    record: JobRecord | None, job: JobSubmission, origin: Origin, cluster: str, reason: str, now: datetime
 ) -> JobRecord:
     """Send a waiting job to another cluster. The epoch is raised, and its fence then shuts out every earlier owner.
     `origin`: the job's home.
@@ -38,7 +38,7 @@ def depart(
     number = max((trip.number for trip in record.trips), default=0) + 1
     visit = visit_id(origin, job.job_id, job.submitted_at, number)
     waits = waits_since(record, job)
-    away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits, why=why)
+    away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits, why=reason)
     return record.model_copy(
         update={
             "state": JobState.AWAY,
@@ -53,9 +53,9 @@ def depart(
     )
 
 
-def told(
+def note_progress(
     record: JobRecord,
-    word: str,
+    state: str,
     progress: Progress | None,
     sent_bytes: int,
     now: datetime,
@@ -67,15 +67,15 @@ def told(
         IllegalTransition: if it is not away.
     """
     away = _away(record, "hear of it")
-    heard = away.model_copy(update={"told": word, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
+    heard = away.model_copy(update={"told": state, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
     if offer is not None:
         heard = heard.model_copy(update={"usd": offer.usd, "berth": offer.berth})
     update: dict[str, object] = {"away": heard, "beat": record.beat + 1, "changed_at": now}
     return record.model_copy(update=update | ({"progress": progress} if progress is not None else {}))
 
 
-def trip_of(
-    record: JobRecord, end: TripEnd, why: str, now: datetime, offer: VisitOffer | None, peer: Peer, brought: int = 0
+def close_trip(
+    record: JobRecord, end: TripEnd, reason: str, now: datetime, offer: VisitOffer | None, peer: Peer, brought: int = 0
 ) -> Trip:
     """The trip that ends now, with what it cost. `brought`: the bytes that were copied back.
 
@@ -90,7 +90,7 @@ def trip_of(
         since=away.since,
         until=now,
         end=end,
-        why=why,
+        why=reason,
         step=record.progress.step,
         sent_bytes=away.sent_bytes,
         brought_bytes=brought,
@@ -113,22 +113,22 @@ def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress |
     return record.model_copy(update=update)
 
 
-def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime) -> JobRecord:
-    """End a job as its visit has ended. `there`: the visit's final record.
+def arrive(record: JobRecord, visit_record: JobRecord, trip: Trip, now: datetime) -> JobRecord:
+    """End a job as its visit has ended. `visit_record`: the visit's final record.
 
     Raises:
         IllegalTransition: if it is not away, or the visit has not ended.
     """
     _away(record, "end it")
-    if not there.state.final:
-        raise IllegalTransition("end the job at home with it", there)
-    update = {"state": there.state, **_over(record, trip, now, there.progress)}
+    if not visit_record.state.final:
+        raise IllegalTransition("end the job at home with it", visit_record)
+    update = {"state": visit_record.state, **_over(record, trip, now, visit_record.progress)}
     update |= {
-        "last_reason": there.last_reason,
-        "exit_code": there.exit_code,
-        "detail": there.detail[-DETAIL_LIMIT:],
-        "preemptions": record.preemptions + there.preemptions,
-        "errors": record.errors + there.errors,
+        "last_reason": visit_record.last_reason,
+        "exit_code": visit_record.exit_code,
+        "detail": visit_record.detail[-DETAIL_LIMIT:],
+        "preemptions": record.preemptions + visit_record.preemptions,
+        "errors": record.errors + visit_record.errors,
     }
     return record.model_copy(update=update)
 
@@ -169,17 +169,17 @@ def for_visit(
 _LEAST = 1e-6  # of a budget that is used up: the host ends the visit for it at once
 
 
-def sent(record: JobRecord, word: str, sent_bytes: int, now: datetime) -> JobRecord:
-    """Note that all was copied: from now on there may be an offer, of this time. `word`: as for `told`.
+def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRecord:
+    """Note that all was copied: from now on there may be an offer, of this time. `state`: as for `told`.
 
     Raises:
         IllegalTransition: if it is not away.
     """
-    record = told(record, word, None, sent_bytes, now)
+    record = note_progress(record, state, None, sent_bytes, now)
     return record.model_copy(update={"away": _away(record, "offer it").model_copy(update={"sent_at": now})})
 
 
-def void(offer: VisitOffer, why: str, now: datetime) -> VisitOffer:
+def void(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
     """The offer of a visit that never was a job here, and never will be: its home has the job back as it gave it.
 
     Raises:
@@ -188,14 +188,14 @@ def void(offer: VisitOffer, why: str, now: datetime) -> VisitOffer:
     if not offer.state.hosted:
         raise IllegalTransition("give it back", pending(offer.visit, now))
     update = {"state": OfferState.ENDED, "end": None, "returned": True, "usd": 0.0, "gpu_hours": 0.0, "berth": None}
-    return offer.model_copy(update=update | {"why": why, "changed_at": now})
+    return offer.model_copy(update=update | {"why": reason, "changed_at": now})
 
 
-def answered(offer: VisitOffer, state: OfferState, why: str, now: datetime) -> VisitOffer | None:
+def answered(offer: VisitOffer, state: OfferState, reason: str, now: datetime) -> VisitOffer | None:
     """The offer in another state; None if the present one does not lead there."""
     if state not in _NEXT[offer.state]:
         return None
-    return offer.model_copy(update={"state": state, "why": why or offer.why, "changed_at": now})
+    return offer.model_copy(update={"state": state, "why": reason or offer.why, "changed_at": now})
 
 
 def so_far(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
@@ -237,10 +237,10 @@ _NEXT = {
 
 def vain(trips: list[Trip]) -> dict[str, int]:
     """How many of the last trips to each cluster, one after the other, came to nothing: no instance had the job."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for trip in trips:
-        found[trip.cluster] = 0 if trip.usd else found.get(trip.cluster, 0) + 1
-    return found
+        counts[trip.cluster] = 0 if trip.usd else counts.get(trip.cluster, 0) + 1
+    return counts
 
 
 def used(trips: list[Trip]) -> tuple[float, float]:
@@ -259,20 +259,20 @@ def _over(record: JobRecord, trip: Trip, now: datetime, progress: Progress | Non
     return {
         "away": None,
         "waits_since": None if trip.usd else record.waits_since,
-        "trips": _kept([*record.trips, trip]),
+        "trips": _compact([*record.trips, trip]),
         "beat": record.beat + 1,
         "changed_at": now,
         "progress": progress or record.progress,
     }
 
 
-def _kept(trips: list[Trip]) -> list[Trip]:
+def _compact(trips: list[Trip]) -> list[Trip]:
     """The newest trips, and the oldest added up in one, so that no dollar is lost."""
     if len(trips) <= TRIPS_KEPT:
         return trips
     first, second = trips[0], trips[1]
     usd, hours = used([first, second])
-    both = second.model_copy(
+    merged = second.model_copy(
         update={
             "since": first.since,
             "usd": usd - first.egress_usd - second.egress_usd,
@@ -282,4 +282,4 @@ def _kept(trips: list[Trip]) -> list[Trip]:
             "brought_bytes": first.brought_bytes + second.brought_bytes,
         }
     )
-    return [both, *trips[2:]]
+    return [merged, *trips[2:]]

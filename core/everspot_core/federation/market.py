@@ -29,10 +29,10 @@ class Headroom:
 
         `launched_usd` None: nobody knows some price. Under a cap in dollars there is no room then.
         """
-        left = usd_per_hour
+        usd_left = usd_per_hour
         if usd_per_hour is not None:
-            left = usd_per_hour - launched_usd if launched_usd is not None else 0.0
-        return cls(instances=instances - launched, usd_per_hour=left)
+            usd_left = usd_per_hour - launched_usd if launched_usd is not None else 0.0
+        return cls(instances=instances - launched, usd_per_hour=usd_left)
 
     def fits(self, count: int, usd_per_hour: float) -> bool:
         """Whether `count` instances at this price each may be launched."""
@@ -66,7 +66,7 @@ class ClusterMarket:
     _joined: dict[int, Stock] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(
+    def from_view(
         cls, cluster: str, view: ClusterView, *, changeover: Changeover | None = None, promised: int = 0
     ) -> "ClusterMarket":
         """The market of the cluster with this view. `changeover`, `promised`: as the fields."""
@@ -85,8 +85,8 @@ class ClusterMarket:
         if now not in self._stocks:
             self._stocks.clear()
             self._joined.clear()
-            self._stocks[now] = Stocks([self._left(p) for p in self.pools], self.unions, now)
-        stock = self._stocks[now].of(job)
+            self._stocks[now] = Stocks([self._without_promised(p) for p in self.pools], self.unions, now)
+        stock = self._stocks[now].for_job(job)
         if id(stock) not in self._joined:  # which lives as long as the stocks do
             self._joined[id(stock)] = self._together(stock)
         return self._joined[id(stock)]
@@ -103,7 +103,7 @@ class ClusterMarket:
         room = self.headroom
         return room is None or replace(room, instances=room.instances - self.promised).fits(count, usd_per_hour)
 
-    def _left(self, pool: PoolView) -> PoolView:
+    def _without_promised(self, pool: PoolView) -> PoolView:
         if pool.available is None or not self.promised:
             return pool
         return replace(pool, available=max(0, pool.available - self.promised))
@@ -119,11 +119,11 @@ def waited_for(view: ClusterView, now: datetime) -> int:
 def joined(pools: Iterable[Behaviour]) -> Behaviour:
     """How these pools have behaved as one, which is up while any of them is."""
     turns = sorted((at, n, up) for n, pool in enumerate(pools) for at, up in _turns(pool))
-    found, up_now = Behaviour(), dict[int, bool]()
+    behaviour, up_now = Behaviour(), dict[int, bool]()
     for at, n, up in turns:
         up_now[n] = up
-        found = found.seen(any(up_now.values()), at)
-    return found
+        behaviour = behaviour.observe(any(up_now.values()), at)
+    return behaviour
 
 
 def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:

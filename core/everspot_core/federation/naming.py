@@ -9,12 +9,12 @@ from everspot_core.job import JobSubmission
 from everspot_core.visits import Away, Origin, visit_id
 
 
-def is_offer_of(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:
+def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:
     """Whether an offer is that of a job which is away. `home`: the name of the job's home."""
-    theirs = offer.submission.visit
-    if theirs is None or offer.home != home or offer.at != away.offered_at:
+    visit = offer.submission.visit
+    if visit is None or offer.home != home or offer.at != away.offered_at:
         return False
-    return (theirs.home, theirs.job_id, theirs.number) == (home, job.job_id, away.number)
+    return (visit.home, visit.job_id, visit.number) == (home, job.job_id, away.number)
 
 
 def misnamed(visit: str, offer: VisitOffer) -> bool:

@@ -15,10 +15,10 @@ from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import aboard, berth
 from everspot_core.market import Market
 from everspot_core.schedule.conditions import not_now
-from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
+from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, learnt
-from everspot_core.schedule.market.offers import Offers, held_of, need_of, offers_of
+from everspot_core.schedule.market.offers import Offers, build_need, build_offers, describe_held
 from everspot_core.schedule.market.policy import Held, Need, Spot, best_way, choose_market, is_safe, to_spare
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
@@ -43,7 +43,7 @@ class Passage:
     upper: timedelta
 
     @classmethod
-    def of(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "Passage":
+    def for_bytes(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "Passage":
         """The way of so much: the newest checkpoint, and the code and the data that the other cluster lacks.
 
         `usd_per_gigabyte`: what the cloud that the bytes leave takes for them.
@@ -67,40 +67,40 @@ def may_move(job: JobView, now: datetime) -> bool:
 
 
 def prospect(
-    job: JobView, market: ClusterMarket, now: datetime, *, held: PoolKey | None = None, passage: Passage = STAYING
+    job: JobView, market: ClusterMarket, now: datetime, *, held_pool: PoolKey | None = None, passage: Passage = STAYING
 ) -> Prospect:
     """The prospect of the job in a cluster.
 
-    `held`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way there, for
-    a cluster other than its own; the changeover is then that of the cluster.
+    `held_pool`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way
+    there, for a cluster other than its own; the changeover is then that of the cluster.
     """
     if passage is not STAYING and market.changeover is not None:
         job = _arriving(job, market)
     stock = market.stock(job, now)
-    offers = offers_of(stock, job, now)
+    offers = build_offers(stock, job, now)
     pools = (*offers.spot_pools, *offers.on_demand_pools)
-    giving = [p for p in pools if p.gives(job.nodes)]
+    giving = [p for p in pools if p.has_capacity(job.nodes)]
     room = [p for p in giving if market.fits(job.nodes, p.usd_per_hour)]
     hourly = min((stock.work_usd(p) for p in room or pools), default=None)
-    placed, why, since = held is not None or _placed(job, market, offers, room, now), "", None
+    placed, reason, since = held_pool is not None or _placed(job, market, offers, room, now), "", None
     if not placed:
-        why, since = _barren(job, offers, giving, room, now)
+        reason, since = _barren(job, offers, giving, room, now)
         if not market.pools:
-            why, since = "none of its instances is free for it", min(now, waiting_since(job))
-    found = Prospect(
+            reason, since = "none of its instances is free for it", min(now, waiting_since(job))
+    estimate = Prospect(
         cluster=market.cluster,
-        feasible=held is not None or bool(room),
+        feasible=held_pool is not None or bool(room),
         placed=placed,
-        usd=_usd(job, market, offers, held, passage, now),
+        usd=_usd(job, market, offers, held_pool, passage, now),
         on_demand_usd=_on_demand_usd(job, offers, passage),
-        done_by=_done_by(job, market, offers, held, passage, now),
+        done_by=_done_by(job, market, offers, held_pool, passage, now),
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
         passage_usd=passage.usd,
-        why=why,
+        reason=reason,
     )
-    there = berth(job, market.idle, market.promised) if held is None else None
-    return found if there is None else aboard(found, job, there, passage.upper, now)
+    idle_berth = berth(job, market.idle, market.promised) if held_pool is None else None
+    return estimate if idle_berth is None else aboard(estimate, job, idle_berth, passage.upper, now)
 
 
 def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:
@@ -112,10 +112,10 @@ def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[Pool
 
 def _arriving(job: JobView, market: ClusterMarket) -> JobView:
     """The job as it would be in that cluster, with its changeover."""
-    work, there = outlook_of(job), market.changeover
-    if work is None or there is None:
+    work, changeover = job_outlook(job), market.changeover
+    if work is None or changeover is None:
         return job
-    changed = replace(work, changeover=there.expected, changeover_upper=there.upper, changing=timedelta(0))
+    changed = replace(work, changeover=changeover.expected, changeover_upper=changeover.upper, changing=timedelta(0))
     return replace(job, outlook=changed)
 
 
@@ -131,8 +131,8 @@ def _barren(
         return "the cap leaves no room for it", waits
     if room:
         pools = offers.spot_pools
-    known = [p.behaviour.since for p in pools if not p.behaviour.up and p.behaviour.since is not None]
-    since = max(known, default=waits)
+    dry_moments = [p.behaviour.since for p in pools if not p.behaviour.up and p.behaviour.since is not None]
+    since = max(dry_moments, default=waits)
     if any(p.market is Market.SPOT for p in room):
         return "spot there has not lasted long enough for it, and on-demand is not its turn yet", since
     if room:
@@ -145,44 +145,48 @@ def _on_demand_usd(job: JobView, offers: Offers, passage: Passage) -> float | No
     hold it."""
     if not offers.on_demand_pools:
         return None
-    work = outlook_of(job)
-    span = UNKNOWN_LENGTH if work is None else work.left + work.changeover
+    work = job_outlook(job)
+    span = UNKNOWN_LENGTH if work is None else work.remaining + work.changeover
     return span / HOUR * offers.stock.on_demand_usd * job.nodes + passage.usd
 
 
 def _done_by(
-    job: JobView, market: ClusterMarket, offers: Offers, held: PoolKey | None, passage: Passage, now: datetime
+    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
 ) -> datetime | None:
     """The latest end on on-demand; None if there is none, or no room for it."""
-    work = outlook_of(job)
+    work = job_outlook(job)
     if work is None:
         return None
-    if held is not None and held.market is Market.ON_DEMAND:
-        return now + work.changing + work.left_upper / offers.stock.speed(held.instance_type)
+    if held_pool is not None and held_pool.market is Market.ON_DEMAND:
+        return now + work.changing + work.remaining_upper / offers.stock.speed(held_pool.instance_type)
     pools = offers.on_demand_pools
-    if not pools or not (held or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
+    if not pools or not (held_pool or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
         return None
     dry = timedelta(0) if offers.stock.giving else offers.dry * HOUR
-    return now + passage.upper + dry + work.changeover_upper + work.left_upper / offers.fastest
+    return now + passage.upper + dry + work.changeover_upper + work.remaining_upper / offers.fastest
 
 
 def _usd(
-    job: JobView, market: ClusterMarket, offers: Offers, held: PoolKey | None, passage: Passage, now: datetime
+    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
 ) -> float | None:
     """The expected cost of the rest of the job; None if its length is unknown, or no pool can hold it."""
-    work, stock = outlook_of(job), offers.stock
+    work, stock = job_outlook(job), offers.stock
     if work is None or not (offers.spot_pools or offers.on_demand_pools):
         return None
     spot = stock.spot(offers.fastest)
     deadline = job.submission.deadline_at or now + UNDATED
-    need = need_of(work, deadline - passage.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
-    has = None if held is None else held_of(job, held.market, held.instance_type, work.changing, offers)
+    need = build_need(work, deadline - passage.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
+    has = (
+        None
+        if held_pool is None
+        else describe_held(job, held_pool.market, held_pool.instance_type, work.changing, offers)
+    )
     # Nobody moves to wait for spot elsewhere: a cluster without any now is priced by its on-demand.
     vain = passage is not STAYING and spot is not None and not spot.up
     if spot is None or vain or _on_demand_alone(job, market, need, has, spot, now):
         usd = spot.on_demand_usd if spot is not None else stock.on_demand_usd * offers.fastest
-        there = has is not None and has.market is Market.ON_DEMAND
-        each = usd * (need.left + (work.changing if there else work.changeover) / HOUR)
+        on_demand_now = has is not None and has.market is Market.ON_DEMAND
+        each = usd * (need.remaining + (work.changing if on_demand_now else work.changeover) / HOUR)
     else:
         wait = to_spare(need) if job.submission.deadline_at else _patience(job, now)
         begins = (work.changing if has is not None else work.changeover) / HOUR
@@ -211,9 +215,9 @@ def _alternating(need: Need, spot: Spot, has: Held | None, wait: float) -> float
     way = best_way(need, spot)
     usd = way.usd if way.usd < inf else spot.on_demand_usd
     if spot.up or (has is not None and has.market is Market.SPOT):
-        return usd * need.left
-    early = min(need.left, max(0.0, _residual(spot) - max(0.0, wait)))
-    return early * spot.on_demand_usd + (need.left - early) * usd
+        return usd * need.remaining
+    early = min(need.remaining, max(0.0, _residual(spot) - max(0.0, wait)))
+    return early * spot.on_demand_usd + (need.remaining - early) * usd
 
 
 def _residual(spot: Spot) -> float:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
 from everspot_core.fit import Shape, fits
 from everspot_core.market import Market
-from everspot_core.schedule.jobs import HOUR, outlook_of, waiting_since
+from everspot_core.schedule.jobs import HOUR, job_outlook, waiting_since
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
@@ -33,18 +33,18 @@ def idle_in(view: ClusterView) -> tuple[Idle, ...]:
     if view.draining:
         return ()
     records = {job.job_id: job.record for job in view.jobs}
-    found: dict[tuple[str, Market], list[InstanceView]] = defaultdict(list)
+    free_instances: dict[tuple[str, Market], list[InstanceView]] = defaultdict(list)
     for instance in view.instances:
         if instance.launched_for is None and instance.record is not None and is_free(instance, records):
-            found[instance.record.instance_type, instance.record.market].append(instance)
+            free_instances[instance.record.instance_type, instance.record.market].append(instance)
     return tuple(
         Idle(
             instance_type=name,
             market=market,
-            shape=min(Shape.of(i.record) for i in free if i.record is not None),
+            shape=min(Shape.from_machine(i.record) for i in free if i.record is not None),
             count=len(free),
         )
-        for (name, market), free in sorted(found.items())
+        for (name, market), free in sorted(free_instances.items())
     )
 
 
@@ -58,22 +58,22 @@ def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
     return max(able, key=lambda i: (i.market is Market.ON_DEMAND, _speed(job, i), i.instance_type), default=None)
 
 
-def aboard(found: Prospect, job: JobView, there: Idle, upper: timedelta, now: datetime) -> Prospect:
-    """The prospect `found` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
-    work, done = outlook_of(job), found.done_by
-    if work is not None and there.market is Market.ON_DEMAND:
-        by = now + upper + work.changeover_upper + work.left_upper / _speed(job, there)
+def aboard(base: Prospect, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Prospect:
+    """The prospect `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
+    work, done = job_outlook(job), base.done_by
+    if work is not None and idle.market is Market.ON_DEMAND:
+        by = now + upper + work.changeover_upper + work.remaining_upper / _speed(job, idle)
         done = by if done is None else min(done, by)
-    usd = None if work is None else found.passage_usd
+    usd = None if work is None else base.passage_usd
     return replace(
-        found, feasible=True, placed=True, paid=True, usd=usd, usd_per_hour=0.0, done_by=done, dry_since=None, why=""
+        base, feasible=True, placed=True, paid=True, usd=usd, usd_per_hour=0.0, done_by=done, dry_since=None, reason=""
     )
 
 
-def on_standing(found: Prospect) -> Prospect:
-    """The prospect `found` of the cluster where the job is, if it holds an instance of the standing fleets there: that
+def on_standing(base: Prospect) -> Prospect:
+    """The prospect `base` of the cluster where the job is, if it holds an instance of the standing fleets there: that
     is paid for anyway, so that nothing is saved by leaving it."""
-    return replace(found, feasible=True, placed=True, paid=True, usd=None if found.usd is None else 0.0)
+    return replace(base, feasible=True, placed=True, paid=True, usd=None if base.usd is None else 0.0)
 
 
 def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Prospect:
@@ -81,11 +81,13 @@ def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) 
     that waits there is short of capacity, and what a job holds is paid for anyway."""
     if job.state.owned:
         return Prospect(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
-    need, work = job.submission.spec.resources, outlook_of(job)
-    shapes = {Shape.of(t) for t in view.types} | {Shape.of(i.record) for i in view.instances if i.record is not None}
+    need, work = job.submission.spec.resources, job_outlook(job)
+    shapes = {Shape.from_machine(t) for t in view.types} | {
+        Shape.from_machine(i.record) for i in view.instances if i.record is not None
+    }
     never = bool(shapes) and not any(fits(need, shape) for shape in shapes)
-    own = [p.usd_per_hour for p in view.pools if fits(need, Shape.of(p.instance_type))]
-    span = UNKNOWN_LENGTH if work is None else work.left + work.changeover
+    own = [p.usd_per_hour for p in view.pools if fits(need, Shape.from_machine(p.instance_type))]
+    span = UNKNOWN_LENGTH if work is None else work.remaining + work.changeover
     return Prospect(
         cluster=cluster,
         feasible=False,
@@ -94,7 +96,7 @@ def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) 
         done_by=None,
         on_demand_usd=span / HOUR * min(own) * job.nodes if own else None,
         dry_since=None if never else min(now, waiting_since(job)),
-        why="none of its instance types can hold it" if never else "none of its instances is free for it",
+        reason="none of its instance types can hold it" if never else "none of its instances is free for it",
     )
 
 

@@ -71,17 +71,17 @@ class Anomalies(Document):
     open: list[Anomaly] = Field(default_factory=list)
     over: list[Anomaly] = Field(default_factory=list, description="The newest last.")
 
-    def followed(self, found: Iterable[Finding], now: datetime) -> "Anomalies":
+    def followed(self, findings: Iterable[Finding], now: datetime) -> "Anomalies":
         """What is open and over after another look. An open anomaly keeps its moment, its words and its figures."""
-        seen = {(f.kind.value, f.subject): f for f in found}
-        going_on = [a for a in self.open if (a.kind, a.subject) in seen]
-        known = {(a.kind, a.subject) for a in going_on}
+        by_key = {(f.kind.value, f.subject): f for f in findings}
+        going_on = [a for a in self.open if (a.kind, a.subject) in by_key]
+        open_keys = {(a.kind, a.subject) for a in going_on}
         new = [
             Anomaly(kind=f.kind.value, subject=f.subject, words=f.words, figures=dict(f.figures), since=now)
-            for key, f in sorted(seen.items())
-            if key not in known
+            for key, f in sorted(by_key.items())
+            if key not in open_keys
         ]
-        ended = [a.model_copy(update={"over_at": now}) for a in self.open if (a.kind, a.subject) not in seen]
+        ended = [a.model_copy(update={"over_at": now}) for a in self.open if (a.kind, a.subject) not in by_key]
         return self.model_copy(update={"open": [*going_on, *new], "over": [*self.over, *ended][-KEPT:]})
 
 
@@ -104,25 +104,25 @@ def over_estimate(
 ) -> bool:
     """Whether a job that has not ended has held instances for far longer than its author expected."""
     expected = submission.spec.expected_duration
-    held = record.held(now) if record is not None and not record.state.final else None
-    return expected is not None and held is not None and held > beyond.job_times * expected
+    held_for = record.held_time(now) if record is not None and not record.state.final else None
+    return expected is not None and held_for is not None and held_for > beyond.job_times * expected
 
 
 def long_jobs(
     jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime, beyond: Thresholds = USUAL
 ) -> list[Finding]:
     """The jobs over their estimate."""
-    found = []
+    findings = []
     for submission, record in jobs:
-        expected, held = submission.spec.expected_duration, record.held(now) if record is not None else None
-        if expected and held and over_estimate(submission, record, now, beyond):
+        expected, held_for = submission.spec.expected_duration, record.held_time(now) if record is not None else None
+        if expected and held_for and over_estimate(submission, record, now, beyond):
             words = (
-                f"job {submission.job_id} has held instances for {_span(held)}, {held / expected:.1f} times its "
-                f"expected duration of {_span(expected)}"
+                f"job {submission.job_id} has held instances for {_span(held_for)}, {held_for / expected:.1f} times "
+                f"its expected duration of {_span(expected)}"
             )
-            hours = {"held_hours": _hours(held), "expected_hours": _hours(expected)}
-            found.append(Finding(AnomalyKind.JOB_OVER_ESTIMATE, submission.job_id, words, hours))
-    return found
+            hours = {"held_hours": _hours(held_for), "expected_hours": _hours(expected)}
+            findings.append(Finding(AnomalyKind.JOB_OVER_ESTIMATE, submission.job_id, words, hours))
+    return findings
 
 
 def dear_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Thresholds = USUAL) -> list[Finding]:
@@ -130,13 +130,13 @@ def dear_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Th
 
     `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
     days since its first dollar has no norm."""
-    found = []
+    findings = []
     for team in sorted({team for teams in days.values() for team in teams} - {""}):
         near = (_dear_day(days, team, day, beyond) for day in (today, today - timedelta(days=1)))
         over = [hit for hit in near if hit is not None]
         if over:
-            found.append(max(over, key=lambda hit: hit.figures["spent_usd"]))
-    return found
+            findings.append(max(over, key=lambda hit: hit.figures["spent_usd"]))
+    return findings
 
 
 def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, beyond: Thresholds) -> Finding | None:
@@ -146,7 +146,7 @@ def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, be
     if span < LEAST_DAYS:
         return None
     before = [days.get(day - timedelta(days=n), {}).get(team, 0.0) for n in range(1, span + 1)]
-    usual, most = norm_of(before, beyond)
+    usual, most = daily_norm(before, beyond)
     if spent <= most:
         return None
     norm = f"its usual day is ${usual:,.2f}, and its norm ends at ${most:,.2f}"
@@ -154,7 +154,7 @@ def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, be
     return Finding(AnomalyKind.TEAM_OVER_NORM, team, words, {"spent_usd": spent, "usual_usd": usual, "norm_usd": most})
 
 
-def norm_of(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float, float]:
+def daily_norm(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float, float]:
     """The usual dollars of a day, and the most that is not over the norm."""
     usual = median(days)
     spread = _TO_SIGMA * median(abs(x - usual) for x in days)
@@ -212,16 +212,16 @@ def orphaned_capacity(instances: Iterable[StandingInstance], declared: Collectio
         now: An instance younger than `UPDATE_TAKES` may be of a fleet that an update is still about to declare.
     """
     groups: dict[str, list[StandingInstance]] = {}
-    for one in instances:
-        if one.part_of not in declared and now - one.launched_at >= UPDATE_TAKES:
-            groups.setdefault(one.part_of or one.instance_id, []).append(one)
-    return [_orphaned(name, found) for name, found in sorted(groups.items())]
+    for instance in instances:
+        if instance.part_of not in declared and now - instance.launched_at >= UPDATE_TAKES:
+            groups.setdefault(instance.part_of or instance.instance_id, []).append(instance)
+    return [_orphaned(name, members) for name, members in sorted(groups.items())]
 
 
 def _orphaned(name: str, instances: Sequence[StandingInstance]) -> Finding:
-    usd = sum(one.usd_per_hour for one in instances if one.usd_per_hour is not None)
-    unknown = any(one.usd_per_hour is None for one in instances)
-    roles = " and ".join(sorted({one.role for one in instances}))
+    usd = sum(instance.usd_per_hour for instance in instances if instance.usd_per_hour is not None)
+    unknown = any(instance.usd_per_hour is None for instance in instances)
+    roles = " and ".join(sorted({instance.role for instance in instances}))
     words = (
         f"{name} belongs to no stack and runs {counted(len(instances), 'instance')} ({roles}) for "
         f"{'at least ' if unknown else ''}${usd:,.3f} an hour; `everspot doctor` says how to remove it"
@@ -239,16 +239,16 @@ def dear_pools(
         pool = PoolKey(point.instance_type, point.zone, point.market)
         if pool in priced:
             priced[pool].append(point)
-    found = []
+    findings = []
     for pool, own in sorted(priced.items()):
-        known = price_and_mean(own, now, MONTH, LEAST_PRICED)
-        if known is not None and known[0] > beyond.price_times * known[1]:
+        price_and_norm = price_and_mean(own, now, MONTH, LEAST_PRICED)
+        if price_and_norm is not None and price_and_norm[0] > beyond.price_times * price_and_norm[1]:
             name = f"{pool.instance_type} in {pool.zone}, {pool.market.value}"
-            times = known[0] / known[1]
-            words = f"{name} costs ${known[0]:.4f} an hour, {times:.1f} times its mean of 30 days, ${known[1]:.4f}"
-            prices = {"usd_per_hour": known[0], "mean_usd_per_hour": known[1]}
-            found.append(Finding(AnomalyKind.POOL_PRICE, name, words, prices))
-    return found
+            price, mean = price_and_norm
+            words = f"{name} costs ${price:.4f} an hour, {price / mean:.1f} times its mean of 30 days, ${mean:.4f}"
+            prices = {"usd_per_hour": price, "mean_usd_per_hour": mean}
+            findings.append(Finding(AnomalyKind.POOL_PRICE, name, words, prices))
+    return findings
 
 
 def _span(span: timedelta) -> str:

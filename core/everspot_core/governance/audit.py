@@ -72,14 +72,14 @@ class MonthFacts:
     lost: LostWork
 
 
-def facts_of(
+def month_facts(
     rows: Sequence[UsageRow], jobs: Iterable[JobBill], records: Mapping[str, JobRecord], month: Month
 ) -> MonthFacts:
     """The facts of a month. `rows`: of this month."""
     here = [row for row in rows if row.kind.here]
     agents = [row for row in here if row.kind is not UsageKind.SCHEDULER]
-    whole = Sums.of(here)
-    worked, hours = Sums.of(r for r in agents if r.kind is UsageKind.WORK), Sums.of(agents).seconds
+    whole = Sums.sum_rows(here)
+    worked, hours = Sums.sum_rows(r for r in agents if r.kind is UsageKind.WORK), Sums.sum_rows(agents).seconds
     return MonthFacts(
         usd=whole.cost,
         known=whole.known,
@@ -95,7 +95,7 @@ def facts_of(
 
 def _kinds(rows: Sequence[UsageRow], whole: Fraction) -> Iterable[KindSum]:
     for kind in UsageKind:
-        own = Sums.of(row for row in rows if row.kind is kind)
+        own = Sums.sum_rows(row for row in rows if row.kind is kind)
         if own.seconds or own.cost:
             share = own.cost / whole if kind.here and whole else None
             yield KindSum(kind, own.seconds / HOUR, own.cost, share)
@@ -107,11 +107,11 @@ def _pools(agents: Iterable[UsageRow]) -> list[PoolSum]:
     for row in agents:
         if row.launch is not None:
             pools[PoolKey(row.launch.instance_type, row.launch.zone, row.launch.market)].append(row)
-    found = []
+    pool_sums = []
     for pool, own in pools.items():
         seconds = total(r.seconds for r in own)
         worked = total(r.seconds for r in own if r.kind is UsageKind.WORK)
-        found.append(
+        pool_sums.append(
             PoolSum(
                 pool=pool,
                 hours=seconds / HOUR,
@@ -121,7 +121,7 @@ def _pools(agents: Iterable[UsageRow]) -> list[PoolSum]:
                 lost_usd=total(r.cost for r in own if r.kind is UsageKind.LOST),
             )
         )
-    return sorted(found, key=lambda p: (-p.usd, p.pool))
+    return sorted(pool_sums, key=lambda p: (-p.usd, p.pool))
 
 
 def _lost(

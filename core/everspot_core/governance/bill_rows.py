@@ -43,25 +43,25 @@ class UnknownTable(ValueError):
     """The columns are those of no table that is known. The message names what the nearest one lacks."""
 
 
-def table_of(columns: Sequence[str], invoicing: Invoicing) -> BillTable:
+def find_table(columns: Sequence[str], invoicing: Invoicing) -> BillTable:
     """The table that has these columns.
 
     Raises:
         UnknownTable: if no table's required columns are all there.
     """
-    there = set(columns)
-    twice = sorted({name for name in there if columns.count(name) > 1})
+    present = set(columns)
+    twice = sorted({name for name in present if columns.count(name) > 1})
     if twice:
         raise UnknownTable(f"has the columns {', '.join(twice)} more than once")
-    missing = {table.name: [c for c in table.required if c not in there] for table in invoicing.tables}
+    missing = {table.name: [c for c in table.required if c not in present] for table in invoicing.tables}
     for table in invoicing.tables:
         if not missing[table.name]:
             return table
     name, lacks = min(missing.items(), key=lambda pair: len(pair[1]))
-    known = " or ".join(missing)
+    table_names = " or ".join(missing)
     if len(lacks) == len(invoicing.tables[0].required):
-        raise UnknownTable(f"has none of the columns of {known}")
-    raise UnknownTable(f"lacks the columns {', '.join(lacks)} of {name} (read are: {known})")
+        raise UnknownTable(f"has none of the columns of {table_names}")
+    raise UnknownTable(f"lacks the columns {', '.join(lacks)} of {name} (read are: {table_names})")
 
 
 def read_row(
@@ -79,14 +79,14 @@ def read_row(
     as_of = _moment(raw, table.as_of, problems) if _text(raw.get(table.as_of)) else None
     if problems or start is None or end is None or amount is None:
         return problems
-    word = _text(raw.get(table.charge))
-    meter = next((found for column in table.meters if (found := _text(raw.get(column)))), "")
+    charge = _text(raw.get(table.charge))
+    meter = next((text for column in table.meters if (text := _text(raw.get(column)))), "")
     resource = _text(raw.get(table.resource))
     return BillRow(
         start=start,
         end=end,
         cost=amount,
-        charge=table.charges.get(word, word),
+        charge=table.charges.get(charge, charge),
         resource=resource,
         instance=invoicing.instance_id(resource),
         service=_text(raw.get(table.service)),
@@ -99,7 +99,7 @@ def read_row(
         },
         correction=bool(table.correction) and _text(raw.get(table.correction)) != "",
         as_of=as_of,
-        committed=word in table.committed_words or bool(table.committed and _text(raw.get(table.committed))),
+        committed=charge in table.committed_words or bool(table.committed and _text(raw.get(table.committed))),
     )
 
 
@@ -115,8 +115,8 @@ def _text(value: Any) -> str:
 def _moment(raw: Mapping[str, Any], column: str, problems: list[Problem]) -> datetime | None:
     text = _text(raw.get(column))
     try:
-        found = datetime.fromisoformat(text.removesuffix(" UTC"))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         problems.append(Problem(column, f"is {shown(text)}, not a time such as 2026-10-01T00:00:00Z"))
         return None
@@ -139,8 +139,12 @@ def _tags(value: Any) -> Iterable[tuple[str, str]]:
         except (ValueError, RecursionError):
             return []
     if isinstance(value, Mapping):
-        return [(str(key), _text(found)) for key, found in value.items()]
+        return [(str(key), _text(item)) for key, item in value.items()]
     if isinstance(value, list):
-        pairs = [{str(k).lower(): v for k, v in one.items()} for one in value if isinstance(one, Mapping)]
+        pairs = [
+            {str(k).lower(): v for k, v in pair_object.items()}
+            for pair_object in value
+            if isinstance(pair_object, Mapping)
+        ]
         return [(_text(pair.get("key")), _text(pair.get("value"))) for pair in pairs if _text(pair.get("key"))]
     return []

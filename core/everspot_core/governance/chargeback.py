@@ -66,8 +66,8 @@ def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], 
     """The charges of a month's rows by the tag `key`."""
     groups: dict[tuple[LineKind, str], list[UsageRow]] = defaultdict(list)
     lost: dict[str, Fraction] = defaultdict(Fraction)
-    found = list(rows)
-    for row in found:
+    all_rows = list(rows)
+    for row in all_rows:
         submission = submissions.get(row.job_id or "")
         value = submission.spec.tags.get(key, "") if submission is not None else ""
         kind = _line_kind(row, submission, value)
@@ -81,7 +81,7 @@ def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], 
         ChargeLine(
             kind=kind,
             value=value,
-            sums=Sums.of(own),
+            sums=Sums.sum_rows(own),
             lost=lost.get(value, Fraction(0)) if kind in (LineKind.VALUE, LineKind.UNTAGGED) else Fraction(0),
             jobs=len({row.job_id for row in own if row.job_id is not None}),
         )
@@ -89,7 +89,7 @@ def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], 
     ]
     order = list(LineKind)
     ordered = sorted(lines, key=lambda line: (order.index(line.kind), -line.sums.cost, line.value))
-    return Charges(key=key, lines=tuple(ordered), whole=Sums.of(found))
+    return Charges(key=key, lines=tuple(ordered), whole=Sums.sum_rows(all_rows))
 
 
 def _line_kind(row: UsageRow, submission: JobSubmission | None, value: str) -> LineKind:
@@ -106,6 +106,6 @@ def apportioned(amounts: Sequence[Fraction], places: int) -> list[Fraction]:
     unit = Fraction(1, 10**places)
     whole = [amount // unit for amount in amounts]
     sum_ = total(amounts) / unit
-    left = int(sum_ + Fraction(1, 2)) - sum(whole)
-    raised = set(sorted(range(len(amounts)), key=lambda n: (whole[n] - amounts[n] / unit, n))[:left])
+    units_left = int(sum_ + Fraction(1, 2)) - sum(whole)
+    raised = set(sorted(range(len(amounts)), key=lambda n: (whole[n] - amounts[n] / unit, n))[:units_left])
     return [(count + (n in raised)) * unit for n, count in enumerate(whole)]

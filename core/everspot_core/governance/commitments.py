@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.governance.usage import UsageKind, UsageRow
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Market
@@ -167,7 +167,7 @@ class Span:
     end: datetime
 
     @classmethod
-    def of(cls, first: datetime, until: datetime, longest: timedelta) -> "Span":
+    def from_launch(cls, first: datetime, until: datetime, longest: timedelta) -> "Span":
         """The full hours before `until`: from the first launch, or as many as `longest` has."""
         end = until.replace(minute=0, second=0, microsecond=0)
         begin = max(end - longest, first.replace(minute=0, second=0, microsecond=0) + _HOUR)
@@ -201,11 +201,11 @@ def hourly_use(rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], span: 
         HourlyUse(
             plan=plans[number],
             scope=scope,
-            dollars=tuple(found),
-            unit_usd=sum(found) / (seconds[number, scope] / 3600) if plans[number].whole else None,
+            dollars=tuple(usd_by_hour),
+            unit_usd=sum(usd_by_hour) / (seconds[number, scope] / 3600) if plans[number].whole else None,
         )
-        for (number, scope), found in sorted(dollars.items())
-        if sum(found) > 0
+        for (number, scope), usd_by_hour in sorted(dollars.items())
+        if sum(usd_by_hour) > 0
     ]
 
 
@@ -241,6 +241,6 @@ def whole_use(rows: Iterable[UsageRow], listed: Callable[[LaunchRecord], float |
 def region(launch: LaunchRecord) -> str:
     """The region of an instance; its zone, if that names none."""
     try:
-        return region_of(launch.zone)
+        return zone_region(launch.zone)
     except ValueError:
         return launch.zone

@@ -78,19 +78,19 @@ def compared(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDE
     """
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence lies between 0 and 1, not {confidence}")
-    left, right = _sample(a), _sample(b)
-    difference = right.mean - left.mean
-    if left.spread is None or right.spread is None:
-        return Comparison(left, right, difference, None, None)
-    first, second = left.spread / math.sqrt(left.count), right.spread / math.sqrt(right.count)
+    sample_a, sample_b = _sample(a), _sample(b)
+    difference = sample_b.mean - sample_a.mean
+    if sample_a.spread is None or sample_b.spread is None:
+        return Comparison(sample_a, sample_b, difference, None, None)
+    first, second = sample_a.spread / math.sqrt(sample_a.count), sample_b.spread / math.sqrt(sample_b.count)
     error = math.hypot(first, second)
     if error == 0:
-        return Comparison(left, right, difference, None, None, confidence)
+        return Comparison(sample_a, sample_b, difference, None, None, confidence)
     # By shares of the variance: squares of very small or large figures would leave the range of a float.
     share = (first / error) ** 2
-    freedom = 1 / (share**2 / (left.count - 1) + (1 - share) ** 2 / (right.count - 1))
+    freedom = 1 / (share**2 / (sample_a.count - 1) + (1 - share) ** 2 / (sample_b.count - 1))
     half = student_quantile((1 + confidence) / 2, freedom) * error
-    return Comparison(left, right, difference, difference - half, difference + half, confidence)
+    return Comparison(sample_a, sample_b, difference, difference - half, difference + half, confidence)
 
 
 def parted_by_chance(a: int, b: int) -> float:
@@ -102,10 +102,10 @@ def parted_by_chance(a: int, b: int) -> float:
 def _sample(values: Sequence[float]) -> Sample:
     if len(values) == 0 or not all(map(math.isfinite, values)):
         raise ValueError("a set to compare needs values, all of them finite")
-    found = np.asarray(values, dtype=float)
-    if found.min() == found.max():  # the mean of equal values may be off by the last bit, which would be a difference
-        return Sample(len(found), float(found[0]), 0.0 if len(found) > 1 else None)
-    return Sample(len(found), float(found.mean()), float(found.std(ddof=1)))
+    array = np.asarray(values, dtype=float)
+    if array.min() == array.max():  # the mean of equal values may be off by the last bit, which would be a difference
+        return Sample(len(array), float(array[0]), 0.0 if len(array) > 1 else None)
+    return Sample(len(array), float(array.mean()), float(array.std(ddof=1)))
 
 
 def student_quantile(p: float, freedom: float) -> float:

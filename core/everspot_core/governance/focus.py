@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from types import MappingProxyType
 
-from everspot_core.catalogue import region_of
+from everspot_core.catalogue import zone_region
 from everspot_core.governance.invoicing import Invoicing
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import UsageKind, UsageRow
@@ -78,7 +78,7 @@ def unpriced(rows: Iterable[UsageRow]) -> list[UsageRow]:
 
 
 def _row(row: UsageRow, context: FocusContext) -> dict[str, str]:
-    found = {
+    columns = {
         **_accounts(row, context),
         **_charge(row, context),
         **_money(row),
@@ -89,11 +89,11 @@ def _row(row: UsageRow, context: FocusContext) -> dict[str, str]:
         "CapacityReservationStatus": _NULL,
         "Tags": json.dumps({**context.tags, **_tags(row, context)}, sort_keys=True, ensure_ascii=False),
     }
-    return {**dict(sorted(found.items())), **_own(row, context)}
+    return {**dict(sorted(columns.items())), **_own(row, context)}
 
 
 def _accounts(row: UsageRow, context: FocusContext) -> dict[str, str]:
-    month = Month.of(row.hour)
+    month = Month.containing(row.hour)
     return {
         "ProviderName": context.invoicing.provider,
         "PublisherName": context.invoicing.provider,
@@ -124,8 +124,8 @@ def _charge(row: UsageRow, context: FocusContext) -> dict[str, str]:
 
 def _described(row: UsageRow, context: FocusContext) -> str:
     if row.launch is None:
-        what = "Data copied for a visit" if row.kind is UsageKind.EGRESS else "A visit, billed by its host,"
-        return f"{what} of {row.job_id} to another cluster"
+        subject = "Data copied for a visit" if row.kind is UsageKind.EGRESS else "A visit, billed by its host,"
+        return f"{subject} of {row.job_id} to another cluster"
     market = "Spot" if row.launch.market is Market.SPOT else "On-demand"
     free = ", free: taken by the cloud so soon" if row.free else ""
     return f"{market} {row.launch.instance_type} in {row.launch.zone}: {_WORDS[row.kind]}{free}{_least(row)}"
@@ -202,7 +202,7 @@ def _service(row: UsageRow, context: FocusContext) -> dict[str, str]:
 def _place(row: UsageRow) -> dict[str, str]:
     zone = row.launch.zone if row.launch is not None else _NULL
     try:
-        region = region_of(zone) if zone else _NULL
+        region = zone_region(zone) if zone else _NULL
     except ValueError:
         region = zone
     return {
@@ -242,8 +242,8 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
 def _decimal(amount: Fraction) -> str:
     """Half up, as bills do; never negative. In whole numbers, because a month has a hundred thousand rows."""
     above, below = amount.numerator, amount.denominator
-    whole, rest = divmod((2 * above * _UNIT + below) // (2 * below), _UNIT)
-    return f"{whole}.{rest:0{PLACES}d}".rstrip("0") if rest else str(whole)
+    whole, fraction_digits = divmod((2 * above * _UNIT + below) // (2 * below), _UNIT)
+    return f"{whole}.{fraction_digits:0{PLACES}d}".rstrip("0") if fraction_digits else str(whole)
 
 
 def _stamp(moment: datetime) -> str:

@@ -91,17 +91,17 @@ class Invoicing:
 
     def instance_id(self, resource: str) -> str | None:
         """The instance that a bill's resource is; None if it is something else."""
-        found = re.fullmatch(self.resource, resource.strip())
-        return found[1] if found is not None else None
+        match = re.fullmatch(self.resource, resource.strip())
+        return match[1] if match is not None else None
 
     def measures_time(self, meter: str) -> bool:
         """Whether a row of this meter is an instance's time; yes where the bill does not say."""
         return not meter or re.fullmatch(self.hours, meter) is not None
 
-    def account_of(self, queue_url: str | None) -> str | None:
+    def parse_account(self, queue_url: str | None) -> str | None:
         """The account that the URL of a cluster's queue names; None if it names none."""
-        found = re.match(self.account, queue_url or "") if self.account else None
-        return found[1] if found is not None else None
+        match = re.match(self.account, queue_url or "") if self.account else None
+        return match[1] if match is not None else None
 
     def tag_key(self, key: str) -> str:
         """A tag's key as people wrote it: without what the bill puts before it."""

@@ -23,7 +23,7 @@ from everspot_core.job import JobSubmission, Priority
 from everspot_core.market import Market
 from everspot_core.prices import HOUR, exact, seconds_between, total
 from everspot_core.records import Event, EventKind, JobRecord
-from everspot_core.told import MOST_SECONDS, number_told
+from everspot_core.told import MOST_SECONDS, parse_number
 
 HEADROOM = Fraction(5, 4)
 """What a job is to have of memory, as a multiple of the most that it was seen to hold."""
@@ -56,19 +56,19 @@ def best(measures: Iterable[Measure], most: int = 3) -> list[Measure]:
 
 def end_idle_instances(rows: Iterable[UsageRow]) -> Measure:
     """Let instances go that do nothing."""
-    found = [r for r in rows if r.kind is UsageKind.IDLE and r.seconds >= HOUR]
+    idle_rows = [r for r in rows if r.kind is UsageKind.IDLE and r.seconds >= HOUR]
     return Measure(
         "end-idle-instances",
         "declare less standing capacity, or a shorter idle limit: jobs that wait get elastic capacity",
-        total(r.cost for r in found if r.known),
-        f"the cost of {len(found)} hours in which an instance did nothing from beginning to end; shorter pauses are "
-        "not counted, since jobs that come soon need the instances",
+        total(r.cost for r in idle_rows if r.known),
+        f"the cost of {len(idle_rows)} hours in which an instance did nothing from beginning to end; shorter pauses "
+        "are not counted, since jobs that come soon need the instances",
     )
 
 
 def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) -> Measure:
     """Have on-demand work of jobs that can wait done on Spot."""
-    name, what = "move-to-spot", "let normal jobs without a deadline run on Spot: less standing on-demand capacity"
+    name, advice = "move-to-spot", "let normal jobs without a deadline run on Spot: less standing on-demand capacity"
     rates, moved, saved, hours = _spot_rates(rows), set[str](), Fraction(0), Fraction(0)
     for row in rows:
         job = jobs.get(row.job_id) if row.job_id is not None else None
@@ -82,12 +82,12 @@ def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) ->
         hours += row.seconds / HOUR
         moved.add(job.job_id)
     if not moved:
-        return Measure(name, what, None, "no such job worked on-demand on a type that also ran on Spot in this month")
+        return Measure(name, advice, None, "no such job worked on-demand on a type that also ran on Spot in this month")
     how = (
         f"{float(hours):,.1f} on-demand hours of {counted(len(moved), 'job')}, less what an hour of work on the same "
         "types cost on Spot in this month: boot, redone work and free time included as if they had been billed"
     )
-    return Measure(name, what, saved, how, tuple(sorted(moved)))
+    return Measure(name, advice, saved, how, tuple(sorted(moved)))
 
 
 def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
@@ -136,39 +136,43 @@ def oversized(
     for row in rows:
         if row.kind in _JOB and row.launch is not None and row.job_id in jobs and row.known:
             spent[row.job_id or "", row.launch.instance_type, region(row.launch)] += row.cost
-    found = []
+    candidates = []
     for (job_id, kind, place), usd in sorted(spent.items()):
-        record, asked = records.get(job_id), jobs[job_id].spec.resources
+        record, requested = records.get(job_id), jobs[job_id].spec.resources
         used = record.progress.memory_gib if record is not None else None
-        there, listed = catalogue.types.get(kind), catalogue.on_demand(kind, place)
-        if used is None or there is None or listed is None or asked.shared:
+        current_type, listed = catalogue.types.get(kind), catalogue.on_demand(kind, place)
+        if used is None or current_type is None or listed is None or requested.shared:
             continue
-        need = asked.model_copy(update={"memory_gib": max(0.001, float(HEADROOM) * used)})
-        other = _cheaper(there, catalogue, place, [t for t in allowed if t != kind])
-        fit = [(usd_, t) for usd_, t in other if fits(need, Shape.of(t)) and not fits(asked, Shape.of(t))]
+        need = requested.model_copy(update={"memory_gib": max(0.001, float(HEADROOM) * used)})
+        other = _cheaper(current_type, catalogue, place, [t for t in allowed if t != kind])
+        fit = [
+            (usd_, t)
+            for usd_, t in other
+            if fits(need, Shape.from_machine(t)) and not fits(requested, Shape.from_machine(t))
+        ]
         if fit:
             price, instead = min(fit, key=lambda pair: (pair[0], pair[1].name))
             ratio = exact(price) / exact(listed.usd_per_hour)
-            found.append(Oversized(job_id, kind, asked.memory_gib, used, instead.name, usd, usd * (1 - ratio)))
-    return sorted(found, key=lambda o: (-o.saving_usd, o.job_id))
+            candidates.append(Oversized(job_id, kind, requested.memory_gib, used, instead.name, usd, usd * (1 - ratio)))
+    return sorted(candidates, key=lambda o: (-o.saving_usd, o.job_id))
 
 
 def _cheaper(
-    there: InstanceType, catalogue: Catalogue, place: str, names: Iterable[str]
+    current_type: InstanceType, catalogue: Catalogue, place: str, names: Iterable[str]
 ) -> list[tuple[float, InstanceType]]:
     """The cheaper ones of these types with the same processors and GPUs, so that nothing says that they are slower."""
-    listed = catalogue.on_demand(there.name, place)
-    found = []
+    listed = catalogue.on_demand(current_type.name, place)
+    cheaper = []
     for name in sorted(set(names)):
         other, price = catalogue.types.get(name), catalogue.on_demand(name, place)
         same = other is not None and (other.arch, other.vcpus, other.gpus, other.gpu, other.gpu_memory_gib) == (
-            there.arch, there.vcpus, there.gpus, there.gpu, there.gpu_memory_gib,
+            current_type.arch, current_type.vcpus, current_type.gpus, current_type.gpu, current_type.gpu_memory_gib,
         )  # fmt: skip
         if other is None or not same or price is None or listed is None:
             continue
         if price.usd_per_hour < listed.usd_per_hour:
-            found.append((price.usd_per_hour, other))
-    return found
+            cheaper.append((price.usd_per_hour, other))
+    return cheaper
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,30 +194,35 @@ def small_on_gpus(rows: Iterable[UsageRow], records: Mapping[str, JobRecord], ca
     for row in rows:
         if row.kind in _JOB and row.launch is not None and row.job_id is not None and row.known:
             spent[row.job_id, row.launch.instance_type] += row.cost
-    found = []
+    candidates = []
     for (job_id, kind), usd in spent.items():
-        record, there = records.get(job_id), catalogue.types.get(kind)
+        record, current_type = records.get(job_id), catalogue.types.get(kind)
         used = record.progress.gpu_memory_gib if record is not None else None
-        if used is None or there is None or there.gpu is None or float(HEADROOM) * used > there.gpu_memory_gib / 2:
+        if (
+            used is None
+            or current_type is None
+            or current_type.gpu is None
+            or float(HEADROOM) * used > current_type.gpu_memory_gib / 2
+        ):
             continue
-        found.append(SmallOnGpu(job_id, kind, there.gpu, there.gpu_memory_gib, used, usd))
-    return sorted(found, key=lambda s: (-s.usd, s.job_id))
+        candidates.append(SmallOnGpu(job_id, kind, current_type.gpu, current_type.gpu_memory_gib, used, usd))
+    return sorted(candidates, key=lambda s: (-s.usd, s.job_id))
 
 
-def ask_for_less_memory(found: Sequence[Oversized], measured: int) -> Measure:
+def ask_for_less_memory(candidates: Sequence[Oversized], measured: int) -> Measure:
     """Have jobs ask for the memory that they use. `measured`: of how many jobs the memory is known."""
-    name, what = (
+    name, advice = (
         "ask-for-less-memory",
         "lower `resources.memory_gib` of these jobs to what they use, with a quarter more",
     )
-    if not found:
+    if not candidates:
         none = "no job ran on a larger type for the sake of memory alone that it did not use"
-        return Measure(name, what, None, none if measured else "the memory of no job was measured")
+        return Measure(name, advice, None, none if measured else "the memory of no job was measured")
     how = (
         "what these jobs cost on their types, at the ratio of the list prices of types with as many processors and GPUs"
     )
-    jobs = tuple(sorted({o.job_id for o in found}))
-    return Measure(name, what, total(o.saving_usd for o in found), how, jobs)
+    jobs = tuple(sorted({o.job_id for o in candidates}))
+    return Measure(name, advice, total(o.saving_usd for o in candidates), how, jobs)
 
 
 def checkpoint_more_often(
@@ -222,15 +231,15 @@ def checkpoint_more_often(
     """Halve the time between checkpoints of jobs that lose work without notice. `pace`: seconds of market time in a
     real second, because programs report real time."""
     ends = {i.launch.instance_id: i.end for i in bill.instances}
-    name, what = "checkpoint-more-often", "halve `checkpoint.every` of these jobs"
-    saved, named = Fraction(0), []
+    name, advice = "checkpoint-more-often", "halve `checkpoint.every` of these jobs"
+    saved, affected_jobs = Fraction(0), []
     for job in bill.jobs:
         strokes = [s for s in interruptions_in(job, month) if not s.with_notice]
         redone = total(_redone(s.attempt, ends) for s in strokes)
         own = [r for r in rows if r.job_id == job.job_id and r.kind in _JOB]
         seconds = total(r.seconds for r in own)
         written = [
-            number_told(e.data.get("seconds"), 0, MOST_SECONDS)
+            parse_number(e.data.get("seconds"), 0, MOST_SECONDS)
             for e in events.get(job.job_id, ())
             if e.kind is EventKind.CHECKPOINTED and e.data.get("trigger") == "interval" and month.contains(e.at)
         ]
@@ -243,35 +252,41 @@ def checkpoint_more_often(
         gain = (redone / 2 - more) * total(r.cost for r in own) / seconds
         if gain > 0:
             saved += gain
-            named.append(job.job_id)
-    if not named:
+            affected_jobs.append(job.job_id)
+    if not affected_jobs:
         return Measure(
-            name, what, None, "no job lost more work without notice than further checkpoints would have cost"
+            name, advice, None, "no job lost more work without notice than further checkpoints would have cost"
         )
     how = (
         "half of the work that was lost without notice, less as many checkpoints again as were written, at their length"
     )
-    return Measure(name, what, saved, how, tuple(sorted(named)))
+    return Measure(name, advice, saved, how, tuple(sorted(affected_jobs)))
 
 
 def _redone(attempt: Attempt, ends: Mapping[str, datetime]) -> Fraction:
     """Seconds of work that an attempt did after its last durable checkpoint. Its instance may have ended before the
     loss was found."""
     durable = attempt.durable_at or attempt.training_at
-    known = [m for m in (attempt.end, ends.get(attempt.instance_id or "")) if m is not None]
-    return max(Fraction(0), seconds_between(durable, min(known))) if durable is not None and known else Fraction(0)
+    ends_known = [m for m in (attempt.end, ends.get(attempt.instance_id or "")) if m is not None]
+    return (
+        max(Fraction(0), seconds_between(durable, min(ends_known)))
+        if durable is not None and ends_known
+        else Fraction(0)
+    )
 
 
-def commit_to_use(found: Sequence[tuple[HourlyUse, Advice]]) -> Measure:
-    """Commit to the floor of on-demand use. `found`: of the month's hours; plans overlap, so the best one counts."""
+def commit_to_use(offers: Sequence[tuple[HourlyUse, Advice]]) -> Measure:
+    """Commit to the floor of on-demand use. `offers`: of the month's hours; plans overlap, so the best one counts."""
     name = "commit-to-use"
-    if not found:
-        why = "no plan with a known discount saves on the month's floor of on-demand use, or too little is known of it"
-        return Measure(name, "a commitment to the cloud", None, why)
-    use, advice = max(found, key=lambda pair: pair[1].saved_usd)
+    if not offers:
+        reason = (
+            "no plan with a known discount saves on the month's floor of on-demand use, or too little is known of it"
+        )
+        return Measure(name, "a commitment to the cloud", None, reason)
+    use, advice = max(offers, key=lambda pair: pair[1].saved_usd)
     years = counted(use.plan.years, "year")
-    what = (
+    commitment = (
         f"{use.plan.name}, {years}: ${advice.pays_usd:,.4f} an hour for {use.scope}; ${advice.owed_usd:,.2f} are owed"
     )
     how = f"a replay of {len(use.dollars)} hours at {100 * (1 - advice.break_even):.1f} % off the list price"
-    return Measure(name, what, exact(round(advice.saved_usd, 9)), how)
+    return Measure(name, commitment, exact(round(advice.saved_usd, 9)), how)

@@ -23,13 +23,13 @@ class Month:
         Raises:
             ValueError: if it is written otherwise.
         """
-        found = _WRITTEN.fullmatch(text)
-        if found is None or not _FIRST <= int(found[1]) <= _LAST:
+        match = _WRITTEN.fullmatch(text)
+        if match is None or not _FIRST <= int(match[1]) <= _LAST:
             raise ValueError(f"{text!r} is not a month, such as 2026-10")
-        return cls(datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC))
+        return cls(datetime(int(match[1]), int(match[2]), 1, tzinfo=UTC))
 
     @classmethod
-    def of(cls, moment: datetime) -> "Month":
+    def containing(cls, moment: datetime) -> "Month":
         """The month that contains a moment."""
         return cls(Period.MONTH.begin(moment))
 

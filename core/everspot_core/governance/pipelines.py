@@ -88,19 +88,19 @@ def pipelines(
     for members in _chained({job: s for job, s in submissions.items() if job in outcomes}):
         run = _run(members, outcomes, metric)
         runs[tuple(stage.name for stage in run.stages)].append(run)
-    found = []
+    judged_runs = []
     for own in runs.values():
         before: PipelineRun | None = None
         for run in sorted(own, key=lambda r: r.submitted_at):
             judged = _judged(run, before)
-            found.append(judged)
+            judged_runs.append(judged)
             before = judged if judged.value is not None else before
-    return sorted(found, key=lambda run: (run.name, run.submitted_at))
+    return sorted(judged_runs, key=lambda run: (run.name, run.submitted_at))
 
 
 def less_is_better(metric: str) -> bool:
     """Whether a metric of this name improves by becoming smaller."""
-    return any(word in metric.lower() for word in _LESS_IS_BETTER)
+    return any(name_part in metric.lower() for name_part in _LESS_IS_BETTER)
 
 
 def _chained(submissions: Mapping[str, JobSubmission]) -> Iterable[list[JobSubmission]]:

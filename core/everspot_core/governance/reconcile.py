@@ -33,7 +33,7 @@ class BillStep(StrEnum):
     def begin(self, moment: datetime) -> datetime:
         """The beginning of the step that contains a moment, in UTC."""
         if self is BillStep.MONTH:
-            return Month.of(moment).begin
+            return Month.containing(moment).begin
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return hour if self is BillStep.HOUR else hour.replace(hour=0)
 
@@ -92,13 +92,13 @@ class Count:
 class BillSide:
     """What a bill has of a cluster and a month, as `take` was told row by row.
 
-    `known`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
+    `instance_ids`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
     `as_of`: up to when its rows of the cluster's instances count everything; None where they do not say.
     `rows`: all that there were, and `resources`: those that name one. `strangers`: instances of somebody else.
     """
 
     month: Month
-    known: frozenset[str]
+    instance_ids: frozenset[str]
     cluster: str
     cluster_tag: str
     costs: dict[tuple[str, datetime], Fraction] = field(default_factory=lambda: defaultdict(Fraction))
@@ -108,7 +108,7 @@ class BillSide:
     as_of: datetime | None = None
     other_charges: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     other_months: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
-    beside: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    other_services: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     elsewhere: Count = field(default_factory=Count)
     strangers: set[str] = field(default_factory=set)
     corrections: Count = field(default_factory=Count)
@@ -121,7 +121,7 @@ class BillSide:
         self.rows += 1
         self.resources += bool(row.resource)
         if not self.month.contains(row.start):
-            self.other_months[Month.of(row.start).name].add(row.cost)
+            self.other_months[Month.containing(row.start).name].add(row.cost)
             return
         if row.charge != USAGE:
             self.other_charges[row.charge or "(no category)"].add(row.cost)
@@ -129,20 +129,20 @@ class BillSide:
         if row.end - row.start <= _DAY:
             self.until = max(self.until or row.end, row.end)
         instance = row.instance
-        if not self._ours(row):
+        if not self._is_of_cluster(row):
             self.elsewhere.add(row.cost)
             if instance is not None:
                 self.strangers.add(instance)
         elif instance is None or not row.timed:
-            self.beside[(row.service if instance is None else row.meter) or "(not named)"].add(row.cost)
+            self.other_services[(row.service if instance is None else row.meter) or "(not named)"].add(row.cost)
         else:
             self._instance(instance, row)
 
-    def _ours(self, row: BillRow) -> bool:
-        if row.instance in self.known:
+    def _is_of_cluster(self, row: BillRow) -> bool:
+        if row.instance in self.instance_ids:
             return True
-        wanted = plain_key(self.cluster_tag)
-        return any(plain_key(key) == wanted and value == self.cluster for key, value in row.tags.items())
+        cluster_key = plain_key(self.cluster_tag)
+        return any(plain_key(key) == cluster_key and value == self.cluster for key, value in row.tags.items())
 
     def _instance(self, instance: str, row: BillRow) -> None:
         self.costs[instance, row.start] += row.cost
@@ -180,9 +180,9 @@ class Reconciliation:
     free: int
     step: BillStep
 
-    def of(self, found: Found) -> list[Pair]:
+    def pairs_with(self, match: Found) -> list[Pair]:
         """Those of one sort."""
-        return [pair for pair in self.pairs if pair.found is found]
+        return [pair for pair in self.pairs if pair.found is match]
 
     @property
     def compared(self) -> list[Pair]:
@@ -213,35 +213,41 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
     """Put the ledger's rows of a month beside a bill. `over`: whether the month is; until then the bill's newest step
     is not compared, because the cloud may not have counted all of it."""
     step, newest = bill.step, None if over else bill.newest
-    there: dict[tuple[str, datetime], Fraction] = defaultdict(Fraction)
+    bill_costs: dict[tuple[str, datetime], Fraction] = defaultdict(Fraction)
     for (resource, start), cost in bill.costs.items():
-        there[resource, step.begin(start)] += cost
-    ours: dict[tuple[str, datetime], list[UsageRow]] = defaultdict(list)
+        bill_costs[resource, step.begin(start)] += cost
+    ledger_rows: dict[tuple[str, datetime], list[UsageRow]] = defaultdict(list)
     for row in rows:
         if row.kind.here:
-            ours[row.resource, step.begin(row.hour)].append(row)
+            ledger_rows[row.resource, step.begin(row.hour)].append(row)
     pairs, free = [], 0
-    for key in sorted({*ours, *there}, key=lambda key: (key[1], key[0])):
-        own = ours.get(key, [])
-        found = _found(own, key in there, key[1], bill.until)
-        if found is None:
+    for key in sorted({*ledger_rows, *bill_costs}, key=lambda key: (key[1], key[0])):
+        own = ledger_rows.get(key, [])
+        match = _match(own, key in bill_costs, key[1], bill.until)
+        if match is None:
             free += 1
             continue
-        if newest is not None and key[1] == newest and found in (Found.BOTH, Found.HERE):
-            found = Found.NOT_WHOLE
+        if newest is not None and key[1] == newest and match in (Found.BOTH, Found.HERE):
+            match = Found.NOT_WHOLE
         pairs.append(
-            Pair(resource=key[0], start=key[1], here=Sums.of(own).cost, there=there.get(key, _ZERO), found=found)
+            Pair(
+                resource=key[0],
+                start=key[1],
+                here=Sums.sum_rows(own).cost,
+                there=bill_costs.get(key, _ZERO),
+                found=match,
+            )
         )
     return Reconciliation(pairs=tuple(pairs), free=free, step=step)
 
 
-def _found(own: list[UsageRow], there: bool, start: datetime, until: datetime | None) -> Found | None:
+def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime | None) -> Found | None:
     """Where it was found; None for what is free and therefore in no bill."""
     if not own:
         return Found.THERE
     if not all(row.known for row in own):
         return Found.UNPRICED
-    if there:
+    if billed:
         return Found.BOTH
     if all(row.free for row in own):
         return None
@@ -262,11 +268,11 @@ class TagLine:
 
 def by_tag(result: Reconciliation, bill: BillSide, key: str) -> list[TagLine]:
     """The differences by the bill's own values of a tag, the largest first. They add up to the whole difference."""
-    wanted = plain_key(key)
+    tag_key = plain_key(key)
     groups: dict[tuple[bool, str], list[Pair]] = defaultdict(list)
     for pair in result.compared:
         tags = {plain_key(name): value for name, value in bill.tags.get(pair.resource, {}).items()}
-        groups[pair.resource in bill.tags, tags.get(wanted, "")].append(pair)
+        groups[pair.resource in bill.tags, tags.get(tag_key, "")].append(pair)
     lines = [
         TagLine(
             value=value,

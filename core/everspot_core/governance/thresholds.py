@@ -51,10 +51,10 @@ IDLE_FOR = (timedelta(minutes=5), timedelta(days=30))
 """Shortest and longest `idle_for`: the scheduler looks every five minutes."""
 
 
-def threshold_problems(problems: Problems, given: Thresholds) -> None:
+def threshold_problems(problems: Problems, thresholds: Thresholds) -> None:
     """Add each threshold that is out of its bounds."""
     for name, (low, high) in BOUNDS.items():
-        problems.number(getattr(given, name), camel(name), low, high)
+        problems.number(getattr(thresholds, name), camel(name), low, high)
     low_time, high_time = (format_duration(span) for span in IDLE_FOR)
-    told = f"has to lie between {low_time} and {high_time}, not {format_duration(given.idle_for)}"
-    problems.need(IDLE_FOR[0] <= given.idle_for <= IDLE_FOR[1], "idleFor", told)
+    message = f"has to lie between {low_time} and {high_time}, not {format_duration(thresholds.idle_for)}"
+    problems.need(IDLE_FOR[0] <= thresholds.idle_for <= IDLE_FOR[1], "idleFor", message)

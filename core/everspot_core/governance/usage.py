@@ -90,16 +90,16 @@ class Sums:
     known: bool = True
 
     @classmethod
-    def of(cls, rows: Iterable[UsageRow]) -> "Sums":
+    def sum_rows(cls, rows: Iterable[UsageRow]) -> "Sums":
         """The sums of some rows."""
-        found = list(rows)
+        all_rows = list(rows)
         return cls(
-            seconds=total(r.seconds for r in found),
-            cost=total(r.cost for r in found),
-            waived=total(r.waived for r in found),
-            on_demand_cost=total(r.on_demand_cost for r in found),
-            unpriced_seconds=total(r.unpriced_seconds for r in found),
-            known=all(r.known for r in found),
+            seconds=total(r.seconds for r in all_rows),
+            cost=total(r.cost for r in all_rows),
+            waived=total(r.waived for r in all_rows),
+            on_demand_cost=total(r.on_demand_cost for r in all_rows),
+            unpriced_seconds=total(r.unpriced_seconds for r in all_rows),
+            known=all(r.known for r in all_rows),
         )
 
 
@@ -137,24 +137,24 @@ def usage_rows(
         until: Only what is before.
     """
     window = _Window(since, until)
-    held: dict[str, list[Attempt]] = {}
+    attempts_by_instance: dict[str, list[Attempt]] = {}
     for job in bill.jobs:
         for attempt in job.attempts:
             if attempt.instance_id is not None:
-                held.setdefault(attempt.instance_id, []).append(attempt)
-    found = [
+                attempts_by_instance.setdefault(attempt.instance_id, []).append(attempt)
+    all_rows = [
         row
         for instance in bill.instances
         for row in _of_instance(
             instance,
-            sorted(held.get(instance.launch.instance_id, ()), key=lambda a: a.start),
+            sorted(attempts_by_instance.get(instance.launch.instance_id, ()), key=lambda a: a.start),
             (reported_at or {}).get(instance.launch.instance_id),
             window,
         )
     ]
     for job_id, record in sorted((records or {}).items()):
-        found += (row for row in visit_rows(job_id, record, bill.as_of) if window.contains(row.hour))
-    return sorted(found, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))
+        all_rows += (row for row in visit_rows(job_id, record, bill.as_of) if window.contains(row.hour))
+    return sorted(all_rows, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +179,15 @@ class _Tally:
 
 
 def _of_instance(
-    instance: InstanceBill, held: Sequence[Attempt], reported: datetime | None, window: _Window
+    instance: InstanceBill, attempts: Sequence[Attempt], reported: datetime | None, window: _Window
 ) -> Iterator[UsageRow]:
     launch, booted = instance.launch, _booted(instance, reported)
     tallies: dict[tuple[datetime, UsageKind, str | None, int | None], _Tally] = {}
     for usage in instance.usages:
-        mine = [a for a in held if a.job_id == usage.job_id] if usage.job_id is not None else []
-        starts = [a.start for a in mine]
+        job_attempts = [a for a in attempts if a.job_id == usage.job_id] if usage.job_id is not None else []
+        starts = [a.start for a in job_attempts]
         for piece in _pieces(usage, [booted, *starts], window):
-            epoch = mine[max(0, bisect_right(starts, piece.start) - 1)].epoch if mine else None
+            epoch = job_attempts[max(0, bisect_right(starts, piece.start) - 1)].epoch if job_attempts else None
             key = _hour(piece.start), _kind(usage, piece, booted), usage.job_id, epoch
             tally = tallies.setdefault(key, _Tally())
             seconds = seconds_between(piece.start, piece.end) * usage.share
@@ -218,8 +218,8 @@ def _of_instance(
 def _booted(instance: InstanceBill, reported: datetime | None) -> datetime:
     """The moment from which on the instance is idle if nobody holds it."""
     first = min((u.paid[0].start for u in instance.usages if u.job_id is not None and u.paid), default=None)
-    known = [moment for moment in (reported, first) if moment is not None]
-    return min(known) if known else datetime.max.replace(tzinfo=UTC)
+    moments = [moment for moment in (reported, first) if moment is not None]
+    return min(moments) if moments else datetime.max.replace(tzinfo=UTC)
 
 
 def _kind(usage: Usage, piece: _Piece, booted: datetime) -> UsageKind:
@@ -279,8 +279,8 @@ def _trip(job_id: str, trip: Trip) -> Iterator[UsageRow]:
     hour = _hour(trip.until)
     ran = trip.end in (TripEnd.RETURNED, TripEnd.ENDED)
     if trip.usd or ran:
-        cost, known = max(_ZERO, exact(trip.usd or 0.0)), trip.usd is not None
-        yield UsageRow(hour=hour, kind=UsageKind.ABROAD, resource=trip.visit, job_id=job_id, cost=cost, known=known)
+        cost, is_priced = max(_ZERO, exact(trip.usd or 0.0)), trip.usd is not None
+        yield UsageRow(hour=hour, kind=UsageKind.ABROAD, resource=trip.visit, job_id=job_id, cost=cost, known=is_priced)
     if trip.egress_usd:
         moved = Fraction(trip.sent_bytes + trip.brought_bytes, 10**9)
         yield UsageRow(

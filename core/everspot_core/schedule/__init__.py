@@ -42,7 +42,7 @@ from everspot_core.schedule.view import (
     PoolView,
     Spent,
 )
-from everspot_core.schedule.words import say
+from everspot_core.schedule.words import describe_action
 
 __all__ = [
     "Action",
@@ -76,7 +76,7 @@ __all__ = [
     "Tariff",
     "Void",
     "Why",
+    "describe_action",
     "plan",
     "plan_standing",
-    "say",
 ]

@@ -97,7 +97,7 @@ WITHHELD = frozenset({Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.TEAM_BUDGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Act:
-    why: Why
+    cause: Why
     figures: Figures = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ class _Act:
 class Assign(_Act):
     """Put the job on the instance: the instance's assignment first, the job's record second.
 
-    `gang`: the other instances of a job that needs several, all or none. `beside`: the job gets the part of the
+    `gang`: the other instances of a job that needs several, all or none. `shares`: the job gets the part of the
     instance that it asks for, and others may have the rest.
     """
 
@@ -116,7 +116,7 @@ class Assign(_Act):
     zone: str
     market: Market
     gang: tuple[str, ...] = ()
-    beside: bool = False
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +155,13 @@ class Restore(_Act):
     """Name the job in its owner's assignment again.
 
     An owner that was presumed dead, and whose assignment was cleared, may have taken its lease back. Without an
-    assignment it would get no orders for the job, nor find it again after a restart. `beside`: as of `Assign`.
+    assignment it would get no orders for the job, nor find it again after a restart. `shares`: as of `Assign`.
     """
 
     job_id: str
     instance_id: str
     epoch: int
-    beside: bool = False
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from everspot_core.fit import Shape, fits
 from everspot_core.job import Resources
 from everspot_core.records import InstanceRecord, Role
 from everspot_core.schedule.actions import Figures, Hold, Why
-from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.seats import share_of
+from everspot_core.seats import largest_share
 
 FORESIGHT = timedelta(hours=1)
 """The time that a job of unknown length is assumed to run from now on."""
@@ -41,15 +41,17 @@ class _Price(NamedTuple):
 
 def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: datetime) -> Commitment:
     """What a job will spend from now on if it holds, or is given, capacity of this price. `kind`: the instance type."""
-    work = outlook_of(job)
-    left = FORESIGHT
+    work = job_outlook(job)
+    remaining = FORESIGHT
     if work is not None:
-        left = work.changing + work.left_upper / max(job.speeds.get(kind, 1.0), _SLOWEST)
+        remaining = work.changing + work.remaining_upper / max(job.speeds.get(kind, 1.0), _SLOWEST)
     budget = job.submission.spec.budget
     if budget.dollars is not None and usd_per_hour > 0:  # its own budget ends it
         hours = max(0.0, budget.dollars - job.spent.dollars) / usd_per_hour
-        left = timedelta(hours=hours) if hours < left / _HOUR else left  # as a span it may be longer than Python has
-    return Commitment(team=job.team, usd_per_hour=usd_per_hour, gpus=gpus, until=now + left)
+        remaining = (
+            timedelta(hours=hours) if hours < remaining / _HOUR else remaining
+        )  # as a span it may be longer than Python has
+    return Commitment(team=job.team, usd_per_hour=usd_per_hour, gpus=gpus, until=now + remaining)
 
 
 class Admission:
@@ -62,18 +64,18 @@ class Admission:
     def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
         """The first used-up budget that concerns the job; None if all have something left."""
         empty = next((p for p in self._view.purses if p.empty and p.concerns(job.team)), None)
-        return (_why(empty), self._figures(empty, job, 0.0)) if empty is not None else None
+        return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
 
     def hold(self, job: JobView) -> Hold | None:
         """The hold of a waiting job for which a budget is too small; None if every budget covers it."""
-        mine = [p for p in self._view.purses if p.concerns(job.team)]
-        if not mine:
+        own_purses = [p for p in self._view.purses if p.concerns(job.team)]
+        if not own_purses:
             return None
-        asks = self._asked(job)
-        for purse in mine:
-            asked = asks.costs(purse.unit, self._now, purse.until)
-            if purse.empty or purse.spent + self._committed(purse, job) + asked > purse.cap:
-                return Hold(job_id=job.job_id, why=_why(purse), figures=self._figures(purse, job, asked))
+        request = self._request(job)
+        for purse in own_purses:
+            requested = request.costs(purse.unit, self._now, purse.until)
+            if purse.empty or purse.spent + self._committed(purse, job) + requested > purse.cap:
+                return Hold(job_id=job.job_id, cause=_cause(purse), figures=self._figures(purse, job, requested))
         return None
 
     def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
@@ -84,21 +86,23 @@ class Admission:
         self._running[job.job_id] = [commitment(job, usd_per_hour, gpus, "", self._now)]
         for purse in self._view.purses:
             if purse.concerns(job.team):
-                self._totals[purse] += self._of(self._running[job.job_id], purse) - self._of(before, purse)
+                self._totals[purse] += self._committed_amount(
+                    self._running[job.job_id], purse
+                ) - self._committed_amount(before, purse)
 
     def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
         """Note that the job was given these instances. `part`: the fraction, if it has only a part of one."""
         if self._view.purses:
             records = list(chosen)
-            self.charge(job, part * sum(self._rates.of(r) for r in records), part * sum(r.gpus for r in records))
+            self.charge(job, part * sum(self._rates.rate(r) for r in records), part * sum(r.gpus for r in records))
 
     @cached_property
     def _totals(self) -> dict[Purse, float]:
         """What all running jobs will spend of each budget."""
-        every = [c for own in self._running.values() for c in own]
-        return {purse: self._of(every, purse) for purse in self._view.purses}
+        all_commitments = [c for own in self._running.values() for c in own]
+        return {purse: self._committed_amount(all_commitments, purse) for purse in self._view.purses}
 
-    def _of(self, commitments: Iterable[Commitment], purse: Purse) -> float:
+    def _committed_amount(self, commitments: Iterable[Commitment], purse: Purse) -> float:
         return committed(commitments, purse.team, purse.unit, self._now, purse.until)
 
     @cached_property
@@ -109,33 +113,33 @@ class Admission:
     def _running(self) -> dict[str, list[Commitment]]:
         """The commitments of the jobs that hold an instance or have one on its way, by job."""
         jobs = {j.job_id: j for j in self._view.jobs if not j.state.final}
-        found: dict[str, list[Commitment]] = defaultdict(list)
+        by_job: dict[str, list[Commitment]] = defaultdict(list)
         for instance in self._view.instances:
             holders = [jobs[name] for name in _holders(instance) if name in jobs]
-            price = self._price_of(instance)
+            price = self._instance_price(instance)
             for job in holders if price is not None else ():
                 assert price is not None  # noqa: S101 - as just seen
                 kind = instance.record.instance_type if instance.record is not None else ""
-                given = instance.assignment
-                share = given.share(job.job_id) if given is not None and instance.seated else 1 / len(holders)
-                held = commitment(job, price.usd * share, price.gpus * share, kind, self._now)
-                found[job.job_id].append(held)
-        return found
+                assignment = instance.assignment
+                share = assignment.share(job.job_id) if assignment is not None and instance.seated else 1 / len(holders)
+                job_commitment = commitment(job, price.usd * share, price.gpus * share, kind, self._now)
+                by_job[job.job_id].append(job_commitment)
+        return by_job
 
-    def _price_of(self, instance: InstanceView) -> _Price | None:
+    def _instance_price(self, instance: InstanceView) -> _Price | None:
         """What the instance takes in an hour; None if it is gone or its price is unknown."""
-        if instance.gone:
+        if instance.is_gone:
             return None
         if instance.record is not None:
-            return _Price(self._rates.of(instance.record), instance.record.gpus)
+            return _Price(self._rates.rate(instance.record), instance.record.gpus)
         pool = next((p for p in self._view.pools if p.key == instance.pool), None)
         return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
 
     def _committed(self, purse: Purse, but: JobView) -> float:
         """What all jobs but one will spend of the budget."""
-        return max(0.0, self._totals[purse] - self._of(self._running.get(but.job_id, ()), purse))
+        return max(0.0, self._totals[purse] - self._committed_amount(self._running.get(but.job_id, ()), purse))
 
-    def _asked(self, job: JobView) -> Commitment:
+    def _request(self, job: JobView) -> Commitment:
         """What the job will spend from now on, on the cheapest capacity that could hold it."""
         need = job.submission.spec.resources
         if need not in self._cheapest:
@@ -148,18 +152,18 @@ class Admission:
         among the types. `shared`: only the part of each that the job takes counts."""
         priced: list[tuple[float, InstanceRecord | InstanceType]] = [
             *((p.usd_per_hour, p.instance_type) for p in self._view.pools),
-            *((self._rates.of(record), record) for record in self._kinds),
+            *((self._rates.rate(record), record) for record in self._kinds),
         ]
-        found = [
-            _Price(usd * part, there.gpus * part)
-            for usd, there in priced
-            if fits(need, Shape.of(there))
-            for part in [share_of(need, there) if shared else 1.0]
+        prices = [
+            _Price(usd * part, machine.gpus * part)
+            for usd, machine in priced
+            if fits(need, Shape.from_machine(machine))
+            for part in [largest_share(need, machine) if shared else 1.0]
         ]
-        if not found:
-            able = [t for t in self._view.types if fits(need, Shape.of(t))]
-            found = [_Price((t.on_demand_usd_per_hour or 0.0) * SPOT_DISCOUNT, t.gpus) for t in able]
-        return _Price(min((p.usd for p in found), default=0.0), min((p.gpus for p in found), default=0))
+        if not prices:
+            able = [t for t in self._view.types if fits(need, Shape.from_machine(t))]
+            prices = [_Price((t.on_demand_usd_per_hour or 0.0) * SPOT_DISCOUNT, t.gpus) for t in able]
+        return _Price(min((p.usd for p in prices), default=0.0), min((p.gpus for p in prices), default=0))
 
     @cached_property
     def _kinds(self) -> list[InstanceRecord]:
@@ -167,11 +171,11 @@ class Admission:
         records = [i.record for i in self._view.instances if i.record is not None and i.reports]
         return list({(r.instance_type, r.market): r for r in records if r.role is Role.AGENT}.values())
 
-    def _figures(self, purse: Purse, job: JobView, asked: float) -> Figures:
+    def _figures(self, purse: Purse, job: JobView, requested: float) -> Figures:
         figures: Figures = {
             "spent": _round(purse.spent),
             "committed": _round(self._committed(purse, job)),
-            "asked": _round(asked),
+            "asked": _round(requested),
             "cap": _round(purse.cap),
             "unit": purse.unit.words,
             "period": purse.period.value,
@@ -180,15 +184,15 @@ class Admission:
         return figures if purse.team == ENVIRONMENT else {"team": purse.team, **figures}
 
 
-def _why(purse: Purse) -> Why:
+def _cause(purse: Purse) -> Why:
     return Why.ENVIRONMENT_BUDGET if purse.team == ENVIRONMENT else Why.TEAM_BUDGET
 
 
 def _holders(instance: InstanceView) -> tuple[str, ...]:
     """The jobs that hold an instance, or for which it is on its way."""
-    given = instance.assignment
-    held = instance.residents or (given.jobs if given is not None else ())
-    return held or ((instance.launched_for,) if instance.launched_for is not None else ())
+    assignment = instance.assignment
+    jobs = instance.residents or (assignment.jobs if assignment is not None else ())
+    return jobs or ((instance.launched_for,) if instance.launched_for is not None else ())
 
 
 def _round(value: float) -> float:

@@ -20,7 +20,7 @@ UNSAVED = (Reason.LOST, Reason.ERROR, Reason.MACHINE, Reason.STALLED)
 End = tuple[JobState, Reason, Why, Figures]
 
 
-def outlook_of(job: JobView) -> Outlook | None:
+def job_outlook(job: JobView) -> Outlook | None:
     """The job's outlook: what the driver has measured, else what the author expects, less the steps that are done.
 
     Of a job that does not run, the steps up to its newest checkpoint are done, if its last owner told which that is.
@@ -34,12 +34,12 @@ def outlook_of(job: JobView) -> Outlook | None:
     record, done = job.record, 0.0
     if record is not None and record.progress.total_steps:
         done = min(1.0, _steps_done(record) / record.progress.total_steps)
-    left = expected * (1 - done)
+    remaining = expected * (1 - done)
     begins = job.state is JobState.ASSIGNED
     changeover, upper = job.changeover or (CHANGEOVER, CHANGEOVER_UPPER)
     return Outlook(
-        left=left,
-        left_upper=left + _again(job, expected, done),
+        remaining=remaining,
+        remaining_upper=remaining + _again(job, expected, done),
         changeover=changeover,
         changeover_upper=upper,
         changing=upper if begins else timedelta(0),
@@ -48,8 +48,8 @@ def outlook_of(job: JobView) -> Outlook | None:
 
 def _steps_done(record: JobRecord) -> int:
     """The steps that need not be done again, as far as is known."""
-    told = record.progress
-    return told.step if record.state is JobState.RUNNING or told.durable_step is None else told.durable_step
+    progress = record.progress
+    return progress.step if record.state is JobState.RUNNING or progress.durable_step is None else progress.durable_step
 
 
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
@@ -80,8 +80,8 @@ def begins_at(job: JobView) -> datetime | None:
     record = job.record
     if record is not None and record.state.owned:
         return None
-    known = (record.not_before if record is not None else None, job.submission.start_at)
-    return max((moment for moment in known if moment is not None), default=None)
+    moments = (record.not_before if record is not None else None, job.submission.start_at)
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:

@@ -6,22 +6,22 @@ from everspot_core.records import Reason
 from everspot_core.schedule.view import InstanceView, JobView
 
 
-def awaited(job: JobView, owner: InstanceView | None, mine: Iterable[InstanceView]) -> list[InstanceView]:
-    """The idle instances of the last launch for the job. `mine`: all instances launched for it.
+def awaited(job: JobView, owner: InstanceView | None, own_launches: Iterable[InstanceView]) -> list[InstanceView]:
+    """The idle instances of the last launch for the job. `own_launches`: all instances launched for it.
 
     Instances that the job was told to leave do not count, nor those older than the one that it holds.
     """
-    record, launched = job.record, list(mine)
-    left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
+    record, launched = job.record, list(own_launches)
+    left_instance = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
     # A gang leaves all that was launched with the one that its lease named.
-    leaving = {i.launched_at for i in launched if i.instance_id == left and i.launched_at is not None}
+    leaving = {i.launched_at for i in launched if i.instance_id == left_instance and i.launched_at is not None}
     own = owner is not None and owner.launched_for == job.job_id
     begun = owner.launched_at if owner is not None and own else None
     fresh = [
         i
         for i in launched
         if i.idle
-        and i.instance_id != left
+        and i.instance_id != left_instance
         and i.launched_at not in leaving
         and (begun is None or (i.launched_at is not None and i.launched_at >= begun))
     ]
@@ -31,4 +31,4 @@ def awaited(job: JobView, owner: InstanceView | None, mine: Iterable[InstanceVie
 
 def is_going(instance: InstanceView) -> bool:
     """Whether the cloud has said that it takes the instance, or is taking it."""
-    return not instance.gone and (instance.ending or instance.notified)
+    return not instance.is_gone and (instance.ending or instance.notified)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from everspot_core.records import JobState
-from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, job_outlook
 from everspot_core.schedule.view import ClusterView, JobView
 
 ASSUMED = 1 / 50
@@ -42,41 +42,43 @@ class Lengths:
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
 
-    def of(self, job: JobView) -> Length | None:
+    def estimate(self, job: JobView) -> Length | None:
         """Return the length of a waiting job. None: the job is long, so that nobody should wait behind it."""
-        changeover, record = changeover_of(job), job.record
+        changeover, record = expected_changeover(job), job.record
         handover = HANDOVER * changeover
-        ran = (record.held(self._now) if record is not None else None) or NO_TIME
-        if (known := self._known(job)) is not None and self._overdue.get(_program(job), NO_TIME) <= known:
-            return Length(known + handover)
+        ran = (record.held_time(self._now) if record is not None else None) or NO_TIME
+        if (known_length := self._length_estimate(job)) is not None and self._overdue.get(
+            _program(job), NO_TIME
+        ) <= known_length:
+            return Length(known_length + handover)
         oldest = max(self._running.get(_program(job), NO_TIME), ran)
         if oldest > LONG * changeover:
             return None
         return Length(max(ASSUMED * changeover, AS_LONG_AGAIN * oldest) + handover, assumed=True)
 
-    def left(self, job: JobView) -> timedelta | None:
+    def remaining(self, job: JobView) -> timedelta | None:
         """Return the time until a job that holds an instance ends. None: it is long, so that nobody should wait for it.
 
         A job that runs longer than expected is expected to run as long again, until it counts as long.
         """
-        work, changeover = job.outlook, changeover_of(job)
+        work, changeover = job.outlook, expected_changeover(job)
         if work is not None:
-            return work.changing + work.left
+            return work.changing + work.remaining
         record, elapsed = job.record, self._elapsed(job)
-        known = self._known(job)
+        known_length = self._length_estimate(job)
         has_steps = record is not None and record.progress.total_steps and not self._is_overdue(job)
-        if has_steps and (declared := outlook_of(job)) is not None:
-            return declared.left
-        if known is not None and elapsed < known:
-            return known - elapsed
+        if has_steps and (declared := job_outlook(job)) is not None:
+            return declared.remaining
+        if known_length is not None and elapsed < known_length:
+            return known_length - elapsed
         return max(ASSUMED * changeover, elapsed) if elapsed <= LONG * changeover else None
 
-    def _known(self, job: JobView) -> timedelta | None:
+    def _length_estimate(self, job: JobView) -> timedelta | None:
         """The length that the driver measured, that jobs of the same program had, or that the author declared."""
-        work = outlook_of(job)
+        work = job_outlook(job)
         if job.outlook is None and (learnt := self._learnt.get(_program(job))) is not None:
             return learnt
-        return work.left if work is not None else None
+        return work.remaining if work is not None else None
 
     def _elapsed(self, job: JobView) -> timedelta:
         record = job.record
@@ -100,7 +102,7 @@ class Lengths:
             expected = self._learnt.get(_program(job), expected)
         if expected is None:
             return False
-        return self._elapsed(job) > AS_LONG_AGAIN * (expected + HANDOVER * changeover_of(job))
+        return self._elapsed(job) > AS_LONG_AGAIN * (expected + HANDOVER * expected_changeover(job))
 
     @cached_property
     def _overdue(self) -> dict[Hashable, timedelta]:
@@ -123,17 +125,17 @@ class Lengths:
         return oldest
 
 
-def changeover_of(job: JobView) -> timedelta:
+def expected_changeover(job: JobView) -> timedelta:
     """Return the expected length of the job's next changeover."""
-    work = outlook_of(job)
+    work = job_outlook(job)
     if work is not None:
         return work.changeover
     return job.changeover.expected if job.changeover is not None else CHANGEOVER
 
 
-def changeover_upper_of(job: JobView) -> timedelta:
+def changeover_bound(job: JobView) -> timedelta:
     """Return the upper bound of the job's next changeover."""
-    work = outlook_of(job)
+    work = job_outlook(job)
     if work is not None:
         return work.changeover_upper
     return job.changeover.upper if job.changeover is not None else CHANGEOVER_UPPER
@@ -147,7 +149,7 @@ def _program(job: JobView) -> Hashable:
 
 def _script(entrypoint: Sequence[str]) -> tuple[str, ...]:
     """Return the words up to the script or the module: those after it are its arguments, and differ in a sweep."""
-    for n, word in enumerate(entrypoint):
-        if word.endswith(SCRIPTS) or (n and entrypoint[n - 1] == "-m"):
+    for n, argument in enumerate(entrypoint):
+        if argument.endswith(SCRIPTS) or (n and entrypoint[n - 1] == "-m"):
             return tuple(entrypoint[: n + 1])
     return tuple(entrypoint[:1])

@@ -68,9 +68,9 @@ def _let_go(draft: Draft) -> None:
     """Decide which broken, excess or old instances leave."""
     untouched = [i for i in draft.instances.values() if i.instance_id not in draft.touched_instances]
     for action in leave(untouched, draft.view, draft.now):
-        given = draft.instances[action.instance_id].assignment
-        held = set(given.jobs) if given is not None else set[str]()
-        if held & draft.touched_jobs:
+        assignment = draft.instances[action.instance_id].assignment
+        job_ids = set(assignment.jobs) if assignment is not None else set[str]()
+        if job_ids & draft.touched_jobs:
             continue  # the instance goes in the next plan, when what was decided of its jobs stands
         draft.do(action, instance=action.instance_id)
-        draft.touched_jobs |= held
+        draft.touched_jobs |= job_ids

@@ -20,54 +20,56 @@ def expire_dead_owners(draft: Draft) -> None:
         owner = draft.instances.get(record.owner)
         if draft.busy(owner, record.owner, job.job_id):
             continue
-        if owner is not None and owner.gone:
-            why, figures = Why.INSTANCE_GONE, {"step": record.progress.step}
+        if owner is not None and owner.is_gone:
+            cause, figures = Why.INSTANCE_GONE, {"step": record.progress.step}
         elif job.stale:
-            why, figures = Why.LEASE_EXPIRED, {"step": record.progress.step, "lease_ttl_seconds": int(ttl)}
+            cause, figures = Why.LEASE_EXPIRED, {"step": record.progress.step, "lease_ttl_seconds": int(ttl)}
         else:
             continue
-        expire = Expire(job_id=job.job_id, instance_id=record.owner, epoch=record.epoch, why=why, figures=dict(figures))
+        expire = Expire(
+            job_id=job.job_id, instance_id=record.owner, epoch=record.epoch, cause=cause, figures=dict(figures)
+        )
         draft.do(expire, job=job.job_id, instance=record.owner)
 
 
 def repair_assignments(draft: Draft) -> None:
     """Clear assignments whose lease is over; complete or give up half-done ones."""
     for instance in draft.instances.values():
-        for given in instance.assignment.held if instance.assignment is not None else ():
-            if not draft.busy(instance, instance.instance_id, given.job_id or ""):
-                _repair(draft, instance, given)
+        for assignment in instance.assignment.seat_assignments if instance.assignment is not None else ():
+            if not draft.busy(instance, instance.instance_id, assignment.job_id or ""):
+                _repair(draft, instance, assignment)
 
 
-def _repair(draft: Draft, instance: InstanceView, given: Assignment) -> None:
-    job = draft.jobs.get(given.job_id or "")
-    if job is not None and job.owned_by(given):
+def _repair(draft: Draft, instance: InstanceView, assignment: Assignment) -> None:
+    job = draft.jobs.get(assignment.job_id or "")
+    if job is not None and job.owned_by(assignment):
         return
-    if job is not None and job.state is JobState.PENDING and given.epoch == job.epoch + 1:
-        _repair_half(draft, instance, job, given)
+    if job is not None and job.state is JobState.PENDING and assignment.epoch == job.epoch + 1:
+        _repair_half(draft, instance, job, assignment)
     else:
-        _clear(draft, instance, given, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
+        _clear(draft, instance, assignment, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
 
 
-def _repair_half(draft: Draft, instance: InstanceView, job: JobView, given: Assignment) -> None:
+def _repair_half(draft: Draft, instance: InstanceView, job: JobView, assignment: Assignment) -> None:
     if job.job_id in draft.touched_jobs:  # another instance has the other half; this one is cleared once that stands
         draft.touched_instances.add(instance.instance_id)
         return
-    wanted = (
+    is_wanted = (
         instance.healthy
-        and given.order is Order.RUN
+        and assignment.order is Order.RUN
         and not draft.view.draining
         and not _backing_off(job, draft.now)
         and end_of_waiting(job, draft.now) is None
         and draft.admission.used_up(job) is None
         and not_now(job, draft.now) is None
     )
-    kind, why = (Complete, Why.HALF_DONE) if wanted else (Void, Why.UNWANTED)
-    action = kind(job_id=job.job_id, instance_id=instance.instance_id, epoch=given.epoch, why=why)
+    kind, cause = (Complete, Why.HALF_DONE) if is_wanted else (Void, Why.UNWANTED)
+    action = kind(job_id=job.job_id, instance_id=instance.instance_id, epoch=assignment.epoch, cause=cause)
     draft.do(action, job=job.job_id, instance=instance.instance_id)
 
 
-def _clear(draft: Draft, instance: InstanceView, given: Assignment, why: Why) -> None:
-    clear = Clear(instance_id=instance.instance_id, job_id=given.job_id or "", epoch=given.epoch, why=why)
+def _clear(draft: Draft, instance: InstanceView, assignment: Assignment, cause: Why) -> None:
+    clear = Clear(instance_id=instance.instance_id, job_id=assignment.job_id or "", epoch=assignment.epoch, cause=cause)
     draft.do(clear, instance=instance.instance_id)
 
 
@@ -80,14 +82,14 @@ def restore_assignments(draft: Draft) -> None:
         owner = draft.instances.get(record.owner or "")
         if owner is None or draft.busy(owner, owner.instance_id, job.job_id):
             continue
-        if not owner.idle and (not owner.seated or not job.shares or owner.told(job.job_id) is not None):
+        if not owner.idle and (not owner.seated or not job.shares or owner.job_orders(job.job_id) is not None):
             continue
         restore = Restore(
             job_id=job.job_id,
             instance_id=owner.instance_id,
             epoch=record.epoch,
-            beside=job.shares and (draft.view.shared or owner.seated),
-            why=Why.TAKEN_BACK,
+            shares=job.shares and (draft.view.shared or owner.seated),
+            cause=Why.TAKEN_BACK,
         )
         draft.do(restore, job=job.job_id, instance=owner.instance_id)
 

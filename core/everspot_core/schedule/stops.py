@@ -14,19 +14,19 @@ def cordon_instances(draft: Draft) -> None:
     """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each. One
     that was told to leave and has no job needs no more words."""
     for instance in draft.instances.values():
-        given = instance.assignment
-        if not instance.ending or instance.gone:
+        assignment = instance.assignment
+        if not instance.ending or instance.is_gone:
             continue
         if instance.instance_id in draft.touched_instances and not instance.seated:
             continue
-        held = given.held if given is not None else ()
-        known = given is not None and (given.cordoned or (instance.leaving and not held))
-        later = instance.deadline is not None and any(h.deadline is None for h in held)
-        if known and not later:
+        seats = assignment.seat_assignments if assignment is not None else ()
+        already_cordoned = assignment is not None and (assignment.cordoned or (instance.leaving and not seats))
+        later = instance.deadline is not None and any(h.deadline is None for h in seats)
+        if already_cordoned and not later:
             continue
-        cordon = Cordon(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
+        cordon = Cordon(instance_id=instance.instance_id, deadline=instance.deadline, cause=Why.INTERRUPTION)
         draft.do(cordon, instance=instance.instance_id)
-        draft.touched_jobs |= {h.job_id for h in held if h.job_id is not None}
+        draft.touched_jobs |= {h.job_id for h in seats if h.job_id is not None}
 
 
 def stop_owners(draft: Draft) -> None:
@@ -37,10 +37,10 @@ def stop_owners(draft: Draft) -> None:
         if record is None or not record.state.owned or job.job_id in draft.touched_jobs:
             continue
         owner = draft.instances.get(record.owner or "")
-        given = owner.told(job.job_id) if owner is not None else None
+        assignment = owner.job_orders(job.job_id) if owner is not None else None
         if owner is None or draft.busy(owner, owner.instance_id, job.job_id):
             continue
-        if given is None or not job.owned_by(given) or owner.stops(job.job_id):
+        if assignment is None or not job.owned_by(assignment) or owner.stops(job.job_id):
             continue
         stop = _stop(draft, job, owner)
         if stop is not None:
@@ -52,17 +52,17 @@ def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
     drills: tuple[str, ...] = ()
     figures: Figures = {}
     if job.cancel:
-        why, reason = Why.CANCEL, Reason.CANCEL
+        cause, reason = Why.CANCEL, Reason.CANCEL
     elif budget is not None:
-        (why, figures), reason = budget, Reason.BUDGET
+        (cause, figures), reason = budget, Reason.BUDGET
     elif (used_up := draft.admission.used_up(job)) is not None:
-        (why, figures), reason = used_up, Reason.CAP
+        (cause, figures), reason = used_up, Reason.CAP
     elif (outside := outside_window(job, draft.now)) is not None:
-        (why, figures), reason = outside, Reason.WINDOW
+        (cause, figures), reason = outside, Reason.WINDOW
     elif draft.view.draining:
-        why, reason = Why.DRAIN, Reason.DRAIN
+        cause, reason = Why.DRAIN, Reason.DRAIN
     elif job.drills:
-        why, reason = Why.DRILL, Reason.DRILL
+        cause, reason = Why.DRILL, Reason.DRILL
         drills = tuple(sorted(d.drill_id for d in job.drills))
     else:
         return None
@@ -72,7 +72,7 @@ def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
         epoch=job.epoch,
         reason=reason,
         drills=drills,
-        why=why,
+        cause=cause,
         figures=figures,
     )
 
@@ -88,7 +88,7 @@ def settle_drills(draft: Draft) -> None:
             continue
         done = [d.drill_id for d in job.drills if _fulfilled(draft, job, d.at)]
         if done:
-            drop = DropDrills(job_id=job.job_id, drills=tuple(sorted(done)), why=Why.ALREADY_STOPPING)
+            drop = DropDrills(job_id=job.job_id, drills=tuple(sorted(done)), cause=Why.ALREADY_STOPPING)
             draft.actions.append(drop)
 
 
@@ -111,6 +111,8 @@ def end_waiting_jobs(draft: Draft) -> None:
             continue
         end = end_of_waiting(job, draft.now)
         if end is not None:
-            state, reason, why, figures = end
-            finish = Finish(job_id=job.job_id, epoch=job.epoch, state=state, reason=reason, why=why, figures=figures)
+            state, reason, cause, figures = end
+            finish = Finish(
+                job_id=job.job_id, epoch=job.epoch, state=state, reason=reason, cause=cause, figures=figures
+            )
             draft.do(finish, job=job.job_id)

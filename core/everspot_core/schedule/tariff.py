@@ -7,7 +7,7 @@ would not limit it.
 from collections.abc import Iterable
 from functools import cached_property
 
-from everspot_core.schedule.view import ClusterView, PoolKey, pool_of
+from everspot_core.schedule.view import ClusterView, PoolKey, instance_pool
 
 EPSILON = 1e-9
 """Dollars below which a difference is rounding."""
@@ -19,11 +19,11 @@ class Tariff:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
-    def known(self, pool: PoolKey) -> float | None:
+    def pool_price(self, pool: PoolKey) -> float | None:
         """The pool's own price in dollars an hour; None if it is not known."""
         return self._pools.get(pool)
 
-    def of(self, pool: PoolKey | None) -> float | None:
+    def hourly_price(self, pool: PoolKey | None) -> float | None:
         """The dollars an hour that an instance of the pool counts for.
 
         It is the pool's price, else the on-demand price of its type, else the highest price that is known.
@@ -37,14 +37,14 @@ class Tariff:
 
     def total(self, pools: Iterable[PoolKey | None]) -> float | None:
         """Dollars an hour for instances of these pools together; None if there are any and no price is known."""
-        each = [self.of(pool) for pool in pools]
-        known = [usd for usd in each if usd is not None]
-        return sum(known) if len(known) == len(each) else None
+        each = [self.hourly_price(pool) for pool in pools]
+        prices = [usd for usd in each if usd is not None]
+        return sum(prices) if len(prices) == len(each) else None
 
     def launched(self) -> tuple[int, float | None]:
         """The number of launched instances that run or come, and their dollars an hour together, as `total` counts
         them. Released instances count until they are gone."""
-        pools = [pool_of(i) for i in self._view.instances if i.launched]
+        pools = [instance_pool(i) for i in self._view.instances if i.launched]
         return len(pools), self.total(pools)
 
     @cached_property

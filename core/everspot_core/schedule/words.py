@@ -101,11 +101,11 @@ _BECAUSE = {
 def because(action: Action) -> str:
     """The reason of an action, with its figures."""
     figures = action.figures
-    if action.why in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
+    if action.cause in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
         figures = {**figures, "purse": _purse(figures)}
-    if action.why is Why.LOST_OFTEN:
+    if action.cause is Why.LOST_OFTEN:
         figures = {**figures, "loss": _loss(figures)}
-    return _BECAUSE[action.why].format(**figures)
+    return _BECAUSE[action.cause].format(**figures)
 
 
 def _loss(figures: Figures) -> str:
@@ -119,11 +119,11 @@ def _loss(figures: Figures) -> str:
 
 def _purse(figures: Figures) -> str:
     """The state of a budget in words: spent, committed, cap."""
-    spent, committed, asked, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
-    wants = f"; this job asks for {asked}" if figures["asked"] else ""
+    spent, committed, requested, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
+    request_clause = f"; this job asks for {requested}" if figures["asked"] else ""
     return (
         f"has spent {spent} of its {cap} a {figures['period']}, and {committed} more is committed to running jobs"
-        f"{wants}; until {figures['until']}"
+        f"{request_clause}; until {figures['until']}"
     )
 
 
@@ -135,7 +135,7 @@ def _amount(figures: Figures, name: str) -> str:
     return f"${value:,.2f}" if value >= 0.01 or value == 0 else f"${value:.2g}"
 
 
-def say(action: Action) -> str:
+def describe_action(action: Action) -> str:
     """The action and its reason in one sentence."""
     return f"{_deed(action)}: {because(action)}"
 

@@ -40,18 +40,18 @@ def simulated(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan
 
 def of_run(run: WorkloadRun) -> Account:
     """The result of a simulation."""
-    told = figures(run)
+    totals = figures(run)
     dated = {n: t for n, t in run.tasks.items() if t.submission.deadline_at is not None and not t.refused}
     ends = {n: t.finished_at for n, t in dated.items()}
     markets: dict[str, list[tuple[datetime, Market]]] = {}
     pools = {m.instance_id: m.pool for m in run.machines}
     for attempt in run.attempts:
-        there = pools[attempt.instances[0]].market
-        markets.setdefault(attempt.job_id, []).append((attempt.began_at, there))
+        market = pools[attempt.instances[0]].market
+        markets.setdefault(attempt.job_id, []).append((attempt.began_at, market))
     met = frozenset(n for n, t in dated.items() if _in_time(ends[n], t.submission.deadline_at))
     return Account(
-        usd=told.cost.total,
-        idle_usd_share=told.idle_usd_share,
+        usd=totals.cost.total,
+        idle_usd_share=totals.idle_usd_share,
         met=met,
         late=frozenset(dated) - met,
         refused=frozenset(n for n, t in run.tasks.items() if t.refused),
@@ -70,8 +70,8 @@ def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Itera
     markets: dict[str, list[tuple[datetime, Market]]] = {}
     for job in (j for j in bill.jobs if j.job_id in names):
         ends[job.job_id] = next((a.end for a in job.attempts if a.reason is Reason.FINISHED), None)
-        held = [(a.start, Market(a.market)) for a in job.attempts if a.market in set(Market)]
-        markets[names[job.job_id]] = held
+        spans = [(a.start, Market(a.market)) for a in job.attempts if a.market in set(Market)]
+        markets[names[job.job_id]] = spans
     dated = {j: s.deadline_at for j, s in submissions.items() if s.deadline_at is not None and j not in out}
     met = {job for job, deadline in dated.items() if _in_time(ends.get(job), deadline)}
     return Account(
@@ -89,20 +89,20 @@ def differences(promised: Account, lived: Account, *, usd: float = 0.1, failover
 
     `usd`: the fraction by which cost may differ; `failovers`: the number by which the sum of failovers may.
     """
-    found = []
+    sentences = []
     if abs(lived.usd - promised.usd) > usd * promised.usd:
-        found.append(f"it cost ${lived.usd:.2f} instead of ${promised.usd:.2f}")
-    for what, here, there in (
+        sentences.append(f"it cost ${lived.usd:.2f} instead of ${promised.usd:.2f}")
+    for label, here, actual in (
         ("done in time", promised.met, lived.met),
         ("late", promised.late, lived.late),
         ("refused", promised.refused, lived.refused),
     ):
-        if here != there:
-            found.append(f"{what}: {_named(there)} instead of {_named(here)}")
+        if here != actual:
+            sentences.append(f"{label}: {_join_names(actual)} instead of {_join_names(here)}")
     before, after = sum(promised.failovers.values()), sum(lived.failovers.values())
     if abs(after - before) > failovers:
-        found.append(f"{after} failovers instead of {before}")
-    return found
+        sentences.append(f"{after} failovers instead of {before}")
+    return sentences
 
 
 def _in_time(end: datetime | None, deadline: datetime | None) -> bool:
@@ -110,14 +110,14 @@ def _in_time(end: datetime | None, deadline: datetime | None) -> bool:
 
 
 def _failovers(markets: Mapping[str, Iterable[tuple[datetime, Market]]]) -> dict[str, int]:
-    found = {}
-    for job, held in markets.items():
-        order = [market for _, market in sorted(held)]
+    counts = {}
+    for job, spans in markets.items():
+        order = [market for _, market in sorted(spans)]
         count = sum((a, b) == (Market.SPOT, Market.ON_DEMAND) for a, b in pairwise(order))
         if count:
-            found[job] = count
-    return found
+            counts[job] = count
+    return counts
 
 
-def _named(jobs: Iterable[str]) -> str:
+def _join_names(jobs: Iterable[str]) -> str:
     return ", ".join(sorted(jobs)) or "none"

@@ -45,10 +45,10 @@ def gone_for_good(rng: np.random.Generator, ticks: int, gap: timedelta, setting:
     return _trace("gone-for-good", gap, tick % period < last[tick // period])
 
 
-def _again_and_again(rng: np.random.Generator, ticks: int, there: int) -> NDArray[np.bool_]:
-    """Spot for `there` ticks, then none for a random 1 to 2 x `there` + 4 ticks, and again; it begins with spot."""
-    away = rng.integers(1, 2 * there + 5, ticks // (there + 1) + 2)
-    spells = np.stack([np.full_like(away, there), away], axis=1).ravel()
+def _again_and_again(rng: np.random.Generator, ticks: int, spell_ticks: int) -> NDArray[np.bool_]:
+    """Spot for `spell_ticks` ticks, then none for a random 1 to 2 x `spell_ticks` + 4 ticks, repeatedly; spot first."""
+    away = rng.integers(1, 2 * spell_ticks + 5, ticks // (spell_ticks + 1) + 2)
+    spells = np.stack([np.full_like(away, spell_ticks), away], axis=1).ravel()
     return np.repeat(np.arange(len(spells)) % 2 == 0, spells)[:ticks]
 
 

@@ -90,7 +90,7 @@ def _net(state: State, literal: bool) -> float:
 
 def _behind(state: State, moment: float) -> float:
     """Seconds of computing by which the job is now behind what uniform progress has done at `moment`."""
-    return moment * state.terms.job / state.terms.deadline - (state.terms.job - state.left)
+    return moment * state.terms.job / state.terms.deadline - (state.terms.job - state.remaining)
 
 
 def _ticks(seconds: float, tick: float) -> int:

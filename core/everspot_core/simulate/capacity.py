@@ -30,7 +30,7 @@ class PoolCapacity:
     paid: tuple[list[float], ...] | None
 
     @classmethod
-    def of(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
+    def from_traces(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
         """The capacity in the traces. Several traces are the pools of one job, cut to the shortest.
 
         Raises:
@@ -43,15 +43,15 @@ class PoolCapacity:
         up = np.stack([t.up(setting.nodes)[:ticks] for t in pools])
         changes = np.flatnonzero((up[:, 1:] != up[:, :-1]).any(axis=0)) + 1
         edges = np.concatenate(([0], changes, [ticks]))
-        known = [t.prices[:ticks] for t in pools if t.prices is not None]
+        prices = [t.prices[:ticks] for t in pools if t.prices is not None]
         return cls(
             ticks=ticks,
             tick_seconds=pools[0].tick_seconds,
-            on_demand_price=setting.price_ratio * (float(np.mean(known)) if known else 1.0),
+            on_demand_price=setting.price_ratio * (float(np.mean(prices)) if prices else 1.0),
             up=tuple(row.tolist() for row in up),
             change=np.repeat(edges[1:], np.diff(edges)).tolist(),
-            prices=tuple(p.tolist() for p in known) or None,
-            paid=tuple(list(accumulate((p * hours).tolist(), initial=0.0)) for p in known) or None,
+            prices=tuple(p.tolist() for p in prices) or None,
+            paid=tuple(list(accumulate((p * hours).tolist(), initial=0.0)) for p in prices) or None,
         )
 
     def offers(self, tick: int) -> tuple[float | None, ...]:
@@ -67,19 +67,19 @@ class PoolCapacity:
         """The cheapest pool that is up at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:
             return None
-        there, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
-        if prices is None or len(there) < 2:
-            return there[0] if there else None
-        return min(there, key=lambda pool: prices[pool][tick])
+        up_pools, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
+        if prices is None or len(up_pools) < 2:
+            return up_pools[0] if up_pools else None
+        return min(up_pools, key=lambda pool: prices[pool][tick])
 
     def spot_cost(self, pool: int, tick: int, seconds: float) -> float:
         """The cost of holding the pool for `seconds` from the beginning of this tick."""
         if self.paid is None or self.prices is None:
             return seconds / 3600
         whole = int(seconds / self.tick_seconds)
-        rest = seconds - whole * self.tick_seconds
+        remainder = seconds - whole * self.tick_seconds
         cost = self.paid[pool][tick + whole] - self.paid[pool][tick]
-        return cost + self.prices[pool][tick + whole] * rest / 3600 if rest > 0 else cost
+        return cost + self.prices[pool][tick + whole] * remainder / 3600 if remainder > 0 else cost
 
 
 def _check(pools: list[Trace]) -> None:

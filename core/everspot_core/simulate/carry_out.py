@@ -75,10 +75,14 @@ def _assign(action: Assign, cluster: Cluster) -> None:
     need(len({m.instance_type.name for m in machines}) == 1, "a gang runs on one type", action)
     for machine in machines:
         need(machine.record is not None, "an instance that boots takes no job", action)
-        shared, given = cluster.fleet.shared, machine.assignment
+        shared, assignment = cluster.fleet.shared, machine.assignment
         need(shared or not machine.residents, "an instance holds one job", action)
-        need(shared or given is None or given.job_id is None, "an assignment is cleared before the next", action)
-        lacks = lacking(task.job.resources, Shape.of(machine.instance_type))
+        need(
+            shared or assignment is None or assignment.job_id is None,
+            "an assignment is cleared before the next",
+            action,
+        )
+        lacks = lacking(task.job.resources, Shape.from_machine(machine.instance_type))
         need(not lacks, f"an instance has what its job needs, and not too little of {lacks}", action)
     kind = action.instance_type, action.zone, action.market
     need(machines[0].pool == kind, "an action says where it puts a job", action)
@@ -93,10 +97,10 @@ def _assign(action: Assign, cluster: Cluster) -> None:
 
 def _clear(action: Clear, cluster: Cluster) -> None:
     machine = _machine(action.instance_id, cluster, action)
-    given = machine.assignment
-    need(given is not None and given.epoch == action.epoch, "what is cleared is what was seen", action)
+    assignment = machine.assignment
+    need(assignment is not None and assignment.epoch == action.epoch, "what is cleared is what was seen", action)
     need(action.job_id not in machine.residents, "an instance that holds a job is not cleared of it", action)
-    cordoned = given is not None and given.cordoned
+    cordoned = assignment is not None and assignment.cordoned
     machine.assignment = Assignment(instance_id=action.instance_id, cordoned=cordoned, changed_at=cluster.now)
 
 
@@ -104,19 +108,19 @@ def _cordon(action: Cordon, cluster: Cluster) -> None:
     """Cordon an instance that has had its notice. Its jobs know of the notice too and stop by themselves."""
     machine = _machine(action.instance_id, cluster, action)
     need(machine.taken_at is not None, "only what is about to be taken is cordoned", action)
-    given = machine.assignment or Assignment(instance_id=action.instance_id, changed_at=cluster.now)
+    assignment = machine.assignment or Assignment(instance_id=action.instance_id, changed_at=cluster.now)
     update: dict[str, object] = {"cordoned": True, "changed_at": cluster.now}
-    if given.job_id is not None:
+    if assignment.job_id is not None:
         update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
-    machine.assignment = given.model_copy(update=update)
+    machine.assignment = assignment.model_copy(update=update)
 
 
 def _stop(action: Stop, cluster: Cluster) -> None:
     """The owner checkpoints and releases the lease. It takes no time: all progress up to this moment counts."""
     task = _task(action.job_id, action.epoch, cluster, action)
     owner = task.record.owner if task.record is not None else None
-    need(bool(task.held) and owner == action.instance_id, "only the owner is told to stop", action)
-    for machine in task.held:
+    need(bool(task.instances) and owner == action.instance_id, "only the owner is told to stop", action)
+    for machine in task.instances:
         if machine.assignment is not None:
             update = {"order": Order.STOP, "reason": action.reason, "changed_at": cluster.now}
             machine.assignment = machine.assignment.model_copy(update=update)
@@ -125,7 +129,7 @@ def _stop(action: Stop, cluster: Cluster) -> None:
 
 def _finish(action: Finish, cluster: Cluster) -> None:
     task = _task(action.job_id, action.epoch, cluster, action)
-    need(not task.held, "a job that somebody owns is stopped first", action)
+    need(not task.instances, "a job that somebody owns is stopped first", action)
     task.record = lease.close(task.record, action.job_id, action.reason, cluster.now)
 
 

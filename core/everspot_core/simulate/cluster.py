@@ -13,7 +13,7 @@ from everspot_core.fit import Shape, fits
 from everspot_core.manifest import Limits
 from everspot_core.records import JobState, Market, Reason
 from everspot_core.schedule.market.behaviour import Behaviour
-from everspot_core.schedule.placement.hosts import room_of
+from everspot_core.schedule.placement.hosts import total_room
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
 from everspot_core.simulate.interruptions import interrupt, is_up, lose, next_interruption, room
 from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
@@ -49,7 +49,7 @@ class Cluster:
         self._unions: dict[frozenset[PoolKey], Behaviour] = dict.fromkeys(_choices(workload), Behaviour())
         self._launched = 0
         arrivals = sorted(workload.jobs, key=lambda j: (j.arrival_hours, j.id))
-        self._coming = deque(Task.of(job, BEGIN, shared=self.fleet.shared) for job in arrivals)
+        self._coming = deque(Task.from_job(job, BEGIN, shared=self.fleet.shared) for job in arrivals)
         self._replenish(ready=True)
         self._happen()
 
@@ -62,13 +62,13 @@ class Cluster:
     @property
     def quiet(self) -> bool:
         """Whether nothing but a change of capacity can still happen."""
-        kept = self.fleet.idle_limit and self._idle()
-        return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting() or kept)
+        idles = self.fleet.idle_limit and self._idle()
+        return not (self._coming or any(t.instances for t in self.tasks.values()) or self._booting() or idles)
 
     def next_moment(self) -> datetime | None:
         """The time of the next event; None if there is none."""
         moments = [m.ready_at for m in self._booting()]
-        moments += [self._next_of(t) for t in self.tasks.values() if t.held]
+        moments += [self._next_moment(t) for t in self.tasks.values() if t.instances]
         moments += [self._coming[0].submission.submitted_at] if self._coming else []
         change = self.supply.next_change(self.now)
         moments += [change] if change is not None else []
@@ -82,7 +82,7 @@ class Cluster:
         keep = 0.5 ** (span / HALF_LIFE)
         self.usage = {team: used * keep for team, used in self.usage.items()}
         for task in self.tasks.values():
-            if task.held:
+            if task.instances:
                 team = task.job.team
                 self.usage[team] = self.usage.get(team, 0.0) + task.usd_per_hour * (span / hours(1))
         self.now = moment
@@ -91,17 +91,17 @@ class Cluster:
     def view(self) -> ClusterView:
         """The cluster as a plan sees it now. Ended jobs are in it only while an instance still refers to them."""
         waits: dict[str, datetime] = {}
-        named: set[str] = set()
+        referenced: set[str] = set()
         for machine in self.machines.values():
             if machine.assignment is not None and machine.assignment.job_id is not None:
-                named.add(machine.assignment.job_id)
+                referenced.add(machine.assignment.job_id)
             if machine.launched_for is not None:
-                named.add(machine.launched_for)
+                referenced.add(machine.launched_for)
                 waits[machine.launched_for] = max(machine.ready_at, waits.get(machine.launched_for, BEGIN))
         jobs = [
             task.view(self.now, self.fleet, waits.get(name))
             for name, task in self.tasks.items()
-            if not task.state.final or name in named
+            if not task.state.final or name in referenced
         ]
         return ClusterView(
             jobs=tuple(jobs),
@@ -139,7 +139,7 @@ class Cluster:
             instance_type=self.types[key.instance_type],
             usd_per_hour=self.offers[key].usd_per_hour,
             launched_at=self.now,
-            ready_at=self.now + hours(self.fleet.launch_hours_of(self.offers[key])),
+            ready_at=self.now + hours(self.fleet.pool_launch_hours(self.offers[key])),
             launched_for=job_id,
         )
         self.machines[machine.instance_id] = machine
@@ -155,7 +155,7 @@ class Cluster:
 
     def begin_attempt(self, task: Task, machines: tuple[SimulatedInstance, ...]) -> None:
         """Begin an attempt of the job on these instances, with its set-up."""
-        task.held, task.began_at = machines, self.now
+        task.instances, task.began_at = machines, self.now
         task.works_from = self.now + hours(self.fleet.setup_hours)
         task.speed = task.job.speeds.get(machines[0].instance_type.name, 1.0)
         task.usd_per_hour = sum(m.usd_per_hour * self._part(task, m) for m in machines)
@@ -165,7 +165,7 @@ class Cluster:
 
     def has_run(self, task: Task) -> bool:
         """Whether the job ever held instances."""
-        return bool(task.held) or task.done > 0 or (task.record is not None and task.record.last_owner is not None)
+        return bool(task.instances) or task.done > 0 or (task.record is not None and task.record.last_owner is not None)
 
     def give_back(self, task: Task, reason: Reason) -> None:
         """End the job's lease and keep its progress: the job was stopped or preempted, or has finished."""
@@ -173,13 +173,13 @@ class Cluster:
         self._note(task, reason)
         task.done = task.job.actual * 3600 if reason is Reason.FINISHED else task.done_by(self.now)
         task.record = lease.release(task.record, reason, self.now, task.submission.spec)
-        for machine in task.held:
+        for machine in task.instances:
             machine.leave(task.job.id, self.now)
-        task.held, task.began_at, task.works_from, task.stopped_at, task.back_at = (), None, None, None, None
+        task.instances, task.began_at, task.works_from, task.stopped_at, task.back_at = (), None, None, None, None
 
     def close(self) -> None:
         """End the simulation: record the attempts under way and end all instances."""
-        for task in (t for t in self.tasks.values() if t.held):
+        for task in (t for t in self.tasks.values() if t.instances):
             self._note(task, None)
         for machine in list(self.machines.values()):
             self.end(machine, interrupted=False)
@@ -189,7 +189,7 @@ class Cluster:
         self.attempts.append(
             SimulatedAttempt(
                 job_id=task.job.id,
-                instances=tuple(m.instance_id for m in task.held),
+                instances=tuple(m.instance_id for m in task.instances),
                 began_at=task.began_at,
                 works_from=task.works_from,
                 worked_until=task.stopped_at or self.now,
@@ -202,7 +202,7 @@ class Cluster:
 
     def _happen(self) -> None:
         """Apply the events of this moment. A job that finishes now has finished, even if its instance is lost now."""
-        for task in [t for t in self.tasks.values() if t.held]:
+        for task in [t for t in self.tasks.values() if t.instances]:
             self._set_up(task)
             if task.back_at is None and task.ends_at <= self.now:
                 self.give_back(task, Reason.FINISHED)
@@ -215,9 +215,9 @@ class Cluster:
         interrupt(self)
         self._replenish()
         for key in self.offers:
-            self._behaviours[key] = self._behaviours.get(key, Behaviour()).seen(is_up(self, key), self.now)
+            self._behaviours[key] = self._behaviours.get(key, Behaviour()).observe(is_up(self, key), self.now)
         for keys, behaviour in self._unions.items():
-            self._unions[keys] = behaviour.seen(any(self._behaviours[k].up for k in keys), self.now)
+            self._unions[keys] = behaviour.observe(any(self._behaviours[k].up for k in keys), self.now)
         while self._coming and self._coming[0].submission.submitted_at <= self.now:
             task = self._coming.popleft()
             self.tasks[task.job.id] = task
@@ -225,8 +225,8 @@ class Cluster:
     def _replenish(self, *, ready: bool = False) -> None:
         """Refill the standing fleet as far as there is capacity. `ready`: without boot time, as at the beginning."""
         for line in self.fleet.standing:
-            there = sum(m.pool == line.key and m.launched_for is None for m in self.machines.values())
-            missing = line.count - there
+            present = sum(m.pool == line.key and m.launched_for is None for m in self.machines.values())
+            missing = line.count - present
             spare = self.available(line.key)
             for _ in range(missing if spare is None else min(missing, spare)):
                 machine = self.launch(line.key, None)
@@ -240,7 +240,7 @@ class Cluster:
         if task.works_from <= self.now and record.state is JobState.ASSIGNED:
             task.record = lease.start(record, record.epoch, record.owner, self.now)
 
-    def _next_of(self, task: Task) -> datetime:
+    def _next_moment(self, task: Task) -> datetime:
         assert task.works_from is not None  # noqa: S101 - it holds instances
         if task.back_at is not None:
             return task.back_at
@@ -273,8 +273,8 @@ class Cluster:
         """The fraction of an instance that counts as the job's: 1, or its largest resource share where jobs share."""
         if not self.fleet.shared:
             return 1.0
-        has, wanted = room_of(Shape.of(machine.instance_type)), room_of(task.job.resources)
-        return max(w / h for w, h in zip(wanted, has, strict=True) if h)
+        has, needs = total_room(Shape.from_machine(machine.instance_type)), total_room(task.job.resources)
+        return max(w / h for w, h in zip(needs, has, strict=True) if h)
 
 
 def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
@@ -282,4 +282,4 @@ def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
     types = {t.name: t for t in workload.fleet.types}
     spot = [p.key for p in workload.fleet.pools if p.market is Market.SPOT]
     for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():
-        yield frozenset(k for k in spot if fits(need, Shape.of(types[k.instance_type])))
+        yield frozenset(k for k in spot if fits(need, Shape.from_machine(types[k.instance_type])))

@@ -65,9 +65,9 @@ def generate(jobs: int, seed: int) -> dict[str, Any]:
         raise ValueError(f"a workload has at least one job, not {jobs}")
     rng = np.random.default_rng(seed)
     days = max(1.0, jobs / JOBS_A_DAY)
-    made = [job for team, count in _shares(jobs) for job in _submissions(team, count, days, rng)]
-    made.sort(key=lambda job: (job["arrival_hours"], job["id"]))
-    load = sum(job["hours"] * job["nodes"] * job["resources"]["gpus"] for job in made) / (24 * days)
+    jobs_made = [job for team, count in _shares(jobs) for job in _submissions(team, count, days, rng)]
+    jobs_made.sort(key=lambda job: (job["arrival_hours"], job["id"]))
+    load = sum(job["hours"] * job["nodes"] * job["resources"]["gpus"] for job in jobs_made) / (24 * days)
     return {
         "teams": {team.name: float(team.weight) for team in _TEAMS},
         "fleet": _fleet(load),
@@ -79,7 +79,7 @@ def generate(jobs: int, seed: int) -> dict[str, Any]:
             }
             for n, (zone, kind) in enumerate(_SPOT)
         },
-        "jobs": made,
+        "jobs": jobs_made,
     }
 
 
@@ -91,12 +91,12 @@ def _shares(jobs: int) -> Iterator[tuple[_Team, int]]:
 
 
 def _submissions(team: _Team, count: int, days: float, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    made = 0
-    while made < count:
+    count_made = 0
+    while count_made < count:
         at = _moment(days, rng)
-        for _ in range(min(count - made, int(rng.integers(team.flood[0], team.flood[1] + 1)))):
-            yield _job(team, made, at, rng)
-            made += 1
+        for _ in range(min(count - count_made, int(rng.integers(team.flood[0], team.flood[1] + 1)))):
+            yield _job(team, count_made, at, rng)
+            count_made += 1
 
 
 def _moment(days: float, rng: np.random.Generator) -> float:

@@ -72,8 +72,8 @@ def drive(cluster: Cluster, plan: Plan = plan) -> WorkloadRun:
     tick = timedelta(seconds=cluster.workload.fleet.tick_seconds)
     horizon = BEGIN + hours(cluster.workload.horizon_hours)
     while True:
-        asked, again, stuck = settle(cluster, plan)
-        plans += asked
+        plan_count, again, stuck = settle(cluster, plan)
+        plans += plan_count
         if cluster.over or (stuck and cluster.quiet):
             break
         moments = [m for m in (cluster.next_moment(), cluster.now + tick if again else None) if m is not None]
@@ -82,10 +82,10 @@ def drive(cluster: Cluster, plan: Plan = plan) -> WorkloadRun:
             break
         cluster.pass_to(min(moments))
     cluster.close()
-    return run_of(cluster, plans)
+    return close_run(cluster, plans)
 
 
-def run_of(cluster: Cluster, plans: int) -> WorkloadRun:
+def close_run(cluster: Cluster, plans: int) -> WorkloadRun:
     """The run of a cluster that was closed."""
     return WorkloadRun(
         workload=cluster.workload,
@@ -110,7 +110,7 @@ def settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
         check(cluster)
         if not changes:
             still = [a for a in actions if isinstance(a, Hold | Stay)]
-            stuck = bool(still) and all(a.why in _FOR_GOOD for a in still)
+            stuck = bool(still) and all(a.cause in _FOR_GOOD for a in still)
             return count, any(_asks_for_time(a, cluster) for a in still), stuck
     return ROUNDS, True, False
 
@@ -120,8 +120,8 @@ def _asks_for_time(action: Hold | Stay, cluster: Cluster) -> bool:
 
     It does not for a job that trains on spot as fast as it could anywhere, since such a job keeps its slack.
     """
-    if action.why is not Why.RUNS_WELL:
-        return action.why not in _WAITS_FOR_EVENTS
+    if action.cause is not Why.RUNS_WELL:
+        return action.cause not in _WAITS_FOR_EVENTS
     task = cluster.tasks[action.job_id]
     if task.submission.deadline_at is None or action.figures.get("market") != Market.SPOT.value:
         return False

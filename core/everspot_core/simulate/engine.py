@@ -46,14 +46,14 @@ class Terms(NamedTuple):
 class State(NamedTuple):
     """All that a policy may know at a tick. Times are seconds from submission.
 
-    `left`: seconds of computing left. `mode`: what the job holds, IDLE if it has just lost spot. `changing`: seconds
-    left of the changeover under way. `available`: a spot pool is up or held. `spot`: price of an hour by pool, None
-    where the pool is not up; `on_demand`: price of an hour on-demand.
+    `remaining`: seconds of computing left. `mode`: what the job holds, IDLE if it has just lost spot. `changing`:
+    seconds left of the changeover under way. `available`: a spot pool is up or held. `spot`: price of an hour by
+    pool, None where the pool is not up; `on_demand`: price of an hour on-demand.
     """
 
     tick: int
     now: float
-    left: float
+    remaining: float
     mode: Mode
     changing: float
     available: bool
@@ -64,7 +64,7 @@ class State(NamedTuple):
     @property
     def slack(self) -> float:
         """Time to the deadline beyond the computing that is left."""
-        return self.terms.deadline - self.now - self.left
+        return self.terms.deadline - self.now - self.remaining
 
 
 class Choice(NamedTuple):
@@ -130,7 +130,7 @@ def run(traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: P
 
 def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, policy: Policy) -> list[Outcome]:
     """Run a job from each of the starts."""
-    capacity = PoolCapacity.of(traces, setting)
+    capacity = PoolCapacity.from_traces(traces, setting)
     return [outcome(steps(capacity, int(s), setting, policy), setting, capacity) for s in starts]
 
 
@@ -143,15 +143,15 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
     """
     length = capacity.tick_seconds
     terms = Terms(setting.job, setting.deadline, setting.changeover, length)
-    tick, left, changing = 0, terms.job, 0.0
+    tick, remaining, changing = 0, terms.job, 0.0
     mode, pool = Mode.IDLE, None
-    while left > EPSILON:
+    while remaining > EPSILON:
         at = start + tick
         if pool is not None and not (at < capacity.ticks and capacity.up[pool][at]):
             mode, pool, changing = Mode.IDLE, None, 0.0
         available = pool is not None or capacity.cheapest(at) is not None
         spot, on_demand = capacity.offers(at), capacity.on_demand_price
-        state = State(tick, tick * length, left, mode, changing, available, terms, spot, on_demand)
+        state = State(tick, tick * length, remaining, mode, changing, available, terms, spot, on_demand)
         choice = policy.choose(state)
         target = _pool(choice, mode, pool, capacity, at)
         entered = choice.mode is not Mode.IDLE and (choice.mode is not mode or target != pool)
@@ -165,14 +165,14 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
             yield Step(tick, mode, None, ticks * length, 0.0, 0.0, False)
             tick, changing = tick + ticks, 0.0
             continue
-        needed = changing + left
+        needed = changing + remaining
         seconds = needed if choice.final else min(ticks * length, needed)
         progress = max(0.0, seconds - changing)
         cost = capacity.on_demand_price * seconds / 3600
         if pool is not None:
             cost = capacity.spot_cost(pool, at, seconds)
         yield Step(tick, mode, pool, seconds, progress, cost, entered)
-        left, changing = left - progress, max(0.0, changing - seconds)
+        remaining, changing = remaining - progress, max(0.0, changing - seconds)
         tick += ticks
 
 
@@ -193,13 +193,13 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
     return target
 
 
-def outcome(found: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
+def outcome(run_steps: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
     """The result of a run's steps."""
     cost, changeovers, finished = 0.0, 0, 0.0
-    held = dict.fromkeys(Mode, 0.0)
-    for step in found:
+    seconds_by_mode = dict.fromkeys(Mode, 0.0)
+    for step in run_steps:
         cost += step.cost
-        held[step.mode] += step.seconds
+        seconds_by_mode[step.mode] += step.seconds
         changeovers += step.entered
         finished = step.tick * capacity.tick_seconds + step.seconds
     return Outcome(
@@ -207,8 +207,8 @@ def outcome(found: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> 
         undisturbed=capacity.on_demand_price * setting.job / 3600,
         finished_at=finished / 3600,
         missed=finished > setting.deadline + ON_TIME,
-        spot_hours=held[Mode.SPOT] / 3600,
-        on_demand_hours=held[Mode.ON_DEMAND] / 3600,
-        idle_hours=held[Mode.IDLE] / 3600,
+        spot_hours=seconds_by_mode[Mode.SPOT] / 3600,
+        on_demand_hours=seconds_by_mode[Mode.ON_DEMAND] / 3600,
+        idle_hours=seconds_by_mode[Mode.IDLE] / 3600,
         changeovers=changeovers,
     )

@@ -39,12 +39,12 @@ def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float =
         raise ValueError(f"there are 2 to {len(NAMES)} clusters, not {clusters}")
     rng, names = np.random.default_rng(seed), NAMES[:clusters]
     days = max(1.0, jobs / JOBS_A_DAY)
-    made = [_job(number, names, days, rng) for number in range(jobs)]
-    made.sort(key=lambda job: (job["arrival_hours"], job["id"]))
-    for job, drawn in zip(made, np.random.default_rng([seed, jobs]).uniform(size=jobs), strict=True):
+    all_jobs = [_job(number, names, days, rng) for number in range(jobs)]
+    all_jobs.sort(key=lambda job: (job["arrival_hours"], job["id"]))
+    for job, drawn in zip(all_jobs, np.random.default_rng([seed, jobs]).uniform(size=jobs), strict=True):
         if drawn < undated:
             del job["deadline_hours"]
-    load = sum(job["hours"] for job in made) / (24 * days) / clusters
+    load = sum(job["hours"] for job in all_jobs) / (24 * days) / clusters
     traces = {
         f"{name}-{zone}": {
             "generator": _KINDS[(2 * n + at) % len(_KINDS)],
@@ -58,7 +58,7 @@ def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float =
         name: {"egress_usd_per_gb": _EGRESS[n % len(_EGRESS)], "fleet": _fleet(name, 1 + float(rng.uniform(0, _SWING)))}
         for n, name in enumerate(names)
     }
-    return {"clusters": fleets, "federation": {"every_seconds": 600}, "traces": traces, "jobs": made}
+    return {"clusters": fleets, "federation": {"every_seconds": 600}, "traces": traces, "jobs": all_jobs}
 
 
 def dried(

@@ -20,7 +20,7 @@ from everspot_core.records import JobRecord, Order, Reason
 from everspot_core.schedule import JobView, PoolKey, plan
 from everspot_core.schedule.jobs import critical
 from everspot_core.simulate.cluster import Cluster
-from everspot_core.simulate.drive import Plan, WorkloadRun, run_of, settle
+from everspot_core.simulate.drive import Plan, WorkloadRun, close_run, settle
 from everspot_core.simulate.federated import FederatedWorkload
 from everspot_core.simulate.members import Task, hours
 from everspot_core.simulate.supply import BEGIN
@@ -34,7 +34,7 @@ class FederatedMove:
     """A move of a job. `usd`: of the bytes that left clusters for it."""
 
     job_id: str
-    why: MoveWhy
+    reason: MoveWhy
     origin: str
     goal: str
     at: datetime
@@ -88,7 +88,7 @@ def simulate_federated(
         Broken: if the plan breaks an invariant.
     """
     federation = _Federation(workload, traces, terms, plan)
-    every = timedelta(seconds=workload.terms.every_seconds)
+    interval = timedelta(seconds=workload.terms.every_seconds)
     horizon, look = BEGIN + hours(workload.horizon_hours), BEGIN if moving else _NEVER
     while not federation.over:
         now = min(look, federation.next_moment())
@@ -98,7 +98,7 @@ def simulate_federated(
         federation.pass_to(now, everyone=now == look)
         if now == look:
             federation.look()
-            look = now + every
+            look = now + interval
     return federation.close()
 
 
@@ -125,8 +125,8 @@ class _Member:
         """Plan until nothing changes."""
         cluster, self._due = self.cluster, _NEVER
         if not cluster.over or cluster.machines:
-            asked, again, _ = settle(cluster, self._plan)
-            self.plans += asked
+            plan_count, again, _ = settle(cluster, self._plan)
+            self.plans += plan_count
             self._due = cluster.now + timedelta(seconds=cluster.fleet.tick_seconds) if again else _NEVER
         self._next = min(self._due, cluster.next_moment() or _NEVER)
 
@@ -139,7 +139,7 @@ class _Federation:
         self._members = {name: _Member(name, Cluster(each, traces), plan) for name, each in workload.clusters.items()}
         self._jobs: dict[str, FederatedJob] = {}
         self._moves: list[FederatedMove] = []
-        self._told: dict[str, ClusterMarket] = {}
+        self._published: dict[str, ClusterMarket] = {}
         self._declined = 0
 
     @property
@@ -165,12 +165,12 @@ class _Federation:
     def look(self) -> None:
         """Look at every job: offer those that are better off elsewhere."""
         fresh = {name: self._market(name) for name in self._members}
-        told = self._told or fresh
+        published = self._published or fresh
         self._register()
         for job in sorted(self._jobs.values(), key=lambda j: (j.submission.deadline_at or _NEVER, j.task.job.id)):
             if job.at is not None and not job.task.state.final:
-                self._consider(job, fresh, told)
-        self._told = {name: self._market(name) for name in self._members}
+                self._consider(job, fresh, published)
+        self._published = {name: self._market(name) for name in self._members}
 
     def close(self) -> FederatedRun:
         """End the simulation."""
@@ -178,7 +178,7 @@ class _Federation:
             member.cluster.pass_to(self._now)
             member.cluster.close()
         self._register()
-        runs = {name: run_of(m.cluster, m.plans) for name, m in self._members.items()}
+        runs = {name: close_run(m.cluster, m.plans) for name, m in self._members.items()}
         return FederatedRun(
             workload=self._workload, runs=runs, jobs=self._jobs, moves=self._moves, declined=self._declined
         )
@@ -200,19 +200,21 @@ class _Federation:
         view, fleet = cluster.view(), cluster.fleet
         coming = sum(j.task.job.nodes for j in self._on_the_way() if j.goal == name)
         changeover = Changeover(hours(fleet.expected_hours), hours(fleet.upper_hours))
-        return ClusterMarket.of(name, view, changeover=changeover, promised=waited_for(view, self._now) + coming)
+        return ClusterMarket.from_view(name, view, changeover=changeover, promised=waited_for(view, self._now) + coming)
 
-    def _consider(self, job: FederatedJob, fresh: dict[str, ClusterMarket], told: Mapping[str, ClusterMarket]) -> None:
+    def _consider(
+        self, job: FederatedJob, fresh: dict[str, ClusterMarket], published: Mapping[str, ClusterMarket]
+    ) -> None:
         """Offer the job to another cluster if it is better off there."""
         assert job.at is not None  # noqa: S101 - it is in a cluster
         member, now = self._members[job.at], self._now
-        held, ready_at = _held(job.task, member.cluster)
+        held_pool, ready_at = _held_pool(job.task, member.cluster)
         view = job.task.view(now, member.cluster.fleet, ready_at)
-        here = prospect(view, replace(fresh[job.at], promised=0), now, held=held)
+        here = prospect(view, replace(fresh[job.at], promised=0), now, held_pool=held_pool)
         traveller = Traveller(
             job_id=job.task.job.id,
             deadline_at=job.submission.deadline_at,
-            holds=held is not None,
+            has_instance=held_pool is not None,
             critical=critical(view),
             moved_at=job.moved_at,
             declined=job.declined,
@@ -220,8 +222,8 @@ class _Federation:
         if well_off(traveller, here, self._terms):
             return
         others = [n for n in self._members if n != job.at]
-        there = [prospect(view, told[n], now, passage=self._passage(job, n)) for n in others]
-        move = decide(traveller, here, there, self._terms, now)
+        elsewhere = [prospect(view, published[n], now, passage=self._passage(job, n)) for n in others]
+        move = decide(traveller, here, elsewhere, self._terms, now)
         if move is not None:
             self._offer(job, view, move, fresh)
 
@@ -237,8 +239,8 @@ class _Federation:
     def _depart(self, job: FederatedJob, move: Move, passage: Passage) -> None:
         assert job.at is not None  # noqa: S101 - it is in a cluster
         member, task = self._members[job.at], job.task
-        if task.held:
-            for machine in task.held:
+        if task.instances:
+            for machine in task.instances:
                 if machine.assignment is not None:
                     update = {"order": Order.STOP, "reason": Reason.MOVE, "changed_at": self._now}
                     machine.assignment = machine.assignment.model_copy(update=update)
@@ -249,7 +251,7 @@ class _Federation:
         self._moves.append(
             FederatedMove(
                 job_id=task.job.id,
-                why=move.why,
+                reason=move.reason,
                 origin=job.at,
                 goal=move.cluster,
                 at=self._now,
@@ -275,13 +277,13 @@ class _Federation:
         """The way to another cluster. From one host to the next it leads home, as only the home deals with others."""
         legs = [job.at or job.home] if job.home in (job.at, goal) else [job.at or job.home, job.home]
         rate, egress = self._workload.terms.gigabytes_per_hour, self._workload.egress
-        ways = [Passage.of(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
+        ways = [Passage.for_bytes(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
         return ways[0] if len(ways) == 1 else ways[0] + ways[1]
 
 
-def _held(task: Task, cluster: Cluster) -> tuple[PoolKey | None, datetime | None]:
+def _held_pool(task: Task, cluster: Cluster) -> tuple[PoolKey | None, datetime | None]:
     """The pool of the instances that the job holds, or that are on their way to it; and when the latter are ready."""
-    if task.held:
-        return task.held[0].pool, None
+    if task.instances:
+        return task.instances[0].pool, None
     coming = [m for m in cluster.machines.values() if m.launched_for == task.job.id]
     return (coming[0].pool, max(m.ready_at for m in coming)) if coming else (None, None)

@@ -8,7 +8,7 @@ from typing import Any
 from everspot_core.records import JobState
 from everspot_core.schedule.jobs import HOUR
 from everspot_core.simulate.federated_drive import FederatedRun
-from everspot_core.simulate.figures import SimulatedBill, WaitingTimes, bill_of, late_hours
+from everspot_core.simulate.figures import SimulatedBill, WaitingTimes, compute_bill, late_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ def federated_figures(run: FederatedRun) -> FederatedFigures:
         usd=sum(c.cost.total for c in clusters.values()),
         egress_usd=sum(m.usd for m in run.moves),
         gigabytes=sum(m.gigabytes for m in run.moves),
-        moves=dict(sorted(Counter(m.why.value for m in run.moves).items())),
+        moves=dict(sorted(Counter(m.reason.value for m in run.moves).items())),
         moved=len({m.job_id for m in run.moves}),
         declined=run.declined,
-        undated_waits=WaitingTimes.of(_undated_waits(run, ended_at).values()),
+        undated_waits=WaitingTimes.from_hours(_undated_waits(run, ended_at).values()),
         hours=(ended_at - min(each.began_at for each in run.runs.values())) / HOUR,
         clusters=clusters,
     )
@@ -111,7 +111,7 @@ def _cluster(run: FederatedRun, name: str) -> ClusterFigures:
         arrived=sum(m.goal == name for m in run.moves),
         left=sum(m.origin == name for m in run.moves),
         egress_usd=sum(m.usd for m in run.moves if m.origin == name),
-        cost=bill_of(here),
+        cost=compute_bill(here),
         launched=sum(m.launched_for is not None for m in here.machines),
         launches_refused=here.launches_refused,
     )

@@ -10,12 +10,12 @@ from everspot_core.simulate.federated import FederatedWorkload, FederationTerms
 from everspot_core.simulate.workload import Fleet, Workload, WorkloadJob
 from everspot_core.simulate.workload_file import (
     check_jobs,
-    each_of,
-    fleet_of,
-    horizon_of,
-    keys_of,
-    model_of,
-    teams_of,
+    list_keys,
+    parse_each,
+    parse_fleet,
+    parse_horizon,
+    parse_model,
+    parse_teams,
     traces_named,
 )
 
@@ -40,19 +40,19 @@ def parse_federated(values: Mapping[str, object], name: str, catalogue: Catalogu
         BadInputs: naming every field that is wrong, and what is allowed.
     """
     problems = Problems()
-    for word in (str(k) for k in values if k not in PARTS):
-        problems.add(word, unknown_field(word, PARTS))
-    jobs = each_of(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
+    for field_name in (str(k) for k in values if k not in PARTS):
+        problems.add(field_name, unknown_field(field_name, PARTS))
+    jobs = parse_each(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
     problems.need(bool(values.get("jobs")), "jobs", "at least one is needed")
     traces = traces_named(values.get("traces", {}), problems.at("traces"))
-    fleets, egress = _clusters(values.get("clusters"), set(keys_of(values.get("traces"))), catalogue, problems)
-    teams = teams_of(values.get("teams", {}), problems.at("teams"))
-    known: dict[str, InstanceType] = {t.name: t for fleet in fleets.values() for t in fleet.types}
-    check_jobs(jobs, Fleet(types=tuple(known.values())), problems)
+    fleets, egress = _clusters(values.get("clusters"), set(list_keys(values.get("traces"))), catalogue, problems)
+    teams = parse_teams(values.get("teams", {}), problems.at("teams"))
+    types_by_name: dict[str, InstanceType] = {t.name: t for fleet in fleets.values() for t in fleet.types}
+    check_jobs(jobs, Fleet(types=tuple(types_by_name.values())), problems)
     _check_homes(jobs, set(fleets), problems)
-    terms = model_of(FederationTerms, values.get("federation", {}), problems.at("federation")) or FederationTerms()
+    terms = parse_model(FederationTerms, values.get("federation", {}), problems.at("federation")) or FederationTerms()
     last = max((j.arrival_hours for j in jobs.values()), default=0.0)
-    horizon = horizon_of(values.get("horizon_hours"), last, problems)
+    horizon = parse_horizon(values.get("horizon_hours"), last, problems)
     problems.raise_any(f"workload {name}")
     workloads = {
         cluster: Workload(
@@ -75,20 +75,20 @@ def _clusters(
         return {}, {}
     fleets, egress = {}, {}
     for name, cluster in ((str(k), v) for k, v in values.items()):
-        there = problems.at(f"clusters.{name}")
+        cluster_problems = problems.at(f"clusters.{name}")
         if not isinstance(cluster, Mapping):
-            there.add("", "must be a mapping with `fleet`")
+            cluster_problems.add("", "must be a mapping with `fleet`")
             continue
-        beside = {k: v for k, v in cluster.items() if k != "fleet"}
-        said = model_of(_Egress, beside, there) or _Egress()
-        there.need(0 <= said.egress_usd_per_gb <= 100, "egress_usd_per_gb", "must be from 0 to 100")
-        fleets[name] = fleet_of(cluster.get("fleet", {}), traces, catalogue, there.at("fleet"))
-        egress[name] = said.egress_usd_per_gb
+        terms = {k: v for k, v in cluster.items() if k != "fleet"}
+        egress_terms = parse_model(_Egress, terms, cluster_problems) or _Egress()
+        cluster_problems.need(0 <= egress_terms.egress_usd_per_gb <= 100, "egress_usd_per_gb", "must be from 0 to 100")
+        fleets[name] = parse_fleet(cluster.get("fleet", {}), traces, catalogue, cluster_problems.at("fleet"))
+        egress[name] = egress_terms.egress_usd_per_gb
     return fleets, egress
 
 
 def _check_homes(jobs: Mapping[int, WorkloadJob], clusters: set[str], problems: Problems) -> None:
     for n, job in jobs.items():
-        there, known = problems.at(f"jobs[{n}]"), ", ".join(sorted(clusters))
+        job_problems, cluster_names = problems.at(f"jobs[{n}]"), ", ".join(sorted(clusters))
         if clusters:
-            there.need(job.cluster in clusters, "cluster", f"must be the job's home, one of: {known}")
+            job_problems.need(job.cluster in clusters, "cluster", f"must be the job's home, one of: {cluster_names}")

@@ -37,7 +37,7 @@ class WaitingTimes:
     max: float
 
     @classmethod
-    def of(cls, waited: Iterable[float]) -> "WaitingTimes":
+    def from_hours(cls, waited: Iterable[float]) -> "WaitingTimes":
         """The figures of these hours; percentiles by nearest rank."""
         order = sorted(waited)
         if not order:
@@ -100,7 +100,7 @@ def figures(run: WorkloadRun) -> WorkloadFigures:
     tasks = list(run.tasks.values())
     paid_hours, busy_hours = sum(_paid(run).values()), sum(_busy(run).values())
     late = [x for t in tasks if (x := late_hours(t, run.ended_at)) is not None]
-    waited, cost = _first_waits(run), bill_of(run)
+    waited, cost = _first_waits(run), compute_bill(run)
     return WorkloadFigures(
         jobs=len(tasks),
         finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
@@ -111,7 +111,7 @@ def figures(run: WorkloadRun) -> WorkloadFigures:
         latest_hours=max([0.0, *late]),
         cost=cost,
         idle_usd_share=cost.idle / cost.total if cost.total else 0.0,
-        waiting=WaitingTimes.of(waited.values()),
+        waiting=WaitingTimes.from_hours(waited.values()),
         waiting_by_priority=_by(tasks, waited, lambda t: t.job.priority.value),
         waiting_by_team=_by(tasks, waited, lambda t: t.job.team),
         fairness=_fairness(run, max(waited.values(), default=0.0)),
@@ -126,7 +126,7 @@ def figures(run: WorkloadRun) -> WorkloadFigures:
     )
 
 
-def bill_of(run: WorkloadRun) -> SimulatedBill:
+def compute_bill(run: WorkloadRun) -> SimulatedBill:
     """The cost of the run's instances."""
     paid, busy, free = _paid(run), _busy(run), run.workload.fleet.free_within_hours
     billed = [m for m in run.machines if not (m.interrupted and paid[m.instance_id] < free)]
@@ -148,7 +148,9 @@ def _busy(run: WorkloadRun) -> dict[str, float]:
     for attempt in run.attempts:
         for name in attempt.instances:
             spans[name].append((attempt.began_at, attempt.ended_at))
-    return {name: sum(((end - start) / HOUR for start, end in _union(held)), 0.0) for name, held in spans.items()}
+    return {
+        name: sum(((end - start) / HOUR for start, end in _union(job_spans)), 0.0) for name, job_spans in spans.items()
+    }
 
 
 def late_hours(task: Task, ended_at: datetime) -> float | None:
@@ -177,15 +179,15 @@ def _by(tasks: Iterable[Task], waited: dict[str, float], name: Callable[[Task], 
     groups: dict[str, list[float]] = defaultdict(list)
     for task in tasks:
         groups[name(task)].append(waited[task.job.id])
-    return {group: WaitingTimes.of(groups[group]) for group in sorted(groups)}
+    return {group: WaitingTimes.from_hours(groups[group]) for group in sorted(groups)}
 
 
 def _fairness(run: WorkloadRun, max_wait: float) -> Fairness:
-    held: dict[str, list[tuple[Span, float]]] = defaultdict(list)
+    held_by_team: dict[str, list[tuple[Span, float]]] = defaultdict(list)
     attempts: dict[str, list[Span]] = defaultdict(list)
     for attempt in run.attempts:
         span = attempt.began_at, attempt.ended_at
-        held[run.tasks[attempt.job_id].job.team].append((span, attempt.usd_per_hour))
+        held_by_team[run.tasks[attempt.job_id].job.team].append((span, attempt.usd_per_hour))
         attempts[attempt.job_id].append(span)
     waits: dict[str, list[Span]] = defaultdict(list)
     for name, task in run.tasks.items():
@@ -195,16 +197,16 @@ def _fairness(run: WorkloadRun, max_wait: float) -> Fairness:
         waiting = _union(spans)
         span_hours = sum((end - start) / HOUR for start, end in waiting)
         if span_hours > 0:
-            dollars = sum(usd * _overlap(span, waiting) for span, usd in held[team])
+            dollars = sum(usd * _overlap(span, waiting) for span, usd in held_by_team[team])
             rates[team] = dollars / span_hours / run.workload.teams.get(team, 1.0)
     return Fairness(jain=jain(rates.values()), teams=rates, max_wait_hours=max_wait)
 
 
 def jain(shares: Iterable[float]) -> float:
     """Jain's index of fairness: 1 if all are alike, 1/n if one has everything; 1 if there is nothing to share."""
-    given = list(shares)
-    squares = sum(x * x for x in given)
-    return sum(given) ** 2 / (len(given) * squares) if squares else 1.0
+    all_shares = list(shares)
+    squares = sum(x * x for x in all_shares)
+    return sum(all_shares) ** 2 / (len(all_shares) * squares) if squares else 1.0
 
 
 def _gaps(task: Task, attempts: Iterable[Span], ended_at: datetime) -> list[Span]:

@@ -46,8 +46,8 @@ def room(cluster: "Cluster", key: PoolKey) -> int | None:
         return None
     until = cluster.now + cluster.fleet.notice
     least = min([count, *(n for _, n in _changes(cluster, key, until))])
-    held = sum(m.pool == key for m in cluster.machines.values())
-    return max(0, min(count - held, least - len(_staying(cluster, key))))
+    held_count = sum(m.pool == key for m in cluster.machines.values())
+    return max(0, min(count - held_count, least - len(_staying(cluster, key))))
 
 
 def is_up(cluster: "Cluster", key: PoolKey) -> bool:
@@ -91,18 +91,18 @@ def _staying(cluster: "Cluster", key: PoolKey) -> list[SimulatedInstance]:
     return [m for m in cluster.machines.values() if m.pool == key and m.taken_at is None]
 
 
-def _excess(held: list[SimulatedInstance], count: int) -> list[SimulatedInstance]:
+def _excess(instances: list[SimulatedInstance], count: int) -> list[SimulatedInstance]:
     """The youngest instances beyond the pool's count."""
-    order = sorted(held, key=lambda m: (m.launched_at, m.instance_id), reverse=True)
-    return order[: max(0, len(held) - count)]
+    order = sorted(instances, key=lambda m: (m.launched_at, m.instance_id), reverse=True)
+    return order[: max(0, len(instances) - count)]
 
 
 def _changes(cluster: "Cluster", key: PoolKey, until: datetime) -> list[tuple[datetime, int]]:
     """The moments after now up to `until` at which any pool changes, each with this pool's count from then on."""
     if until <= cluster.now or cluster.supply.count(key, cluster.now) is None:
         return []
-    found, at = list[tuple[datetime, int]](), cluster.supply.next_change(cluster.now)
+    changes, at = list[tuple[datetime, int]](), cluster.supply.next_change(cluster.now)
     while at is not None and at <= until:
-        found.append((at, cluster.supply.count(key, at) or 0))
+        changes.append((at, cluster.supply.count(key, at) or 0))
         at = cluster.supply.next_change(at)
-    return found
+    return changes

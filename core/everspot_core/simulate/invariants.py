@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from everspot_core.fit import Shape
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Action
-from everspot_core.schedule.placement.hosts import room_of
+from everspot_core.schedule.placement.hosts import total_room
 
 if TYPE_CHECKING:
     from everspot_core.simulate.cluster import Cluster
@@ -33,15 +33,21 @@ def check(cluster: "Cluster") -> None:
         Broken: naming the rule that does not hold, and where.
     """
     residents = Counter((m.instance_id, name) for m in cluster.machines.values() for name in m.residents)
-    held = Counter((m.instance_id, t.job.id) for t in cluster.tasks.values() for m in t.held)
-    _need(residents == held, "jobs and instances agree on who holds whom", (residents - held) + (held - residents))
-    _need(all(n == 1 for n in held.values()), "a job is on an instance once", held)
+    by_task = Counter((m.instance_id, t.job.id) for t in cluster.tasks.values() for m in t.instances)
+    _need(
+        residents == by_task,
+        "jobs and instances agree on who holds whom",
+        (residents - by_task) + (by_task - residents),
+    )
+    _need(all(n == 1 for n in by_task.values()), "a job is on an instance once", by_task)
     for task in cluster.tasks.values():
-        _need(task.state.owned is bool(task.held), "a job that holds instances has an owner, and no other has", task)
-        if task.held:
+        _need(
+            task.state.owned is bool(task.instances), "a job that holds instances has an owner, and no other has", task
+        )
+        if task.instances:
             owner = task.record.owner if task.record is not None else None
-            _need(owner == task.held[0].instance_id, "the lease names the first instance", task)
-            _need(len(task.held) == task.job.nodes, "a gang is never split", task)
+            _need(owner == task.instances[0].instance_id, "the lease names the first instance", task)
+            _need(len(task.instances) == task.job.nodes, "a gang is never split", task)
     for machine in cluster.machines.values():
         _check_room(cluster, machine.instance_id)
     counts = Counter(m.pool for m in cluster.machines.values())
@@ -55,18 +61,18 @@ def check(cluster: "Cluster") -> None:
 def _check_room(cluster: "Cluster", name: str) -> None:
     machine = cluster.machines[name]
     _need(cluster.fleet.shared or len(machine.residents) <= 1, "an instance holds one job", name)
-    taken = [room_of(cluster.tasks[resident].job.resources) for resident in machine.residents]
-    has = room_of(Shape.of(machine.instance_type))
+    used = [total_room(cluster.tasks[resident].job.resources) for resident in machine.residents]
+    has = total_room(Shape.from_machine(machine.instance_type))
     # A millionth more is rounding.
-    right = all(sum(parts) <= there + 1e-6 for there, *parts in zip(has, *taken, strict=True))
+    right = all(sum(parts) <= limit + 1e-6 for limit, *parts in zip(has, *used, strict=True))
     _need(right, "no instance holds more than it has room for", name)
 
 
 def _check_standing(cluster: "Cluster") -> None:
-    there = Counter(m.pool for m in cluster.machines.values() if m.launched_for is None)
+    present = Counter(m.pool for m in cluster.machines.values() if m.launched_for is None)
     for line in cluster.fleet.standing:
         if line.market is Market.ON_DEMAND and cluster.supply.count(line.key, cluster.now) is None:
-            _need(there[line.key] == line.count, "the base is always there", line.key)
+            _need(present[line.key] == line.count, "the base is always there", line.key)
 
 
 def _check_cap(cluster: "Cluster") -> None:

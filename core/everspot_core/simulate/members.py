@@ -78,16 +78,16 @@ class SimulatedInstance:
         """Hold the job from now on."""
         self.residents.append(job_id)
         self.idle_since = None
-        self._say(InstanceState.BUSY, job_id, epoch)
+        self._update_record(InstanceState.BUSY, job_id, epoch)
 
     def leave(self, job_id: str, now: datetime) -> None:
         """Hold the job no longer; without another one the instance is idle from now on."""
         self.residents.remove(job_id)
         if not self.residents:
             self.idle_since = now
-            self._say(InstanceState.READY, None, None)
+            self._update_record(InstanceState.READY, None, None)
 
-    def _say(self, state: InstanceState, job_id: str | None, epoch: int | None) -> None:
+    def _update_record(self, state: InstanceState, job_id: str | None, epoch: int | None) -> None:
         assert self.record is not None  # noqa: S101 - nothing is put on an instance that boots
         self.record = self.record.model_copy(update={"state": state, "job_id": job_id, "epoch": epoch})
 
@@ -95,11 +95,11 @@ class SimulatedInstance:
         """The instance as a plan sees it."""
         return InstanceView(
             instance_id=self.instance_id,
-            known=True,
+            may_exist=True,
             record=self.record,
             assignment=self.assignment,
             stale=False,
-            gone=False,
+            is_gone=False,
             ending=self.taken_at is not None,
             rebalance=False,
             deadline=self.taken_at,
@@ -137,8 +137,8 @@ class SimulatedAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """A submitted job. `done`: seconds of work at speed 1 before its present attempt, which the fields from `held` on
-    describe.
+    """A submitted job. `done`: seconds of work at speed 1 before its present attempt, which the fields from
+    `instances` on describe.
 
     `stopped_at`: when it began its checkpoint after a notice; `done` includes all work from then on. `back_at`: when
     it will have released its lease.
@@ -152,7 +152,7 @@ class Task:
     preemptions: int = 0
     refused: bool = False
     finished_at: datetime | None = None
-    held: tuple[SimulatedInstance, ...] = ()
+    instances: tuple[SimulatedInstance, ...] = ()
     began_at: datetime | None = None
     works_from: datetime | None = None
     stopped_at: datetime | None = None
@@ -161,7 +161,7 @@ class Task:
     usd_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, job: WorkloadJob, begin: datetime, *, shared: bool = False) -> "Task":
+    def from_job(cls, job: WorkloadJob, begin: datetime, *, shared: bool = False) -> "Task":
         """The job at its submission. `shared`: it may run beside other jobs, as every job of a shared fleet may."""
         at = begin + hours(job.arrival_hours)
         spec = JobSpec(
@@ -217,8 +217,8 @@ class Task:
             nodes=self.job.nodes,
             outlook=Outlook(
                 # Past the expected duration only the upper bound is known.
-                left=timedelta(seconds=expected if expected > 0 else upper),
-                left_upper=timedelta(seconds=upper),
+                remaining=timedelta(seconds=expected if expected > 0 else upper),
+                remaining_upper=timedelta(seconds=upper),
                 changeover=hours(terms.expected_hours),
                 changeover_upper=hours(terms.upper_hours),
                 changing=changing,

@@ -32,19 +32,19 @@ _Row = NDArray[np.float64]
 class Schedule:
     """A policy that replays a fixed run: it holds `held[i]` at tick i; None is idle, -1 on-demand, else the pool."""
 
-    held: tuple[int | None, ...]
+    holdings: tuple[int | None, ...]
 
     def choose(self, state: State) -> Choice:
         """What the run holds at the tick."""
         # Rounding may leave a little work after the last tick; it is done on what was held last.
-        tick = min(state.tick, len(self.held) - 1)
-        held = self.held[tick]
+        tick = min(state.tick, len(self.holdings) - 1)
+        holding = self.holdings[tick]
         ticks = 1
-        while tick + ticks < len(self.held) and self.held[tick + ticks] == held:
+        while tick + ticks < len(self.holdings) and self.holdings[tick + ticks] == holding:
             ticks += 1
-        if held is None:
+        if holding is None:
             return Choice(Mode.IDLE, ticks)
-        return Choice(Mode.ON_DEMAND, ticks) if held < 0 else Choice(Mode.SPOT, ticks, pool=held)
+        return Choice(Mode.ON_DEMAND, ticks) if holding < 0 else Choice(Mode.SPOT, ticks, pool=holding)
 
 
 def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Outcome:
@@ -61,7 +61,7 @@ def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Sett
     A run of some days takes some hundredths of a second with ticks of minutes. It takes up to seconds with ticks of
     half a minute, or where tick and changeover have a small common divisor, because the table has more rows then.
     """
-    capacity = PoolCapacity.of(traces, setting)
+    capacity = PoolCapacity.from_traces(traces, setting)
     return [
         outcome(steps(capacity, int(s), setting, best(capacity, int(s), setting)), setting, capacity) for s in starts
     ]
@@ -109,7 +109,7 @@ class _Table:
         if self.rows <= self.change:
             return None
         choices: list[NDArray[np.uint8]] = []
-        leaves: list[NDArray[np.uint8]] = []
+        leave_table: list[NDArray[np.uint8]] = []
         # The columns of the ticks that a changeover spans, nearest first. After the deadline nothing is left to do.
         done = np.zeros((self.holdings + 1, self.rows))
         ahead = [done] * self.changing_ticks
@@ -117,32 +117,32 @@ class _Table:
             column, choice, leave = self._column(tick, ahead)
             ahead = [column, *ahead[:-1]]
             choices.append(choice)
-            leaves.append(np.packbits(leave, axis=1))
-        return self._walk(choices[::-1], leaves[::-1])
+            leave_table.append(np.packbits(leave, axis=1))
+        return self._walk(choices[::-1], leave_table[::-1])
 
     def _column(self, tick: int, ahead: list[_Row]) -> tuple[_Row, NDArray[np.uint8], NDArray[np.bool_]]:
         """Cost to the end by holding (idle last) and row; the best choice when idle; whether to leave each holding."""
         column = np.full((self.holdings + 1, self.rows), np.inf)
         choice = np.zeros(self.rows, dtype=np.uint8)
         leave = np.zeros((self.holdings, self.rows), dtype=np.bool_)
-        left = self._left(tick)
+        remaining = self._remaining(tick)
         idle = column[-1]
         idle[: -self.wait] = ahead[0][-1, self.wait :]
         for holding in range(self.holdings):
-            entered = self._enter(holding, tick, left, ahead[-1][holding])
+            entered = self._enter(holding, tick, remaining, ahead[-1][holding])
             if entered is not None:
                 better = entered < idle[: len(entered)]
                 idle[: len(entered)][better] = entered[better]
                 choice[: len(entered)][better] = holding + 1
         for holding in range(self.holdings):
             price = self._price(holding, tick)
-            kept = np.inf if price is None else ahead[0][holding] + price / 3600 * np.minimum(left, self.tick)
-            np.less(idle, kept, out=leave[holding])
-            np.minimum(idle, kept, out=column[holding])
+            stay_cost = np.inf if price is None else ahead[0][holding] + price / 3600 * np.minimum(remaining, self.tick)
+            np.less(idle, stay_cost, out=leave[holding])
+            np.minimum(idle, stay_cost, out=column[holding])
         column[:, : self._rows_done(tick)] = 0.0
         return column, choice, leave
 
-    def _enter(self, holding: int, tick: int, left: _Row | float, then: _Row) -> _Row | None:
+    def _enter(self, holding: int, tick: int, remaining: _Row | float, later_cost: _Row) -> _Row | None:
         """Cost to the end if a changeover to the holding begins now, by row; None if its capacity ends meanwhile."""
         prices = [self._price(holding, t) for t in range(tick, tick + self.changing_ticks)]
         whole = [p for p in prices if p is not None]
@@ -151,8 +151,8 @@ class _Table:
         before = self.tick * (self.changing_ticks - 1)
         changing = self.change * self.unit - before
         rows = self.rows - self.change
-        computing = np.minimum(left if isinstance(left, float) else left[:rows], self.tick - changing)
-        return then[self.change :] + (sum(whole[:-1]) * self.tick + whole[-1] * (changing + computing)) / 3600
+        computing = np.minimum(remaining if isinstance(remaining, float) else remaining[:rows], self.tick - changing)
+        return later_cost[self.change :] + (sum(whole[:-1]) * self.tick + whole[-1] * (changing + computing)) / 3600
 
     def _price(self, holding: int, tick: int) -> float | None:
         """The price of a holding at a tick, $/h; None if it is not available."""
@@ -163,37 +163,37 @@ class _Table:
             return None
         return 1.0 if self.capacity.prices is None else self.capacity.prices[holding][at]
 
-    def _left(self, tick: int) -> _Row | float:
+    def _remaining(self, tick: int) -> _Row | float:
         """Seconds of computing left by row; only the least of them where even that is a tick or more."""
         least = self.job - tick * self.tick
         if least >= self.tick:
             return least
-        left: _Row = np.maximum(least + np.arange(self.rows) * self.unit, 0.0)
-        return left
+        remaining: _Row = np.maximum(least + np.arange(self.rows) * self.unit, 0.0)
+        return remaining
 
     def _rows_done(self, tick: int) -> int:
         """How many rows have nothing left to compute at this tick."""
         over = tick * self.tick - self.job
         return 0 if over < -EPSILON else min(self.rows, int((over + EPSILON) / self.unit) + 1)
 
-    def _walk(self, choices: list[NDArray[np.uint8]], leaves: list[NDArray[np.uint8]]) -> Schedule:
+    def _walk(self, choices: list[NDArray[np.uint8]], leave_table: list[NDArray[np.uint8]]) -> Schedule:
         """The run that the decisions give, from the first tick on."""
-        held: list[int | None] = []
+        holdings: list[int | None] = []
         holding, row = None, 0
-        while len(held) < self.ticks and row >= self._rows_done(len(held)):
-            tick = len(held)
-            if holding is not None and leaves[tick][holding, row >> 3] >> (7 - (row & 7)) & 1:
+        while len(holdings) < self.ticks and row >= self._rows_done(len(holdings)):
+            tick = len(holdings)
+            if holding is not None and leave_table[tick][holding, row >> 3] >> (7 - (row & 7)) & 1:
                 holding = None
             if holding is not None:
-                held.append(self._name(holding))
+                holdings.append(self._name(holding))
             elif choices[tick][row] == _WAIT:
-                held.append(None)
+                holdings.append(None)
                 row += self.wait
             else:
                 holding = int(choices[tick][row]) - 1
-                held.extend([self._name(holding)] * self.changing_ticks)
+                holdings.extend([self._name(holding)] * self.changing_ticks)
                 row += self.change
-        return Schedule(tuple(held))
+        return Schedule(tuple(holdings))
 
     def _name(self, holding: int) -> int:
         return -1 if holding == self.holdings - 1 else holding

@@ -76,10 +76,10 @@ class Planned:
 
     def _outlook(self, state: State) -> Outlook:
         job, changeover = state.terms.job, state.terms.changeover
-        done = job - state.left
+        done = job - state.remaining
         return Outlook(
-            left=timedelta(seconds=max(0.0, job * self.expected - done)),
-            left_upper=timedelta(seconds=job * self.upper - done),
+            remaining=timedelta(seconds=max(0.0, job * self.expected - done)),
+            remaining_upper=timedelta(seconds=job * self.upper - done),
             changeover=timedelta(seconds=changeover * self.expected),
             changeover_upper=timedelta(seconds=changeover * self.upper),
             changing=timedelta(seconds=state.changing + changeover * (self.upper - 1) * (state.changing > 0)),
@@ -120,17 +120,17 @@ class _Job:
     def _look(self, state: State, now: datetime) -> None:
         """Observe which pools are up, and whether the held instance is lost."""
         for key, price in zip(self._keys, state.spot, strict=True):
-            self._behaviours[key] = self._behaviours[key].seen(price is not None, now)
-        self._union = self._union.seen(any(p is not None for p in state.spot), now)
-        held = self._held()
-        if held is not None and state.mode is Mode.IDLE:
-            assert self._record is not None and held.pool is not None  # noqa: S101 - a job that holds something has both
+            self._behaviours[key] = self._behaviours[key].observe(price is not None, now)
+        self._union = self._union.observe(any(p is not None for p in state.spot), now)
+        instance = self._instance()
+        if instance is not None and state.mode is Mode.IDLE:
+            assert self._record is not None and instance.pool is not None  # noqa: S101 - a job that holds something has both
             self._record = lease.release(self._record, Reason.NOTICE, now, JobSpec(name=_JOB, recipe="simulated"))
             self._lost = [*self._lost, now][-_REMEMBERED:]
-            self._noticed[held.pool] = now
-            del self._instances[held.instance_id]
+            self._noticed[instance.pool] = now
+            del self._instances[instance.instance_id]
 
-    def _held(self) -> InstanceView | None:
+    def _instance(self) -> InstanceView | None:
         owner = self._record.owner if self._record is not None else None
         return self._instances.get(owner) if owner is not None else None
 
@@ -208,16 +208,16 @@ class _Job:
 
     def _choice(self, state: State) -> Choice:
         """What the job holds, for as many ticks as the plan would not change it."""
-        held = self._held()
-        if held is None or held.pool is None:
+        instance = self._instance()
+        if instance is None or instance.pool is None:
             return Choice(Mode.IDLE)
-        if held.pool.market is Market.ON_DEMAND:
+        if instance.pool.market is Market.ON_DEMAND:
             # The job can leave on-demand only for spot that is available.
-            there = any(p is not None for p in state.spot)
-            return Choice(Mode.ON_DEMAND, 1 if there else UNTIL_CHANGE)
+            spot_is_up = any(p is not None for p in state.spot)
+            return Choice(Mode.ON_DEMAND, 1 if spot_is_up else UNTIL_CHANGE)
         # While the job trains on spot its slack does not change, and so the plan does not either.
         trains = state.mode is Mode.SPOT and state.changing == 0
-        return Choice(Mode.SPOT, UNTIL_CHANGE if trains else 1, pool=self._keys.index(held.pool))
+        return Choice(Mode.SPOT, UNTIL_CHANGE if trains else 1, pool=self._keys.index(instance.pool))
 
     def _carry_out(self, action: Action, now: datetime) -> None:
         record = self._record
@@ -226,8 +226,8 @@ class _Job:
                 self._launch(PoolKey(action.instance_type, action.zone, action.market), now)
             case Assign():
                 self._record = lease.assign(record, _JOB, action.instance_id, now)
-                given = Assignment(instance_id=action.instance_id, job_id=_JOB, epoch=action.epoch, changed_at=now)
-                self._put(action.instance_id, given)
+                assignment = Assignment(instance_id=action.instance_id, job_id=_JOB, epoch=action.epoch, changed_at=now)
+                self._put(action.instance_id, assignment)
             case Stop() if record is not None:
                 self._record = lease.release(record, action.reason, now, self._submission.spec)
             case Clear():
@@ -237,8 +237,8 @@ class _Job:
             case _:
                 raise Unforeseen(f"nothing of this kind can be needed here: {action}")
 
-    def _put(self, instance_id: str, given: Assignment) -> None:
-        self._instances[instance_id] = replace(self._instances[instance_id], assignment=given)
+    def _put(self, instance_id: str, assignment: Assignment) -> None:
+        self._instances[instance_id] = replace(self._instances[instance_id], assignment=assignment)
 
     def _launch(self, pool: PoolKey, now: datetime) -> None:
         self._launched += 1
@@ -258,11 +258,11 @@ class _Job:
         )
         self._instances[name] = InstanceView(
             instance_id=name,
-            known=True,
+            may_exist=True,
             record=record,
             assignment=None,
             stale=False,
-            gone=False,
+            is_gone=False,
             ending=False,
             rebalance=False,
             deadline=None,

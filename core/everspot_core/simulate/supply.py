@@ -23,17 +23,19 @@ class PoolSupply:
         Raises:
             KeyError: if one is missing.
         """
-        self._named = {key: offer.availability for key, offer in fleet.offers().items() if offer.availability != ALWAYS}
-        self._tracks = {name: _Track(traces[name]) for name in sorted(set(self._named.values()))}
+        self._trace_names = {
+            key: offer.availability for key, offer in fleet.offers().items() if offer.availability != ALWAYS
+        }
+        self._tracks = {name: _Track(traces[name]) for name in sorted(set(self._trace_names.values()))}
 
     @property
     def keys(self) -> tuple[PoolKey, ...]:
         """The pools with a trace; all others always have capacity."""
-        return tuple(self._named)
+        return tuple(self._trace_names)
 
     def count(self, key: PoolKey, now: datetime) -> int | None:
         """How many instances the pool has in all, held ones included; None if there is no limit."""
-        name = self._named.get(key)
+        name = self._trace_names.get(key)
         return None if name is None else self._tracks[name].at(now - BEGIN)
 
     def next_change(self, now: datetime) -> datetime | None:

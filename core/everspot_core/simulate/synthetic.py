@@ -77,11 +77,11 @@ def diurnal(rng: np.random.Generator, ticks: int, gap: timedelta, *, swing: floa
     hours = gap.total_seconds() / 3600
     day = np.cos(2 * math.pi * (np.arange(ticks) * hours + 24 * rng.random()) / 24)
     lost = np.minimum(1.0, hours / 3.0 * (1 + swing * day))
-    found = np.minimum(1.0, hours / 3.0 * (1 - swing * day))
+    begin_chance = np.minimum(1.0, hours / 3.0 * (1 - swing * day))
     up = np.zeros(ticks, dtype=np.bool_)
     state = bool(rng.random() < 0.5)
     for tick, dice in enumerate(rng.random(ticks)):
-        state = dice >= lost[tick] if state else dice < found[tick]
+        state = dice >= lost[tick] if state else dice < begin_chance[tick]
         up[tick] = state
     return _trace("diurnal", gap, up)
 

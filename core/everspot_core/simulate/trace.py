@@ -128,8 +128,8 @@ def _prices(prices: object, ticks: int, problems: Problems) -> list[float] | Non
     if prices is None:
         return None
     if not isinstance(prices, list) or len(prices) != ticks:
-        what = f"{len(prices)} of them" if isinstance(prices, list) else _brief(prices)
-        problems.add("prices", f"must be a list as long as data ({ticks}), $/h at each tick; it is {what}")
+        description = f"{len(prices)} of them" if isinstance(prices, list) else _brief(prices)
+        problems.add("prices", f"must be a list as long as data ({ticks}), $/h at each tick; it is {description}")
         return None
     bad = [i for i, p in enumerate(prices) if not _number(p) or not 0 < p < math.inf]
     if bad:

@@ -177,7 +177,7 @@ class Fleet(FleetTerms):
         """The price and the availability of each pool."""
         return {o.key: o for o in (*self.standing, *self.pools)}
 
-    def launch_hours_of(self, offer: PoolOffer) -> float:
+    def pool_launch_hours(self, offer: PoolOffer) -> float:
         """Hours from a launch in this pool until the instance can be given a job."""
         return self.launch_hours if offer.launch_hours is None else offer.launch_hours
 
@@ -185,7 +185,7 @@ class Fleet(FleetTerms):
         """The changeover to this pool as it is known to a plan; None if all pools take as long."""
         if all(o.launch_hours is None for o in self.pools):
             return None
-        launch = self.launch_hours_of(offer)
+        launch = self.pool_launch_hours(offer)
         expected = max(launch, self.saving_hours) + self.setup_hours
         upper = max(expected, self.upper_hours + launch - self.launch_hours)
         return Changeover(timedelta(hours=expected), timedelta(hours=upper))
@@ -239,7 +239,7 @@ class Traced(Protocol):
         ...
 
 
-def traces_of(workload: Traced, load: Callable[[str], Trace]) -> dict[str, Trace]:
+def load_traces(workload: Traced, load: Callable[[str], Trace]) -> dict[str, Trace]:
     """The traces by name. `load` reads the trace of a file; its errors are passed on."""
     return {
         name: _dried(_generate(name, source) if source.file is None else _read(load(source.file), source.times), source)

@@ -14,7 +14,7 @@ from everspot_core.catalogue import Catalogue
 from everspot_core.problems import BadInputs
 from everspot_core.records import Market
 from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import ALWAYS, traces_of
+from everspot_core.simulate.workload import ALWAYS, load_traces
 from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_core.yaml_text import BadYaml
 from everspot_core.yaml_text import load as read_yaml
@@ -51,7 +51,7 @@ def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
 
 def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> dict[str, Any]:
     workload = parse_workload(values, str(path), catalogue)
-    traces = traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(encoding="utf-8"), name))
+    traces = load_traces(workload, lambda name: parse_trace((path.parent / name).read_text(encoding="utf-8"), name))
     schedules = []
     own = sorted({k.instance_type for k, o in workload.fleet.offers().items() if o.launch_hours is not None})
     if own:

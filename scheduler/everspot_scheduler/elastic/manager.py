@@ -106,7 +106,7 @@ class ElasticManager:
         if usd is None and cap.usd_per_hour is not None:
             _log.error("nothing is launched: no price is known to hold the %d that run to the cap", len(living))
             return
-        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), usd or 0.0), tariff.known)
+        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), usd or 0.0), tariff.pool_price)
         self._learn()
 
     def _living(self) -> Iterator[PoolKey]:

@@ -21,7 +21,7 @@ from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
 from everspot_core.schedule.jobs import critical
-from everspot_core.schedule.view import InstanceView, pool_of
+from everspot_core.schedule.view import InstanceView, instance_pool
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.federation.outbound import SENT
@@ -111,7 +111,7 @@ class Choosing:
             return None
         try:
             more = self._bound_for(name, job) - (job.nodes if waits else 0)
-            return prospect(job, self._with(name, more), now, held=berth, passage=passage)
+            return prospect(job, self._with(name, more), now, held_pool=berth, passage=passage)
         except Exception as error:  # whatever figures within their bounds may lead to
             del self._markets[name]
             self._doubt(name, error)
@@ -155,7 +155,7 @@ class Choosing:
         gigabytes = self._checkpoint(job, now)
         if not been:
             gigabytes += sum(self._dataset(dataset) for dataset in job.submission.datasets)
-        return Passage.of(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+        return Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
         """The size of the newest checkpoint, GB; that which was known last if it cannot be read."""
@@ -228,7 +228,7 @@ class _Home:
     @cached_property
     def market(self) -> ClusterMarket:
         """Its market, with nothing promised and nothing idle."""
-        return ClusterMarket.of(self.name, self.view)
+        return ClusterMarket.from_view(self.name, self.view)
 
 
 def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Prospect:
@@ -244,7 +244,7 @@ def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Pros
         return prospect(job, replace(market, pools=()), now, passage=passage)
     instance = _instance_of_job(job, view)
     home_prospect = prospect(
-        job, market, now, held=pool_of(instance) if instance is not None else None, passage=passage
+        job, market, now, held_pool=instance_pool(instance) if instance is not None else None, passage=passage
     )
     return on_standing(home_prospect) if instance is not None and instance.launched_for is None else home_prospect
 
@@ -254,7 +254,7 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
     owner = job.record.owner if job.record is not None else None
     for instance in view.instances:
         holds_job = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id
-        if holds_job and not (instance.gone or instance.ending):
+        if holds_job and not (instance.is_gone or instance.ending):
             return instance
     return None
 
@@ -268,7 +268,7 @@ def _traveller(job: JobView, now: datetime) -> Traveller:
     return Traveller(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
-        holds=job.state.owned or (away is not None and away.told in _THERE),
+        has_instance=job.state.owned or (away is not None and away.told in _THERE),
         critical=critical(job),
         budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),

@@ -184,16 +184,16 @@ class InboundVisits:
         if record is None or record.state is JobState.PENDING:
             epoch = record.epoch if record is not None else 0
             end = Finish(
-                job_id=visit, epoch=epoch, state=JobState.CANCELLED, reason=Reason.RETURNED, why=Why.RECALLED,
+                job_id=visit, epoch=epoch, state=JobState.CANCELLED, reason=Reason.RETURNED, cause=Why.RECALLED,
                 figures=figures,
             )  # fmt: skip
             self._actor.carry_out(end, observation)
             return
         owner = record.owner or ""
-        seat = observation.assignments[owner].value.of(visit) if owner in observation.assignments else None
+        seat = observation.assignments[owner].value.for_job(visit) if owner in observation.assignments else None
         if seat is not None and seat.epoch == record.epoch and seat.order is Order.RUN:
             stop = Stop(
-                job_id=visit, instance_id=owner, epoch=record.epoch, reason=Reason.MOVE, why=Why.RECALLED,
+                job_id=visit, instance_id=owner, epoch=record.epoch, reason=Reason.MOVE, cause=Why.RECALLED,
                 figures=figures,
             )  # fmt: skip
             self._actor.carry_out(stop, observation)

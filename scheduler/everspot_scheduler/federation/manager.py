@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_core.federation import journey
-from everspot_core.federation.decision import Move, say
+from everspot_core.federation.decision import Move, describe_move
 from everspot_core.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD, Assign, Complete
@@ -119,7 +119,7 @@ class Federation:
         news = self._peers.news()
         if not news or view.draining:
             return
-        withheld = {a.job_id for a in actions if isinstance(a, Hold) and a.why in WITHHELD}
+        withheld = {a.job_id for a in actions if isinstance(a, Hold) and a.cause in WITHHELD}
         withheld |= {a.job_id for a in actions if isinstance(a, Assign | Complete)}
         now = self._store.clock.now()
         begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
@@ -130,7 +130,7 @@ class Federation:
             elif not job.cancel and job.job_id not in withheld and _may_travel(job):
                 move = self._chosen(job, view, news, now)
                 if move is not None and job.state is JobState.AWAY:
-                    self._back[job.job_id] = say(move)
+                    self._back[job.job_id] = describe_move(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
 
@@ -179,18 +179,20 @@ class Federation:
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
                 job, origin = observation.jobs[name].value, self._outbound.origin
-                departed = journey.depart(record, job, origin, move.cluster, say(move), self._store.clock.now())
+                departed = journey.depart(
+                    record, job, origin, move.cluster, describe_move(move), self._store.clock.now()
+                )
                 if self._actor.write_record(departed, observation):
-                    _log.info("%s", say(move))
+                    _log.info("%s", describe_move(move))
             elif record.state is JobState.RUNNING and record.owner is not None:
                 assignment = (
                     observation.assignments[record.owner].value if record.owner in observation.assignments else None
                 )
-                seat = assignment.of(name) if assignment is not None else None
+                seat = assignment.for_job(name) if assignment is not None else None
                 if seat is not None and seat.epoch == record.epoch and seat.order is Order.RUN:
                     stop = Stop(
                         job_id=name, instance_id=record.owner, epoch=record.epoch, reason=Reason.MOVE,
-                        why=Why.TO_PEER, figures={"cluster": move.cluster},
+                        cause=Why.TO_PEER, figures={"cluster": move.cluster},
                     )  # fmt: skip
                     self._actor.carry_out(stop, observation)
 

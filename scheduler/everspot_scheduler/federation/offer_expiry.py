@@ -3,7 +3,7 @@
 import logging
 from datetime import timedelta
 
-from everspot_core.visits import visits_of
+from everspot_core.visits import visit_prefix
 from everspot_store import Store
 
 from everspot_scheduler.federation.inbound import OFFER_LIFE
@@ -22,7 +22,7 @@ def sweep_offers(store: Store, peers: Peers) -> None:
     Raises:
         StoreError: if a store failed.
     """
-    now, own = store.clock.now(), visits_of(peers.home)
+    now, own = store.clock.now(), visit_prefix(peers.home)
     for peer in peers.all:
         host = peers.store(peer)
         for visit, document in host.visits.scan(include=lambda id: id.startswith(own)).items():

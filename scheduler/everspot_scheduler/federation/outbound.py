@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.federation import journey
-from everspot_core.federation.naming import is_offer_of
+from everspot_core.federation.naming import is_own_offer
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
@@ -131,7 +131,7 @@ class MoveStep:
             return self._begin()
         host = self._all.host(self._peer)
         offer = host.visits.get(self._away.visit)
-        if offer is not None and not is_offer_of(offer.value, self._away, self._job, self._all.home):
+        if offer is not None and not is_own_offer(offer.value, self._away, self._job, self._all.home):
             return self._home(TripEnd.WITHDRAWN, f"its name {self._away.visit} is taken at {self._peer.name}", None)
         if offer is None or offer.value.state is OfferState.OFFERED:
             state = offer.value.state.value if offer is not None else ""
@@ -244,7 +244,7 @@ class MoveStep:
             whys.append(
                 f"{len(brought.not_copied)} of its files could not be copied home, such as {brought.not_copied[0]}"
             )
-        trip = journey.trip_of(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
+        trip = journey.close_trip(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:
             self._write(journey.come_back(record, trip, now, visit_record.progress))
@@ -269,13 +269,13 @@ class MoveStep:
     def _home(self, end: TripEnd, reason: str, offer: VisitOffer | None) -> None:
         """Put the job back into home's queue after an offer that came to nothing."""
         now, record = self._clock.now(), self._document.value
-        trip = journey.trip_of(record, end, reason, now, offer, self._peer)
+        trip = journey.close_trip(record, end, reason, now, offer, self._peer)
         self._all.history.returned(record, trip)
         if self._write(journey.come_back(record, trip, now)):
             _log.info("%s is back from %s: %s", record.job_id, self._peer.name, reason)
 
     def _note(self, state: str, progress: Progress | None, sent: int, offer: VisitOffer | None = None) -> bool:
-        return self._write(journey.told(self._document.value, state, progress, sent, self._clock.now(), offer))
+        return self._write(journey.note_progress(self._document.value, state, progress, sent, self._clock.now(), offer))
 
     def _write(self, record: JobRecord) -> bool:
         written = self._store.records.replace(record.job_id, self._document, record)

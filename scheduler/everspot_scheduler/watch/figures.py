@@ -10,7 +10,7 @@ from everspot_core.budgets import ENVIRONMENT, Purse
 from everspot_core.governance.anomalies import AnomalyKind, over_estimate
 from everspot_core.records import Market, Role
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
-from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.jobs import job_outlook
 from everspot_store import ElasticUse
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
@@ -105,7 +105,7 @@ class Counting:
         return Figures(
             at=now,
             jobs=Counter(job.state.value.lower() for job in view.jobs),
-            waiting=Counter(hold.why.value for hold in glance.waiting),
+            waiting=Counter(hold.cause.value for hold in glance.waiting),
             instances=_instances(alive, {i.instance_id: i for i in view.instances}),
             usd_per_hour=_usd_per_hour(alive, glance.ledger),
             pools={pool.key: (pool.usd_per_hour, pool.placement_score) for pool in view.pools},
@@ -146,10 +146,10 @@ def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[
 
 def _slack(job: JobView, now: datetime) -> timedelta:
     """The time to the deadline, less the work that is left and, for a job that holds nothing, the changeover."""
-    work, deadline = outlook_of(job), job.submission.deadline_at or now
+    work, deadline = job_outlook(job), job.submission.deadline_at or now
     if work is None:
         return deadline - now
-    return deadline - now - work.left_upper - (NO_TIME if job.state.owned else work.changeover_upper)
+    return deadline - now - work.remaining_upper - (NO_TIME if job.state.owned else work.changeover_upper)
 
 
 def _used(purse: Purse) -> float:

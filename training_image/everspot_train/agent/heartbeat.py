@@ -69,7 +69,7 @@ class Heartbeat:
         wait = (
             MIN_SPACING
             if content != self._last_said
-            else self._manifest.limits.beat_of(busy=job is not None or bool(residents))
+            else self._manifest.limits.beat_interval(busy=job is not None or bool(residents))
         )
         if self._last_at is not None and now - self._last_at < wait:
             return

@@ -146,7 +146,7 @@ def select_assignment(assignment: Assignment | None, key: JobKey | None) -> Assi
         return None
     if key is None:
         return assignment.model_copy(update={"seats": ()}) if assignment.seats else assignment
-    seat = assignment.of(key.job_id)
+    seat = assignment.for_job(key.job_id)
     if seat is not None and assignment.job_id is None and seat.epoch == key.epoch:
         return seat
     return assignment.model_copy(update={"job_id": None, "epoch": 0, "seats": ()})

@@ -130,7 +130,7 @@ class NoticeWatcher:
         order = self._assignment
         if order is None or not order.cordoned:
             return None
-        by = min((h.deadline for h in order.held if h.deadline is not None), default=order.deadline)
+        by = min((h.deadline for h in order.seat_assignments if h.deadline is not None), default=order.deadline)
         return Notice(kind=NoticeKind.INTERRUPTION, source=QUEUE, seen_at=order.changed_at, action_at=by)
 
 

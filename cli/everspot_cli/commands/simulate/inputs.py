@@ -256,7 +256,7 @@ def _case(
 ) -> Case | None:
     traces = tuple(t for _, t in group)
     try:
-        capacity = PoolCapacity.of(traces, setting)
+        capacity = PoolCapacity.from_traces(traces, setting)
         at = starts(traces, setting, count, max(0, seed))
     except BadInputs as error:
         faults.take(error)

@@ -22,7 +22,7 @@ from everspot_core.simulate.federated_file import is_federated, parse_federated
 from everspot_core.simulate.figures import WaitingTimes, WorkloadFigures, figures
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import Workload, traces_of
+from everspot_core.simulate.workload import Workload, load_traces
 from everspot_core.simulate.workload_file import parse
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -158,7 +158,7 @@ def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
 
     try:
         workload = parsed()
-        traces = traces_of(workload, load)
+        traces = load_traces(workload, load)
         problems.raise_any(f"workload {path}")
     except BadInputs as error:
         message = f"{path}: {fields_wrong(len(error.problems))}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.candidates import Candidate, candidates, misfits, nearest
-from everspot_core.catalogue import Catalogue, builtin, region_of
+from everspot_core.catalogue import Catalogue, builtin, zone_region
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
@@ -117,7 +117,7 @@ def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], F
     if not _has_store(session):
         return builtin(), None, set(), None
     live = [row for row in instance_rows(session) if row["role"] == "agent"]
-    region = session.manifest.region or next((region_of(row["zone"]) for row in live), "")
+    region = session.manifest.region or next((zone_region(row["zone"]) for row in live), "")
     types = {row["instance_type"] for row in live}
     here = [region] if region in session.catalogue.regions else None
     return session.catalogue, here, types, read_fleet_types(session)

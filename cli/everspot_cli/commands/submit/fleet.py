@@ -113,7 +113,7 @@ def refuse_impossible(
         return [f"no instance type of {session.manifest.cluster} can hold the job: it waits for {', '.join(able)}"]
     near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, resources)), -kind.vcpus, kind.name))
     lacks, has = (
-        first_few([describe(kind) for kind in near], _SHOWN, between="; ", rest="; and {} more types")
+        first_few([describe(kind) for kind in near], _SHOWN, between="; ", remainder_phrase="; and {} more types")
         for describe in (lambda kind: f"{kind.name} has {', '.join(misfits(kind, resources))}", _words)
     )
     subject = "the fleet's types" if fleet.declared else "the instances that have reported"

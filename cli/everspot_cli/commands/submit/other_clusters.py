@@ -53,7 +53,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     calls = [
         partial(price, peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
         for peer in peers
-        for way in [Passage.of(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
+        for way in [Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
     ]
     return rows + side_by_side(*calls)
 
@@ -74,7 +74,7 @@ def able_peers(session: Session, submission: JobSubmission) -> list[str]:
         type_names = {pool.instance_type for pool in peer_market.fleet.pools} | {
             idle.instance_type for idle in peer_market.fleet.idle
         }
-        if any(fits(spec.resources, Shape.of(types[name])) for name in type_names & types.keys()):
+        if any(fits(spec.resources, Shape.from_machine(types[name])) for name in type_names & types.keys()):
             able.append(peer.name)
     return able
 
@@ -124,7 +124,7 @@ def _prospect(
         "changeover_seconds": changeover.expected.total_seconds() if changeover is not None else None,
         "capacity_now": forecast.feasible,
         "done_by": forecast.done_by,
-        "why": _PAID if forecast.paid else forecast.why or None,
+        "why": _PAID if forecast.paid else forecast.reason or None,
     }
 
 

@@ -23,7 +23,7 @@ class Behaviour:
     downs: tuple[float, ...] = ()
     down_since: datetime | None = None
 
-    def seen(self, up: bool, at: datetime) -> "Behaviour":
+    def observe(self, up: bool, at: datetime) -> "Behaviour":
         """The behaviour after one more look at the pool, which found it up or not."""
         if self.since is None:
             return replace(self, up=up, since=at, first=at)
@@ -36,7 +36,7 @@ class Behaviour:
 
     def presumed(self, at: datetime) -> "Behaviour":
         """The behaviour of a pool that nobody has asked for a while, and that is presumed to be up again since `at`."""
-        return self if self.up else replace(self.seen(True, at), down_since=self.since)
+        return self if self.up else replace(self.observe(True, at), down_since=self.since)
 
     def age(self, now: datetime) -> float:
         """Hours that the present spell has lasted; 0 before the first look."""

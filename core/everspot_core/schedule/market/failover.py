@@ -16,7 +16,7 @@ from everspot_core.job import Resources
 from everspot_core.lower_precision import HEADROOM, MIXED, may_lower
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.jobs import critical, outlook_of
+from everspot_core.schedule.jobs import critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, Measured, PoolView
 
@@ -34,7 +34,7 @@ class Preference:
     """The market that a job prefers, and why."""
 
     market: Market
-    why: Why
+    cause: Why
     figures: Figures = field(default_factory=dict)
 
 
@@ -55,20 +55,20 @@ def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: d
     if failover is None and since is None:
         return _SPOT
     stay = _stay(job.preempted_at, now)
-    seen = [p.behaviour for p in pools if _counts(p, job)]
+    behaviours = [p.behaviour for p in pools if _counts(p, job)]
     for begun, blind in ((failover, DAY), (since, stay)):
         if begun is None:
             continue
-        up = max((_longest_up(b, begun + stay, now) for b in seen), default=now - begun)
-        if now < begun + stay or up < (stay if seen else blind):
+        up = max((_longest_up(b, begun + stay, now) for b in behaviours), default=now - begun)
+        if now < begun + stay or up < (stay if behaviours else blind):
             return _remain(failover, up, stay)
     return Preference(Market.SPOT, Why.BACK_TO_SPOT, {"up_hours": _hours(up), "needed_hours": _hours(stay)})
 
 
 def _counts(pool: PoolView, job: JobView) -> bool:
     need = job.submission.spec.resources
-    known = pool.market is Market.SPOT and pool.behaviour.since is not None
-    return known and fits(need, Shape.of(pool.instance_type))
+    is_known_spot = pool.market is Market.SPOT and pool.behaviour.since is not None
+    return is_known_spot and fits(need, Shape.from_machine(pool.instance_type))
 
 
 def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Preference:
@@ -86,24 +86,24 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> Insta
     than the job was measured to use count only if there is no other, and if the job allows mixed precision.
     """
     measured = job.measured
-    if measured is None or outlook_of(job) is None or _last_failover(job.preempted_at, now) is None:
+    if measured is None or job_outlook(job) is None or _last_failover(job.preempted_at, now) is None:
         return None
     spec = job.submission.spec
-    asked = spec.resources
+    requested = spec.resources
     offered = sorted(types, key=lambda t: t.name)
-    arches = {t.arch for t in offered if fits(asked, Shape.of(t))}
+    arches = {t.arch for t in offered if fits(requested, Shape.from_machine(t))}
     deadline = job.submission.deadline_at
     able = [
         t
         for t in offered
-        if not fits(asked, Shape.of(t))
+        if not fits(requested, Shape.from_machine(t))
         and (not arches or t.arch in arches)
         and job.speeds.get(t.name, 0.0) > 0
         and (deadline is None or arrival(job, t, now) <= deadline)
     ]
     for factor in (1.0, MIXED) if may_lower(spec, measured.mixed) else (1.0,):
-        used = _used(asked, measured, factor)
-        holding = [t for t in able if fits(used, Shape.of(t))]
+        used = _used(requested, measured, factor)
+        holding = [t for t in able if fits(used, Shape.from_machine(t))]
         if holding:
             return max(holding, key=lambda t: job.speeds[t.name])
     return None
@@ -115,31 +115,35 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
     Raises:
         ValueError: without an outlook.
     """
-    outlook = outlook_of(job)
+    outlook = job_outlook(job)
     if outlook is None:
         raise ValueError(f"{job.job_id} has no outlook")
-    return now + outlook.changeover_upper + outlook.left_upper / job.speeds[instance_type.name]
+    return now + outlook.changeover_upper + outlook.remaining_upper / job.speeds[instance_type.name]
 
 
-def _used(asked: Resources, measured: Measured, gpu_factor: float) -> Resources:
+def _used(requested: Resources, measured: Measured, gpu_factor: float) -> Resources:
     """Return what the job needs, by its measured use. The number and the model of its GPUs stay as its author asked.
     `gpu_factor`: by which its use of GPU memory changes."""
-    seen = {"vcpus": measured.vcpus, "memory_gib": measured.memory_gib, "gpu_memory_gib": measured.gpu_memory_gib}
-    used = {name: most * HEADROOM for name, most in seen.items() if most is not None}
+    measured_by_name = {
+        "vcpus": measured.vcpus,
+        "memory_gib": measured.memory_gib,
+        "gpu_memory_gib": measured.gpu_memory_gib,
+    }
+    used = {name: most * HEADROOM for name, most in measured_by_name.items() if most is not None}
     if "gpu_memory_gib" in used:
         used["gpu_memory_gib"] *= gpu_factor
-    return asked.model_copy(update=used)
+    return requested.model_copy(update=used)
 
 
 def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime | None:
     """The time of the job's last failover. Each failover begins the count of losses anew."""
-    found: datetime | None = None
+    failover_at: datetime | None = None
     lost: list[datetime] = []
     for at in sorted(p for p in preempted_at if p <= now):
         lost = [*(p for p in lost if at - p <= WINDOW), at]
         if len(lost) >= PREEMPTIONS:
-            found, lost = at, []
-    return found
+            failover_at, lost = at, []
+    return failover_at
 
 
 def _stay(preempted_at: Iterable[datetime], now: datetime) -> timedelta:

@@ -51,7 +51,7 @@ class Lifetimes:
     """Hours that a spell lasts on average, counted up to the beginning of each bracket."""
 
     @classmethod
-    def of(cls, hazard: Floats) -> "Lifetimes":
+    def from_hazard(cls, hazard: Floats) -> "Lifetimes":
         """The distribution with these hazards."""
         widths = np.diff(EDGES)
         survivors = np.exp(-np.append(0.0, np.cumsum(hazard[:-1] * widths)))
@@ -88,4 +88,4 @@ def learnt(prior: Prior, ended: tuple[float, ...], running: float) -> Lifetimes:
     hours = np.clip(np.array([*ended, running])[None, :] - starts, 0.0, widths).sum(axis=1)
     bracket = np.searchsorted(EDGES, np.array(ended), side="left") - 1
     ends = np.bincount(np.maximum(bracket, 0), minlength=len(EDGES))
-    return Lifetimes.of((prior.weight + ends) / (prior.weight / prior.hazards() + hours))
+    return Lifetimes.from_hazard((prior.weight + ends) / (prior.weight / prior.hazards() + hours))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from everspot_core.changeover import Changeover
 from everspot_core.records import Market
-from everspot_core.schedule.jobs import HOUR, outlook_of
+from everspot_core.schedule.jobs import HOUR, job_outlook
 from everspot_core.schedule.market.policy import Held, Need
 from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, delays, rank
 from everspot_core.schedule.market.rightsize import NO_LATER, TOO_LATE, PricedType, rightsize
@@ -97,13 +97,13 @@ class _Sized(NamedTuple):
     usd: float
 
 
-def offers_of(stock: Stock, job: JobView, now: datetime) -> Offers:
+def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
     """The offers for this job, which is of the stock's kind."""
     fastest, dry = _resort(job, stock.resorts)
     return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry)
 
 
-def need_of(
+def build_need(
     work: Outlook, deadline: datetime, tick: timedelta, now: datetime, *, fastest: float = 1.0, dry: float = 0.0
 ) -> Need:
     """The need in hours, at the speed `fastest`. `dry`: hours that on-demand may take to have capacity; they count in
@@ -111,15 +111,15 @@ def need_of(
     """
     return Need(
         time=(deadline - now) / HOUR,
-        left=work.left / HOUR / fastest,
-        left_upper=work.left_upper / HOUR / fastest,
+        remaining=work.remaining / HOUR / fastest,
+        remaining_upper=work.remaining_upper / HOUR / fastest,
         changeover=work.changeover / HOUR,
         changeover_upper=work.changeover_upper / HOUR + dry,
         tick=tick / HOUR,
     )
 
 
-def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
+def describe_held(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
     """What the job holds, in the terms of the market policy."""
     speed = offers.stock.speed(instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
@@ -129,18 +129,18 @@ def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[flo
     """Speed and driest spell of the pool on which the job would be done first if it had to go there now."""
     if len(resorts) < 2:
         return resorts[0] if resorts else (1.0, 0.0)
-    work = outlook_of(job)
-    left = work.left_upper / HOUR if work is not None else 0.0
-    return min(resorts, key=lambda w: (w[1] + left / w[0], -w[0]))
+    work = job_outlook(job)
+    remaining = work.remaining_upper / HOUR if work is not None else 0.0
+    return min(resorts, key=lambda w: (w[1] + remaining / w[0], -w[0]))
 
 
 def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
     """The pools in this order: those in time first; then those without a recent refusal; then reserved ones, which are
     paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first.
     """
-    work, deadline, pools = outlook_of(job), job.submission.deadline_at, stock.giving
+    work, deadline, pools = job_outlook(job), job.submission.deadline_at, stock.giving
     if work is None or len(pools) < 2:
-        found = [_Sized(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
+        sized_pools = [_Sized(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
     else:
         later = delays(pools, job)
         by_pool = {p.key: _priced(job, stock, p, later.get(p.key, NO_LATER)) for p in pools}
@@ -149,12 +149,12 @@ def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
             set(by_pool.values()), need=job.submission.spec.resources, work=work, time=time, nodes=job.nodes
         )
         sizes = {s.priced: s for s in sized}
-        found = [
+        sized_pools = [
             _Sized(p, size.hours_upper if TOO_LATE in size.excluded else 0.0, _refused(p, now), size.usd)
             for p in pools
             for size in [sizes[by_pool[p.key]]]
         ]
-    return tuple(sorted(found, key=lambda s: (s.late, s.refused, not s.pool.reserved, s.usd, s.pool.key)))
+    return tuple(sorted(sized_pools, key=lambda s: (s.late, s.refused, not s.pool.reserved, s.usd, s.pool.key)))
 
 
 def _differ(costs: Sequence[float]) -> bool:

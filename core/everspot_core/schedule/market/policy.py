@@ -33,8 +33,8 @@ class Need:
     """
 
     time: float
-    left: float
-    left_upper: float
+    remaining: float
+    remaining_upper: float
     changeover: float
     changeover_upper: float
     tick: float
@@ -42,7 +42,7 @@ class Need:
     @property
     def slack(self) -> float:
         """The time to the deadline beyond the work, if the work is as much as it may be."""
-        return self.time - self.left_upper
+        return self.time - self.remaining_upper
 
     @property
     def pace(self) -> float:
@@ -53,10 +53,10 @@ class Need:
         """
         reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
         reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
-        usable = self.left + self.slack - reserve
+        usable = self.remaining + self.slack - reserve
         if usable <= 0:
             return inf
-        needed = self.left / usable
+        needed = self.remaining / usable
         return needed * min(needed, 1.0)
 
 
@@ -90,33 +90,33 @@ class MarketChoice:
     """What to hold until the next decision. `market` None: nothing. `final`: no later decision will differ."""
 
     market: Market | None
-    why: Why
+    cause: Why
     figures: Figures = field(default_factory=dict)
     final: bool = False
 
 
-def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketChoice:
-    """What the job should hold now. `held`: None if it holds nothing. `spot`: None if no spot pool can hold it."""
-    if held is not None and held.market is Market.SPOT:
-        if _may_stay(need, held):
-            return MarketChoice(market=Market.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
+def choose_market(need: Need, current: Held | None, spot: Spot | None) -> MarketChoice:
+    """What the job should hold now. `current`: None if it holds nothing. `spot`: None if no spot pool can hold it."""
+    if current is not None and current.market is Market.SPOT:
+        if _may_stay(need, current):
+            return MarketChoice(market=Market.SPOT, cause=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
         return last_moment(need)
     safe = is_safe(need)
-    if held is not None:
+    if current is not None:
         if spot is None or not safe or not spot.up:
-            for_good = not safe and need.left_upper <= need.left
+            for_good = not safe and need.remaining_upper <= need.remaining
             figures: Figures = {"market": Market.ON_DEMAND.value}
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.RUNS_WELL, figures=figures, final=for_good)
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.RUNS_WELL, figures=figures, final=for_good)
         return _returning(need, spot, best_way(need, spot))
     if not safe:
         return last_moment(need)
     if spot is None:
-        return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
+        return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_SPOT)
     if spot.up and _believable(need, spot):
-        return MarketChoice(market=Market.SPOT, why=Why.SPOT_AVAILABLE)
+        return MarketChoice(market=Market.SPOT, cause=Why.SPOT_AVAILABLE)
     if spot.up:
         figures = {"up_hours": spot.age, "needed_hours": need.changeover}
-        return MarketChoice(market=None, why=Why.SHORT_SPELLS, figures=figures)
+        return MarketChoice(market=None, cause=Why.SHORT_SPELLS, figures=figures)
     return _waiting(need, spot, best_way(need, spot))
 
 
@@ -146,9 +146,9 @@ def best_way(need: Need, spot: Spot) -> Way:
     return turns.best(need.pace)
 
 
-def _may_stay(need: Need, held: Held) -> bool:
+def _may_stay(need: Need, current: Held) -> bool:
     """Whether on-demand is still in time if spot is lost at the next decision. Until then the job makes progress."""
-    progress = held.speed * max(0.0, need.tick - held.changing)
+    progress = current.speed * max(0.0, need.tick - current.changing)
     return need.slack - need.tick + progress >= need.changeover_upper - EPSILON
 
 
@@ -161,25 +161,25 @@ def _believable(need: Need, spot: Spot) -> bool:
 
 def _waiting(need: Need, spot: Spot, way: Way) -> MarketChoice:
     if spot.age < way.wait:
-        return MarketChoice(market=None, why=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
+        return MarketChoice(market=None, cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
     figures: Figures = {"slack_hours": need.slack, "down_hours": spot.age}
-    return MarketChoice(market=Market.ON_DEMAND, why=Why.ON_DEMAND_PAYS, figures=figures)
+    return MarketChoice(market=Market.ON_DEMAND, cause=Why.ON_DEMAND_PAYS, figures=figures)
 
 
 def _returning(need: Need, spot: Spot, way: Way) -> MarketChoice:
     figures: Figures = {"up_hours": spot.age, "needed_hours": way.back}
-    if spot.age >= way.back and _believable(need, spot) and need.left > WORTH_RETURNING * need.changeover:
-        return MarketChoice(market=Market.SPOT, why=Why.BACK_TO_SPOT, figures=figures)
-    return MarketChoice(market=Market.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
+    if spot.age >= way.back and _believable(need, spot) and need.remaining > WORTH_RETURNING * need.changeover:
+        return MarketChoice(market=Market.SPOT, cause=Why.BACK_TO_SPOT, figures=figures)
+    return MarketChoice(market=Market.ON_DEMAND, cause=Why.STAY_ON_DEMAND, figures=figures)
 
 
 def last_moment(need: Need) -> MarketChoice:
     """The choice of on-demand because there is no time for anything else."""
     figures: Figures = {
-        "left_hours": need.left_upper,
+        "left_hours": need.remaining_upper,
         "time_hours": need.time,
         "changeover_hours": need.changeover_upper,
     }
     # On-demand makes an hour of progress in an hour: slack that does not suffice now never will, if the work is known.
-    for_good = need.left_upper <= need.left
-    return MarketChoice(market=Market.ON_DEMAND, why=Why.LAST_SAFE_MOMENT, figures=figures, final=for_good)
+    for_good = need.remaining_upper <= need.remaining
+    return MarketChoice(market=Market.ON_DEMAND, cause=Why.LAST_SAFE_MOMENT, figures=figures, final=for_good)

@@ -9,7 +9,7 @@ from everspot_core.changeover import Changeover
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures
-from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
@@ -53,14 +53,14 @@ def rank(
     types that count although they have less than the job asks for. A critical job goes to reserved capacity first,
     then to on-demand, then to spot.
     """
-    need, wanted = job.submission.spec.resources, list[PoolView]()
+    need, suitable = job.submission.spec.resources, list[PoolView]()
     for pool in pools:
-        if pool.instance_type.name in accept or fits(need, Shape.of(pool.instance_type)):
-            wanted.append(pool)
-    calm = [p for p in wanted if not just_noticed(p, now)]
-    named = calm or (wanted if must_run else [])
-    later = delays(named, job)
-    ranked = [_ranked(p, job, now, later.get(p.key)) for p in named]
+        if pool.instance_type.name in accept or fits(need, Shape.from_machine(pool.instance_type)):
+            suitable.append(pool)
+    calm = [p for p in suitable if not just_noticed(p, now)]
+    eligible = calm or (suitable if must_run else [])
+    later = delays(eligible, job)
+    ranked = [_ranked(p, job, now, later.get(p.key)) for p in eligible]
     first = critical(job)
     return sorted(ranked, key=lambda r: (_class(r.pool) if first else 0, r.usd_per_useful_hour, r.pool.key))
 
@@ -92,7 +92,7 @@ def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeove
     """
     if all(p.changeover is None for p in pools):
         return {}
-    work = outlook_of(job)
+    work = job_outlook(job)
     usual = (
         Changeover(CHANGEOVER, CHANGEOVER_UPPER) if work is None else Changeover(work.changeover, work.changeover_upper)
     )
@@ -104,14 +104,14 @@ def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeove
 def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | None) -> Ranked:
     speed = job.speeds.get(pool.instance_type.name, 1.0)
     lifetime = inf if pool.market is Market.ON_DEMAND else expected_lifetime(pool.behaviour, now)
-    outlook = outlook_of(job)
+    outlook = job_outlook(job)
     changeover = outlook.changeover.total_seconds() / 3600 if outlook is not None else CHANGEOVER_HOURS
     again, score, refusals = 1 + changeover / lifetime, _score(pool), _refusals(pool, now)
     if later is not None and later.expected:
         # Once now, where the work over which that is spread is known, and then with each instance that is lost.
         longer = later.expected / HOUR
-        left = outlook.left / HOUR / speed if outlook is not None and speed > 0 else inf
-        again += longer / lifetime + (longer / left if left > 0 else 0.0)
+        remaining = outlook.remaining / HOUR / speed if outlook is not None and speed > 0 else inf
+        again += longer / lifetime + (longer / remaining if remaining > 0 else 0.0)
     useful = pool.usd_per_hour / speed * again * score * refusals if speed > 0 else inf
     return Ranked(
         pool=pool,

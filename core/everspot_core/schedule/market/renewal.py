@@ -66,8 +66,8 @@ def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, cha
     idle_usd = on_demand * (outage.mean - w_waited) + (1 - w_out) * free_usd + w_out * od_usd
     idle_progress = outage.mean - w_waited - changeover * w_out + (1 - w_out) * free_progress + w_out * od_progress
     # How many outages begin on on-demand in the long run.
-    kept = 1 - reached
-    share = w_out * kept / np.maximum(1 - kept + w_out * kept, 1e-12)
+    stay_share = 1 - reached
+    share = w_out * stay_share / np.maximum(1 - stay_share + w_out * stay_share, 1e-12)
     usd = (1 - share) * idle_usd + share * (on_demand * outage.mean + od_usd)
     progress = (1 - share) * idle_progress + share * (outage.mean + od_progress)
     hopeless = progress <= 0

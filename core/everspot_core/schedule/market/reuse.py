@@ -13,13 +13,13 @@ from functools import cached_property
 
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, offers_of
+from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, build_offers
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.room import CapRoom
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 
 class Reuse:
@@ -46,21 +46,21 @@ class Reuse:
 
     def suits(self, job: JobView, instance: InstanceView) -> bool:
         """Whether the job would rather run there than have an instance launched."""
-        record, kind = instance.record, pool_of(instance)
-        return record is not None and kind is not None and self.suits_kind(job, kind, Shape.of(record))
+        record, kind = instance.record, instance_pool(instance)
+        return record is not None and kind is not None and self.suits_kind(job, kind, Shape.from_machine(record))
 
     def suits_kind(self, job: JobView, kind: PoolKey, shape: Shape) -> bool:
         """Whether the job would rather run on an instance of this pool and shape than have one launched."""
         if job.speeds.get(kind.instance_type, 1.0) <= 0 or not fits(job.submission.spec.resources, shape):
             return False
-        return self._wants(job, kind.market) and self._pays(job, kind) and self._in_time(job, kind)
+        return self._would_take_cached(job, kind.market) and self._pays(job, kind) and self._in_time(job, kind)
 
     def usd(self, job: JobView, instance: InstanceView) -> float:
         """Dollars for an hour of the job's work there; 0 if nobody knows."""
-        kind = pool_of(instance)
+        kind = instance_pool(instance)
         return (self._work_usd(job, kind) or 0.0) if kind is not None else 0.0
 
-    def _wants(self, job: JobView, market: Market) -> bool:
+    def _would_take_cached(self, job: JobView, market: Market) -> bool:
         name = job.job_id, market
         if name not in self._markets:
             self._markets[name] = self._would_take(job, market)
@@ -68,48 +68,48 @@ class Reuse:
 
     def _would_take(self, job: JobView, market: Market) -> bool:
         if market is Market.ON_DEMAND:
-            return self._steering.steer(job, None, self._of(job), moving=False).market is Market.ON_DEMAND
+            return self._steering.steer(job, None, self._job_offers(job), moving=False).market is Market.ON_DEMAND
         if critical(job):
             return False
         if job.submission.deadline_at is not None:
-            return self._steering.is_safe(job, self._of(job))
+            return self._steering.is_safe(job, self._job_offers(job))
         return failed_over(job, self._view.pools, self._now, None).market is Market.SPOT
 
     def _pays(self, job: JobView, kind: PoolKey) -> bool:
         """Whether the job costs no more there than on the best new instance. If none can be launched, spot must still
         be cheaper than on-demand.
         """
-        usd, offers, work = self._work_usd(job, kind), self._of(job), outlook_of(job)
-        there = offers.acceptable(kind.market).pools or offers.on_demand_pools
-        costs = [offers.stock.work_usd(p) for p in there]
+        usd, offers, work = self._work_usd(job, kind), self._job_offers(job), job_outlook(job)
+        new_pools = offers.acceptable(kind.market).pools or offers.on_demand_pools
+        costs = [offers.stock.work_usd(p) for p in new_pools]
         if usd is None or not costs:
             return True
         if work is None and kind.market is Market.SPOT and usd < offers.stock.on_demand_usd and self._at_cap(job):
             return True
-        hours = work.left / HOUR if work is not None else CHANGEOVER / HOUR / INDIFFERENCE
+        hours = work.remaining / HOUR if work is not None else CHANGEOVER / HOUR / INDIFFERENCE
         changeover = work.changeover / HOUR if work is not None else CHANGEOVER / HOUR
         return usd * hours <= min(costs) * (hours + changeover)
 
     def _at_cap(self, job: JobView) -> bool:
         """Whether the cap leaves no room for a launch for the job."""
         if job.job_id not in self._full:
-            there = (*self._of(job).spot_pools, *self._of(job).on_demand_pools)
-            self._full[job.job_id] = not any(self._room.fits(job.nodes, p.usd_per_hour) for p in there)
+            launchable = (*self._job_offers(job).spot_pools, *self._job_offers(job).on_demand_pools)
+            self._full[job.job_id] = not any(self._room.fits(job.nodes, p.usd_per_hour) for p in launchable)
         return self._full[job.job_id]
 
     def _in_time(self, job: JobView, kind: PoolKey) -> bool:
         """Whether the deadline holds there. A spot instance always counts as in time, since on-demand can follow it."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
+        deadline, work = job.submission.deadline_at, job_outlook(job)
         speed = job.speeds.get(kind.instance_type, 1.0)
-        if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._of(job).fastest:
+        if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._job_offers(job).fastest:
             return True
-        return self._now + work.changeover_upper + work.left_upper / speed <= deadline
+        return self._now + work.changeover_upper + work.remaining_upper / speed <= deadline
 
     def _work_usd(self, job: JobView, kind: PoolKey) -> float | None:
         usd, speed = self._usd.get(kind), job.speeds.get(kind.instance_type, 1.0)
         return usd / speed if usd is not None and speed > 0 else None
 
-    def _of(self, job: JobView) -> Offers:
+    def _job_offers(self, job: JobView) -> Offers:
         if job.job_id not in self._offers:
-            self._offers[job.job_id] = offers_of(self._stocks.of(job), job, self._now)
+            self._offers[job.job_id] = build_offers(self._stocks.for_job(job), job, self._now)
         return self._offers[job.job_id]

@@ -65,9 +65,9 @@ def rightsize(
 
 
 def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
-    hours = _runtime(priced, work.left, work.changeover + priced.later.expected)
-    upper = _runtime(priced, work.left_upper, work.changeover_upper + priced.later.upper)
-    excluded = list(lacking(need, Shape.of(priced.instance_type)))
+    hours = _runtime(priced, work.remaining, work.changeover + priced.later.expected)
+    upper = _runtime(priced, work.remaining_upper, work.changeover_upper + priced.later.upper)
+    excluded = list(lacking(need, Shape.from_machine(priced.instance_type)))
     if hours == inf:
         excluded.append(SPEED_UNKNOWN)
     elif time is not None and timedelta(hours=upper) > time:

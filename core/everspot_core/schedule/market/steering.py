@@ -6,11 +6,11 @@ from typing import Protocol
 
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
+from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.offers import Offers, held_of, need_of
+from everspot_core.schedule.market.offers import Offers, build_need, describe_held
 from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
-from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView, pool_of
+from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView, instance_pool
 
 NO_TIME = timedelta(0)
 
@@ -48,30 +48,30 @@ class Steering:
         the deadline is this much earlier.
         """
         if critical(job):
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
-        deadline, work = job.submission.deadline_at, outlook_of(job)
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
+        deadline, work = job.submission.deadline_at, job_outlook(job)
         spot = offers.stock.spot(offers.fastest)
         if deadline is None:
             return self._undated(job, on, offers, spot)
         if work is None:
             up = spot is not None and spot.up
-            there = market_of(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
-            return MarketChoice(market=there, why=Why.UNKNOWN_LENGTH)
-        held = None
+            current_market = instance_market(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
+            return MarketChoice(market=current_market, cause=Why.UNKNOWN_LENGTH)
+        current = None
         if on is not None:
             changing = work.changing if moving else self._changing(on, work)
-            held = held_of(job, market_of(on), _type(on), changing, offers)
-        return choose_market(self._need(work, deadline - early, offers), held, spot)
+            current = describe_held(job, instance_market(on), _type(on), changing, offers)
+        return choose_market(self._need(work, deadline - early, offers), current, spot)
 
     def is_safe(self, job: JobView, offers: Offers) -> bool:
         """Whether there is time for spot; always without a deadline, or where nobody knows how long the job runs."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
+        deadline, work = job.submission.deadline_at, job_outlook(job)
         return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
 
     def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
         """The latest moment at which on-demand is launched for a job without an instance, if no spot comes. On-demand
         may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
+        deadline, work = job.submission.deadline_at, job_outlook(job)
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
         if deadline is None or work is None:
@@ -82,37 +82,37 @@ class Steering:
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """The reason to give if on-demand is needed and has no capacity."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
+        deadline, work = job.submission.deadline_at, job_outlook(job)
         if deadline is None or work is None:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_CAPACITY, figures={"tried": tried})
         need = self._need(work, deadline, offers)
-        figures: Figures = {"left_hours": need.left_upper, "time_hours": need.time}
-        return MarketChoice(market=Market.ON_DEMAND, why=Why.AT_RISK, figures=figures)
+        figures: Figures = {"left_hours": need.remaining_upper, "time_hours": need.time}
+        return MarketChoice(market=Market.ON_DEMAND, cause=Why.AT_RISK, figures=figures)
 
     def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
         """The market for a job without a deadline, by how often it was preempted."""
-        since = on.launched_at if on is not None and market_of(on) is Market.ON_DEMAND else None
+        since = on.launched_at if on is not None and instance_market(on) is Market.ON_DEMAND else None
         preference = failed_over(job, self._view.pools, self._now, since)
         if preference.market is Market.ON_DEMAND:
-            return MarketChoice(market=Market.ON_DEMAND, why=preference.why, figures=preference.figures)
-        if spot is not None and (spot.up or (on is not None and market_of(on) is Market.SPOT)):
-            return MarketChoice(market=Market.SPOT, why=preference.why, figures=preference.figures)
+            return MarketChoice(market=Market.ON_DEMAND, cause=preference.cause, figures=preference.figures)
+        if spot is not None and (spot.up or (on is not None and instance_market(on) is Market.SPOT)):
+            return MarketChoice(market=Market.SPOT, cause=preference.cause, figures=preference.figures)
         if on is not None:
-            return runs_well(market_of(on))
+            return runs_well(instance_market(on))
         if spot is None:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_SPOT)
         figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
         if offers.spot:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.OTHER_MARKET, figures=figures)
         waited = self._now - waiting_since(job)
         if waited >= AGED:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
+            return MarketChoice(market=Market.ON_DEMAND, cause=Why.WAITED_LONG, figures={"hours": waited / HOUR})
         figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
-        return MarketChoice(market=None, why=Why.NO_SPOT_YET, figures=figures)
+        return MarketChoice(market=None, cause=Why.NO_SPOT_YET, figures=figures)
 
     def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:
-        return need_of(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
+        return build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
         """The longest time until the instance on its way works; at least until the next decision."""
@@ -120,17 +120,17 @@ class Steering:
         return max(self._view.tick, work.changeover_upper - (self._now - begun))
 
 
-def market_of(instance: InstanceView) -> Market:
+def instance_market(instance: InstanceView) -> Market:
     """The instance's market. An unknown one counts as on-demand, so that no job leaves it by mistake."""
-    kind = pool_of(instance)
+    kind = instance_pool(instance)
     return kind.market if kind is not None else Market.ON_DEMAND
 
 
 def runs_well(market: Market) -> MarketChoice:
     """The choice to stay where it is."""
-    return MarketChoice(market=market, why=Why.RUNS_WELL, figures={"market": market.value})
+    return MarketChoice(market=market, cause=Why.RUNS_WELL, figures={"market": market.value})
 
 
 def _type(instance: InstanceView) -> str:
-    kind = pool_of(instance)
+    kind = instance_pool(instance)
     return kind.instance_type if kind is not None else ""

@@ -60,7 +60,7 @@ class Stock:
     @cached_property
     def spot_giving(self) -> tuple[PoolView, ...]:
         """The spot pools with enough capacity now, without those that gave notice lately, unless all of them did."""
-        giving = [p for p in self.spot_pools if p.gives(self.nodes)]
+        giving = [p for p in self.spot_pools if p.has_capacity(self.nodes)]
         return tuple([p for p in giving if not just_noticed(p, self.now)] or giving)
 
     @cached_property
@@ -94,9 +94,9 @@ class Stock:
     @cached_property
     def _together(self) -> Behaviour:
         """How the spot pools have behaved as one; if that is not known, how the steadiest of them has behaved."""
-        known = self.unions.get(frozenset(p.key for p in self.spot_pools))
-        if known is not None:
-            return known
+        joint = self.unions.get(frozenset(p.key for p in self.spot_pools))
+        if joint is not None:
+            return joint
         return max((p.behaviour for p in self.spot_pools), key=_steadiness)
 
     @cached_property
@@ -119,20 +119,20 @@ class Stocks:
         self._unions, self._now = unions, now
         self._types = {p.instance_type.name: p.instance_type for p in pools}
         self._large_enough: dict[_Key, frozenset[str]] = {}
-        self._known: dict[_Key, Stock] = {}
+        self._stocks: dict[_Key, Stock] = {}
 
-    def of(self, job: JobView) -> Stock:
+    def for_job(self, job: JobView) -> Stock:
         """The stock for jobs of this job's kind, as it is now."""
         need = job.submission.spec.resources
         want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
         lesser = smaller(job, self._types.values(), self._now) if job.measured else None
         less = lesser.name if lesser is not None else None
         key: _Key = want, job.nodes, tuple(job.speeds.items()) if job.speeds else (), less
-        stock = self._known.get(key)
+        stock = self._stocks.get(key)
         if stock is None:
             if want not in self._large_enough:
                 self._large_enough[want] = self._fitting(need)
-            stock = self._known[key] = self._made(job, self._large_enough[want], less)
+            stock = self._stocks[key] = self._build(job, self._large_enough[want], less)
         return stock
 
     def take(self, pool: PoolKey, count: int) -> None:
@@ -141,21 +141,23 @@ class Stocks:
         if before.available is None:
             return
         after = self._pools[pool] = replace(before, available=before.available - count)
-        changed = {s.nodes for s in self._known.values() if before.gives(s.nodes) is not after.gives(s.nodes)}
+        changed = {
+            s.nodes for s in self._stocks.values() if before.has_capacity(s.nodes) is not after.has_capacity(s.nodes)
+        }
         if changed:
-            self._known = {key: s for key, s in self._known.items() if s.nodes not in changed}
+            self._stocks = {key: s for key, s in self._stocks.items() if s.nodes not in changed}
 
-    def _fitting(self, asked: Resources) -> frozenset[str]:
+    def _fitting(self, requested: Resources) -> frozenset[str]:
         """The types that have all that is asked for."""
-        return frozenset(name for name, kind in self._types.items() if fits(asked, Shape.of(kind)))
+        return frozenset(name for name, kind in self._types.items() if fits(requested, Shape.from_machine(kind)))
 
-    def _made(self, job: JobView, large_enough: frozenset[str], less: str | None) -> Stock:
+    def _build(self, job: JobView, large_enough: frozenset[str], less: str | None) -> Stock:
         able = large_enough
         if job.speeds:
             able = frozenset(name for name in able if job.speeds.get(name, 1.0) > 0)
-        taken = able if less is None else able | {less}
-        mine = [p for p in self._pools.values() if p.instance_type.name in taken]
-        on_demand = [p for p in mine if p.market is Market.ON_DEMAND]
+        type_names = able if less is None else able | {less}
+        own_pools = [p for p in self._pools.values() if p.instance_type.name in type_names]
+        on_demand = [p for p in own_pools if p.market is Market.ON_DEMAND]
         # Safety rests on on-demand: not on a type that is too small by what was asked for, unless there is no other.
         on_demand = [p for p in on_demand if p.instance_type.name in able] or on_demand
         return Stock(
@@ -163,9 +165,9 @@ class Stocks:
             nodes=job.nodes,
             speeds=job.speeds,
             unions=self._unions,
-            spot_pools=tuple(p for p in mine if p.market is Market.SPOT),
+            spot_pools=tuple(p for p in own_pools if p.market is Market.SPOT),
             on_demand_pools=tuple(on_demand),
-            giving=tuple(p for p in on_demand if p.gives(job.nodes)),
+            giving=tuple(p for p in on_demand if p.has_capacity(job.nodes)),
             smaller=less,
         )
 

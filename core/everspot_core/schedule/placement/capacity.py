@@ -22,10 +22,10 @@ from everspot_core.records import (
     Reason,
     Resident,
 )
-from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.market.ranking import just_noticed
-from everspot_core.schedule.placement.gangs import record_of
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, pool_of
+from everspot_core.schedule.placement.gangs import instance_record
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, instance_pool
 
 DEPTH = 64
 """The most waiting jobs that get a promised time in one plan. No job behind them gets what the next one could use."""
@@ -37,18 +37,18 @@ Want = tuple[int, str | None, float, int, float, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class SeatRequest:
     """What a job asks of free capacity.
 
     `avoid`: the instance from which it was preempted last and those on which it failed. It takes any other one first,
-    but rather than wait it returns to one of them. `known`: its hours by type, once they are computed.
+    but rather than wait it returns to one of them. `hours_by_type`: its hours by type, once they are computed.
     """
 
     job: JobView
     critical: bool
     prefer: Market
     avoid: frozenset[str] = frozenset()
-    known: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    hours_by_type: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def job_id(self) -> str:
@@ -73,16 +73,16 @@ class Ask:
 
     def hours(self, instance_type: str) -> float:
         """The hours until it is done at the latest if it begins now; inf if they are not known."""
-        if instance_type not in self.known:
-            self.known[instance_type] = hours_left(self.job, instance_type)
-        return self.known[instance_type]
+        if instance_type not in self.hours_by_type:
+            self.hours_by_type[instance_type] = hours_left(self.job, instance_type)
+        return self.hours_by_type[instance_type]
 
     @property
     def span(self) -> tuple[float, float]:
         """Its hours on the type that is known to be fastest for it, and on the slowest."""
-        left = self.hours("")
+        slowest_hours = self.hours("")
         speeds = (1.0, *self.job.speeds.values())
-        return left / max(speeds), left / min(speeds)
+        return slowest_hours / max(speeds), slowest_hours / min(speeds)
 
     def suits(self, market: Market, again: bool) -> tuple[bool, bool]:
         """A sort key of an instance, best first, by its market and whether the job was there before (`again`).
@@ -97,19 +97,19 @@ class Ask:
 class Capacity(Protocol):
     """Free instances. Those that `seat` gives are not free any more."""
 
-    def seat(self, ask: Ask) -> list[InstanceView]:
+    def seat(self, request: SeatRequest) -> list[InstanceView]:
         """The instances that the job gets, as many as it has nodes; empty if it has to wait."""
 
-    def promise(self, ask: Ask) -> None:
+    def promise(self, request: SeatRequest) -> None:
         """The job waits: from now on no other job gets anything that would make this one wait longer."""
 
-    def set_aside(self, ask: Ask) -> None:
+    def set_aside(self, request: SeatRequest) -> None:
         """Keep free on-demand instances for a critical job that cannot take them yet."""
 
-    def is_aside(self, ask: Ask) -> bool:
+    def is_aside(self, request: SeatRequest) -> bool:
         """Whether the job could use what was set aside."""
 
-    def promised(self, ask: Ask) -> str | None:
+    def promised(self, request: SeatRequest) -> str | None:
         """The job ahead that holds promises of free instances which this one could use; None without one."""
 
 
@@ -137,34 +137,34 @@ def lingering(instance: InstanceView, records: Mapping[str, JobRecord | None]) -
 
 
 def _is_back(resident: Resident, instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
-    held = records.get(resident.job_id)
-    if held is None or held.epoch < resident.epoch:
+    record = records.get(resident.job_id)
+    if record is None or record.epoch < resident.epoch:
         return False
-    return held.owner != instance.instance_id and held.last_reason not in _UNFIT
+    return record.owner != instance.instance_id and record.last_reason not in _UNFIT
 
 
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
     """Hours until the instance is free of its job: inf if unknown, a tick if it holds none any more."""
-    given = instance.assignment
+    assignment = instance.assignment
     if instance.seated:
         return inf
-    if job is None or given is None or instance.stopping or not _holds(job, given):
+    if job is None or assignment is None or instance.stopping or not _runs_or_starts(job, assignment):
         return _hours(tick)
-    return hours_left(job, record_of(instance).instance_type)
+    return hours_left(job, instance_record(instance).instance_type)
 
 
 def hours_left(job: JobView, instance_type: str) -> float:
     """Hours until the job is done at the latest, if it runs on or, if it does not run, begins now; inf if unknown."""
-    outlook = outlook_of(job)
+    outlook = job_outlook(job)
     if outlook is None:
         return inf
     begins = outlook.changing if job.state.owned else outlook.changeover_upper
-    return _hours(outlook.left_upper) / job.speeds.get(instance_type, 1.0) + _hours(begins)
+    return _hours(outlook.remaining_upper) / job.speeds.get(instance_type, 1.0) + _hours(begins)
 
 
-def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
+def instance_kind(record: InstanceRecord) -> tuple[str, Shape]:
     """Type and shape, memory in steps of 1/8 GiB: two machines of a type report some megabytes more or less."""
-    shape = Shape.of(record)
+    shape = Shape.from_machine(record)
     return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
 
 
@@ -191,16 +191,16 @@ class PoolMarks:
         """Whether it may go soon."""
         if instance.recommended_away:
             return Unstable.ITSELF
-        return Unstable.POOL if self._noticed and pool_of(instance) in self._noticed else Unstable.NO
+        return Unstable.POOL if self._noticed and instance_pool(instance) in self._noticed else Unstable.NO
 
     def reserved(self, instance: InstanceView) -> bool:
         """Whether it is paid for even if it is not used."""
-        return bool(self._reserved) and pool_of(instance) in self._reserved
+        return bool(self._reserved) and instance_pool(instance) in self._reserved
 
 
-def _holds(job: JobView, given: Assignment) -> bool:
+def _runs_or_starts(job: JobView, assignment: Assignment) -> bool:
     """Whether the job runs there or is about to."""
-    return job.owned_by(given) or (job.state is JobState.PENDING and given.epoch == job.epoch + 1)
+    return job.owned_by(assignment) or (job.state is JobState.PENDING and assignment.epoch == job.epoch + 1)
 
 
 def _hours(span: timedelta) -> float:

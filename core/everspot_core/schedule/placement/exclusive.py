@@ -14,15 +14,15 @@ from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
-    Ask,
     PoolMarks,
+    SeatRequest,
     Unstable,
     Want,
     done_after,
+    instance_kind,
     is_free,
-    kind_of,
 )
-from everspot_core.schedule.placement.gangs import pick, record_of
+from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.view import ClusterView, InstanceView
 
 _Bucket = tuple[Market, Unstable, bool]
@@ -37,10 +37,10 @@ class Timeline:
     """
 
     def __init__(self, free: int, ends: Iterable[float]) -> None:
-        known = sorted(e for e in ends if e < inf)
+        known_ends = sorted(e for e in ends if e < inf)
         self._times, self._counts = [0.0], [free]
         self._until: dict[int, float] = {}
-        for end in known:
+        for end in known_ends:
             if end > self._times[-1]:
                 self._times.append(end)
                 self._counts.append(self._counts[-1])
@@ -133,7 +133,7 @@ class Exclusive:
         self._marks = PoolMarks(view, now)
         self._groups: dict[tuple[str, Shape], _Group] = {}
         self._fitting: dict[Want, list[_Group]] = {}
-        self._aside: list[Shape] = []
+        self._set_aside_shapes: list[Shape] = []
         self._promises = 0
         self._ends_known = False
         for instance in view.instances:
@@ -143,87 +143,87 @@ class Exclusive:
         for instance in sorted(instances, key=lambda i: i.instance_id):
             if is_free(instance, self._records):
                 self._free.add(instance.instance_id)
-                market = record_of(instance).market
+                market = instance_record(instance).market
                 standing = self._marks.unstable(instance), self._marks.reserved(instance)
                 self._group(instance).add(instance, (market, *standing))
 
-    def seat(self, ask: Ask) -> list[InstanceView]:
+    def seat(self, request: SeatRequest) -> list[InstanceView]:
         """One instance, or a gang of one type; empty if the job has to wait."""
-        able = [g for g in self._fits(ask) if g.lends(ask.nodes, ask.hours(g.name))]
-        group, chosen = self._one(ask, able) if ask.nodes == 1 else self._gang(ask, able)
+        able = [g for g in self._fits(request) if g.lends(request.nodes, request.hours(g.name))]
+        group, chosen = self._choose_one(request, able) if request.nodes == 1 else self._gang(request, able)
         if group is not None:
-            group.use(chosen, ask.hours(group.name))
+            group.use(chosen, request.hours(group.name))
         return chosen
 
-    def promise(self, ask: Ask) -> None:
+    def promise(self, request: SeatRequest) -> None:
         """Promise the job the first moment at which it can start.
 
         If nothing is free, or if the job could not start even if all were free, there is nothing to promise.
         """
-        groups = [g for g in self._fits(ask) if not g.closed]
+        groups = [g for g in self._fits(request) if not g.closed]
         if not any(g.count for g in groups) or self._promises >= DEPTH:
             for group in groups:
-                group.closed, group.promised = True, group.promised or ask.job_id
+                group.closed, group.promised = True, group.promised or request.job_id
             return
         self._learn_ends()
-        able = [g for g in groups if g.count + len(g.ends) >= ask.nodes]
+        able = [g for g in groups if g.count + len(g.ends) >= request.nodes]
         if not able:
             return
         self._promises += 1
-        start, group = self._earliest(ask, able)
+        start, group = self._earliest(request, able)
         if start < inf:
             assert group.timeline is not None  # noqa: S101 - made when it was asked
-            group.timeline.take(ask.nodes, start, ask.hours(group.name))
+            group.timeline.take(request.nodes, start, request.hours(group.name))
         else:
-            group = min(able, key=lambda g: (not g.count, ask.nodes - g.count, g.shape, g.name))
+            group = min(able, key=lambda g: (not g.count, request.nodes - g.count, g.shape, g.name))
             group.blind = True
-        group.promised = group.promised or ask.job_id
+        group.promised = group.promised or request.job_id
 
-    def set_aside(self, ask: Ask) -> None:
+    def set_aside(self, request: SeatRequest) -> None:
         """Keep the smallest instances that are large enough."""
-        for group in self._fits(ask):
+        for group in self._fits(request):
             spare = [i for b in sorted(group.free) if b[0] is Market.ON_DEMAND for i in group.free[b].values()]
-            if len(spare) >= ask.nodes and group.lends(ask.nodes, inf):
-                group.use(spare[: ask.nodes], inf)
-                self._aside.append(group.shape)
+            if len(spare) >= request.nodes and group.lends(request.nodes, inf):
+                group.use(spare[: request.nodes], inf)
+                self._set_aside_shapes.append(group.shape)
                 return
 
-    def is_aside(self, ask: Ask) -> bool:
+    def is_aside(self, request: SeatRequest) -> bool:
         """Whether it could use what was set aside."""
-        return any(fits(ask.need, s) for s in self._aside)
+        return any(fits(request.need, s) for s in self._set_aside_shapes)
 
-    def promised(self, ask: Ask) -> str | None:
+    def promised(self, request: SeatRequest) -> str | None:
         """The job ahead to which free instances are promised that this one could use."""
-        return next((g.promised for g in self._fits(ask) if g.promised and g.count >= ask.nodes), None)
+        return next((g.promised for g in self._fits(request) if g.promised and g.count >= request.nodes), None)
 
     def _group(self, instance: InstanceView) -> _Group:
         """The instance's group. Its shape is that of its smallest member."""
-        shape = Shape.of(record_of(instance))
-        key = kind_of(record_of(instance))
+        shape = Shape.from_machine(instance_record(instance))
+        key = instance_kind(instance_record(instance))
         group = self._groups.setdefault(key, _Group(key[0], shape))
         group.shape = min(group.shape, shape)
         return group
 
-    def _fits(self, ask: Ask) -> list[_Group]:
+    def _fits(self, request: SeatRequest) -> list[_Group]:
         """The groups that can hold the job, the smallest first."""
-        want = ask.want
+        want = request.want
         if want not in self._fitting:
-            able = (g for g in self._groups.values() if fits(ask.need, g.shape))
+            able = (g for g in self._groups.values() if fits(request.need, g.shape))
             self._fitting[want] = sorted(able, key=lambda g: (g.shape, g.name))
         return self._fitting[want]
 
-    def _one(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
+    def _choose_one(self, request: SeatRequest, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
         best: tuple[_Merit, _Group, InstanceView] | None = None
         for group in able:
             for (market, unstable, reserved), members in group.free.items():
-                for instance in _first_two(members, ask.avoid):
-                    again = instance.instance_id in ask.avoid
-                    kept = reserved is not ask.critical and market is Market.ON_DEMAND
-                    suits = ask.suits(market, again)
+                for instance in _first_two(members, request.avoid):
+                    again = instance.instance_id in request.avoid
+                    is_reserved = reserved is not request.critical and market is Market.ON_DEMAND
+                    suits = request.suits(market, again)
                     merit = (
                         unstable is Unstable.ITSELF,
                         *suits,
-                        kept,
+                        is_reserved,
                         unstable,
                         group.shape,
                         market,
@@ -233,20 +233,20 @@ class Exclusive:
                         best = merit, group, instance
         return (None, []) if best is None else (best[1], [best[2]])
 
-    def _gang(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
+    def _gang(self, request: SeatRequest, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
         """Instances of the first group that has enough, so that the gang starts where it was promised to."""
         for group in able:
-            members = [i for held in group.free.values() for i in held.values()]
-            unstable = frozenset(n for (_, unstable, _), held in group.free.items() if unstable for n in held)
-            return group, pick(members, ask.nodes, ask.prefer, unstable)
+            members = [i for bucket in group.free.values() for i in bucket.values()]
+            unstable = frozenset(n for (_, unstable, _), bucket in group.free.items() if unstable for n in bucket)
+            return group, pick(members, request.nodes, request.prefer, unstable)
         return None, []
 
-    def _earliest(self, ask: Ask, able: list[_Group]) -> tuple[float, _Group]:
+    def _earliest(self, request: SeatRequest, able: list[_Group]) -> tuple[float, _Group]:
         starts = []
         for group in able:
             if group.timeline is None:
                 group.timeline = Timeline(group.count, group.ends)
-            starts.append(group.timeline.earliest(ask.nodes, ask.hours(group.name)))
+            starts.append(group.timeline.earliest(request.nodes, request.hours(group.name)))
         first = min(range(len(able)), key=lambda n: starts[n])
         return starts[first], able[first]
 
@@ -259,8 +259,8 @@ class Exclusive:
         for instance in self._view.instances:
             # What was launched for one job is released after it.
             if instance.healthy and instance.instance_id not in self._free and instance.launched_for is None:
-                given = instance.assignment
-                holder = jobs.get(given.job_id or "") if given is not None else None
+                assignment = instance.assignment
+                holder = jobs.get(assignment.job_id or "") if assignment is not None else None
                 self._group(instance).ends.append(done_after(holder, instance, self._view.tick))
 
 

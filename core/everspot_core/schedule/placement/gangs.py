@@ -25,7 +25,7 @@ def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: 
     return best[1] if best is not None else []
 
 
-def record_of(instance: InstanceView) -> InstanceRecord:
+def instance_record(instance: InstanceView) -> InstanceRecord:
     """The record of a free instance, which always has one."""
     assert instance.record is not None  # noqa: S101 - a free instance has one
     return instance.record
@@ -35,7 +35,7 @@ def _near(members: Sequence[InstanceView]) -> Iterable[list[InstanceView]]:
     """The sets to choose from: those of one zone and market, of one zone, of one market, and all."""
     sets: dict[tuple[str, str], list[InstanceView]] = {}
     for instance in members:
-        record = record_of(instance)
+        record = instance_record(instance)
         zone, market = record.zone, record.market.value
         for name in ((zone, market), (zone, ""), ("", market), ("", "")):
             sets.setdefault(name, []).append(instance)
@@ -45,7 +45,7 @@ def _near(members: Sequence[InstanceView]) -> Iterable[list[InstanceView]]:
 def _zone_sizes(members: Iterable[InstanceView]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for instance in members:
-        zone = record_of(instance).zone
+        zone = instance_record(instance).zone
         sizes[zone] = sizes.get(zone, 0) + 1
     return sizes
 
@@ -53,7 +53,7 @@ def _zone_sizes(members: Iterable[InstanceView]) -> dict[str, int]:
 def _order(
     instance: InstanceView, prefer: Market, unstable: frozenset[str], sizes: dict[str, int]
 ) -> tuple[bool, int, str, bool, str]:
-    record = record_of(instance)
+    record = instance_record(instance)
     return (
         instance.instance_id in unstable,
         -sizes[record.zone],
@@ -66,7 +66,7 @@ def _order(
 def _merit(
     gang: list[InstanceView], prefer: Market, unstable: frozenset[str]
 ) -> tuple[int, int, int, int, tuple[str, ...]]:
-    records = [record_of(i) for i in gang]
+    records = [instance_record(i) for i in gang]
     return (
         sum(i.instance_id in unstable for i in gang),
         len({r.zone for r in records}),

@@ -9,7 +9,7 @@ from everspot_core.fit import Shape
 from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.placement.capacity import Unstable
-from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.view import InstanceView
 
 Room = tuple[float, float, float, float]
@@ -18,36 +18,38 @@ _CRUMB = 1e-6
 """Rounding errors of memory do not count as memory."""
 
 
-def room_of(has: Shape | Resources) -> Room:
+def total_room(has: Shape | Resources) -> Room:
     """GPUs, GPU memory over all GPUs, vCPUs, memory."""
     return (has.gpus, has.gpus * has.gpu_memory_gib, has.vcpus, has.memory_gib)
 
 
-def less(room: Room, taken: Room) -> Room:
+def less(room: Room, used: Room) -> Room:
     """The room that is left."""
     a, b, c, d = room
-    w, x, y, z = taken
+    w, x, y, z = used
     return (a - w, b - x, c - y, d - z)
 
 
-def more(room: Room, given: Room) -> Room:
+def more(room: Room, added: Room) -> Room:
     """The sum of both."""
     a, b, c, d = room
-    w, x, y, z = given
+    w, x, y, z = added
     return (a + w, b + x, c + y, d + z)
 
 
-def holds(room: Room, wanted: Room) -> bool:
+def is_enough(room: Room, needed: Room) -> bool:
     """Whether the room is enough in everything."""
     a, b, c, d = room
-    w, x, y, z = wanted
+    w, x, y, z = needed
     return a + _CRUMB >= w and b + _CRUMB >= x and c + _CRUMB >= y and d + _CRUMB >= z
 
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """An instance and the room that is free on it. `ends`: moments and the room that comes back then. `kept`: promises,
-    each with start, end, room and job."""
+    """An instance and the room that is free on it.
+
+    `ends`: moments and the room that comes back then. `promises`: each with start, end, room and job.
+    """
 
     instance: InstanceView
     shape: Shape
@@ -55,14 +57,14 @@ class Host:
     reserved: bool
     room: Room
     ends: list[tuple[float, Room]] = field(default_factory=list)
-    kept: list[tuple[float, float, Room, str]] = field(default_factory=list)
+    promises: list[tuple[float, float, Room, str]] = field(default_factory=list)
     closed: bool = False
     blind: bool = False
 
     def kind(self) -> "Kind":
         """The kind that it is of now. A host with promises is of a kind of its own."""
-        own = self.instance.instance_id if self.kept else ""
-        record = record_of(self.instance)
+        own = self.instance.instance_id if self.promises else ""
+        record = instance_record(self.instance)
         return Kind(self.room, self.shape, record.market, self.unstable, self.reserved, record.instance_type, own)
 
     def room_at(self, time: float) -> Room:
@@ -71,33 +73,33 @@ class Host:
         for end, back in self.ends:
             if end <= time:
                 room = more(room, back)
-        for start, until, taken, _ in self.kept:
+        for start, until, promised, _ in self.promises:
             if start <= time < until:
-                room = less(room, taken)
+                room = less(room, promised)
         return room
 
-    def lends(self, wanted: Room, hours: float, start: float = 0.0) -> bool:
+    def lends(self, needed: Room, hours: float, start: float = 0.0) -> bool:
         """Whether there is room from `start` on for `hours`, and no promise is delayed by it."""
-        if self.closed or (self.blind and hours == inf) or not holds(self.room_at(start), wanted):
+        if self.closed or (self.blind and hours == inf) or not is_enough(self.room_at(start), needed):
             return False
-        later = (s for s, *_ in self.kept if start < s < start + hours)
-        return all(holds(self.room_at(s), wanted) for s in later)
+        later = (s for s, *_ in self.promises if start < s < start + hours)
+        return all(is_enough(self.room_at(s), needed) for s in later)
 
-    def lacks(self, wanted: Room) -> float:
+    def lacks(self, needed: Room) -> float:
         """How much is lacking: the sum over the resources of the missing fraction of what is wanted."""
-        return sum(max(w - r, 0.0) / w for w, r in zip(wanted, self.room, strict=True) if w)
+        return sum(max(w - r, 0.0) / w for w, r in zip(needed, self.room, strict=True) if w)
 
-    def earliest(self, wanted: Room, hours: float) -> float:
+    def earliest(self, needed: Room, hours: float) -> float:
         """The first moment at which there is room for `hours`; inf if none is known."""
-        if self.kept:
-            times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.kept)})
-            return next((t for t in times if t < inf and self.lends(wanted, hours, t)), inf)
+        if self.promises:
+            times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.promises)})
+            return next((t for t in times if t < inf and self.lends(needed, hours, t)), inf)
         room, time = self.room, 0.0
         for end, back in sorted(self.ends):
-            if holds(room, wanted):
+            if is_enough(room, needed):
                 return time
             room, time = more(room, back), end
-        return time if holds(room, wanted) else inf
+        return time if is_enough(room, needed) else inf
 
 
 class Kind(NamedTuple):

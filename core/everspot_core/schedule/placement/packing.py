@@ -15,8 +15,8 @@ from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
-    Ask,
     PoolMarks,
+    SeatRequest,
     Unstable,
     Want,
     done_after,
@@ -24,8 +24,8 @@ from everspot_core.schedule.placement.capacity import (
     is_free,
     lingering,
 )
-from everspot_core.schedule.placement.gangs import pick, record_of
-from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
+from everspot_core.schedule.placement.gangs import instance_record, pick
+from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, is_enough, less, total_room
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -44,7 +44,7 @@ class Shared:
         self._open: dict[Shape, list[Host]] = {}
         self._shapes: dict[Shape, Shape] = {}
         self._able_shapes: dict[Want, frozenset[int]] = {}
-        self._aside: list[Shape] = []
+        self._set_aside_shapes: list[Shape] = []
         self._promises = 0
         for instance in sorted(instances, key=lambda i: i.instance_id):
             residents = tuple(sorted({*_residents(instance), *lingering(instance, records)}))
@@ -54,34 +54,40 @@ class Shared:
                 self._open.setdefault(host.shape, []).append(host)
                 self._kinds.put(instance.instance_id, host.kind())
 
-    def seat(self, ask: Ask) -> list[InstanceView]:
+    def seat(self, request: SeatRequest) -> list[InstanceView]:
         """Room on one instance, or on as many of one type as the job has nodes."""
-        key, (fastest, slowest) = (ask.want, ask.nodes), ask.span
+        key, (fastest, slowest) = (request.want, request.nodes), request.span
         if key in self._refused and self._refused[key][0] <= fastest:  # room only grows less while a plan is made
             return []
-        hosts = self._one(ask) if ask.nodes == 1 else self._gang(ask)
+        hosts = self._choose_one(request) if request.nodes == 1 else self._gang(request)
         if not hosts:
-            roomy = any(self._roomy(ask, b) for b in self._kinds.bins)
-            self._refused[key] = slowest if roomy else 0.0, self._promiser(ask)
+            roomy = any(self._roomy(request, b) for b in self._kinds.bins)
+            self._refused[key] = slowest if roomy else 0.0, self._promiser(request)
         for host in hosts:
-            hours, wanted = ask.hours(record_of(host.instance).instance_type), _wanted(ask, host.shape)
-            self._change(host, room=less(host.room, wanted), end=(hours, wanted))
+            hours, needed = (
+                request.hours(instance_record(host.instance).instance_type),
+                _needed_room(request, host.shape),
+            )
+            self._change(host, room=less(host.room, needed), end=(hours, needed))
         return [h.instance for h in hosts]
 
-    def promise(self, ask: Ask) -> None:
+    def promise(self, request: SeatRequest) -> None:
         """Keep room for the job where there will be enough first; if that is not known, where the least is lacking."""
-        able = [hosts for shape, hosts in self._open.items() if id(shape) in self._shapes_for(ask)]
-        if sum(map(len, able)) < ask.nodes:
+        able = [hosts for shape, hosts in self._open.items() if id(shape) in self._shapes_for(request)]
+        if sum(map(len, able)) < request.nodes:
             return
         if self._promises >= DEPTH:
             for hosts in able:
-                self._close(hosts, ask.job_id)
+                self._close(hosts, request.job_id)
             return
         self._promises += 1
-        for start, host in self._earliest(ask, [h for hosts in able for h in hosts]):
-            hours, wanted = ask.hours(record_of(host.instance).instance_type), _wanted(ask, host.shape)
+        for start, host in self._earliest(request, [h for hosts in able for h in hosts]):
+            hours, needed = (
+                request.hours(instance_record(host.instance).instance_type),
+                _needed_room(request, host.shape),
+            )
             self._promised.append(host)
-            self._change(host, kept=(start, start + hours, wanted, ask.job_id), blind=start == inf)
+            self._change(host, promise=(start, start + hours, needed, request.job_id), blind=start == inf)
 
     def _close(self, hosts: list[Host], ahead: str) -> None:
         """Give away nothing more on these hosts, which all have one shape."""
@@ -91,115 +97,126 @@ class Shared:
             self._closed.setdefault((host.room, host.shape), ahead)
             self._kinds.drop(host.instance.instance_id)
 
-    def set_aside(self, ask: Ask) -> None:
+    def set_aside(self, request: SeatRequest) -> None:
         """Keep room on the smallest instances that are large enough."""
-        standing = [h for h in self._hosts.values() if record_of(h.instance).market is Market.ON_DEMAND]
-        able = [h for h in standing if fits(ask.need, h.shape) and h.lends(_wanted(ask, h.shape), inf)]
-        spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: ask.nodes]
-        if len(spare) == ask.nodes:
+        standing = [h for h in self._hosts.values() if instance_record(h.instance).market is Market.ON_DEMAND]
+        able = [h for h in standing if fits(request.need, h.shape) and h.lends(_needed_room(request, h.shape), inf)]
+        spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: request.nodes]
+        if len(spare) == request.nodes:
             for host in spare:
-                wanted = _wanted(ask, host.shape)
-                self._change(host, room=less(host.room, wanted), end=(inf, wanted))
-            self._aside.append(spare[0].shape)
+                needed = _needed_room(request, host.shape)
+                self._change(host, room=less(host.room, needed), end=(inf, needed))
+            self._set_aside_shapes.append(spare[0].shape)
 
-    def is_aside(self, ask: Ask) -> bool:
+    def is_aside(self, request: SeatRequest) -> bool:
         """Whether it could use what was set aside."""
-        return any(fits(ask.need, s) for s in self._aside)
+        return any(fits(request.need, s) for s in self._set_aside_shapes)
 
-    def promised(self, ask: Ask) -> str | None:
+    def promised(self, request: SeatRequest) -> str | None:
         """The job ahead to which room is promised that this one could use."""
-        return self._refused[ask.want, ask.nodes][1]
+        return self._refused[request.want, request.nodes][1]
 
-    def _promiser(self, ask: Ask) -> str | None:
-        able = self._shapes_for(ask)
-        kept = (h for h in self._promised if id(h.shape) in able and holds(h.room, _wanted(ask, h.shape)))
-        closed = (n for (r, shape), n in self._closed.items() if id(shape) in able and holds(r, _wanted(ask, shape)))
-        return next((h.kept[0][3] for h in kept), None) or next(closed, None)
+    def _promiser(self, request: SeatRequest) -> str | None:
+        able = self._shapes_for(request)
+        promised_hosts = (
+            h for h in self._promised if id(h.shape) in able and is_enough(h.room, _needed_room(request, h.shape))
+        )
+        closed = (
+            n
+            for (r, shape), n in self._closed.items()
+            if id(shape) in able and is_enough(r, _needed_room(request, shape))
+        )
+        return next((h.promises[0][3] for h in promised_hosts), None) or next(closed, None)
 
-    def _shapes_for(self, ask: Ask) -> frozenset[int]:
+    def _shapes_for(self, request: SeatRequest) -> frozenset[int]:
         """The shapes that the job fits, each once."""
-        want = ask.want
+        want = request.want
         if want not in self._able_shapes:
-            self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(ask.need, s))
+            self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(request.need, s))
         return self._able_shapes[want]
 
     def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
-        shape = Shape.of(record_of(instance))
+        shape = Shape.from_machine(instance_record(instance))
         shape = self._shapes.setdefault(shape, shape)
-        host = Host(instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), room_of(shape))
+        host = Host(instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), total_room(shape))
         for name in residents:
             job = self._jobs.get(name)
-            taken = room_of(job.submission.spec.resources) if job is not None and job.shares else host.room
-            host.room = less(host.room, taken)
-            host.ends.append((_done_after(job, instance, self._view), taken))
+            used = total_room(job.submission.spec.resources) if job is not None and job.shares else host.room
+            host.room = less(host.room, used)
+            host.ends.append((_done_after(job, instance, self._view), used))
         return host
 
-    def _one(self, ask: Ask) -> list[Host]:
+    def _choose_one(self, request: SeatRequest) -> list[Host]:
         """The best of the best bin that lends; an instance that the job avoids only if that is better still."""
-        places = [(_rough(ask, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= ask.need.gpus]
-        for name in ask.avoid:
+        places = [(_rough(request, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= request.need.gpus]
+        for name in request.avoid:
             host = self._hosts.get(name)
-            if host is not None and not host.closed and fits(ask.need, host.shape):
-                places.append((_rough(ask, host.kind().bin, again=True), name, host.kind().bin))
+            if host is not None and not host.closed and fits(request.need, host.shape):
+                places.append((_rough(request, host.kind().bin, again=True), name, host.kind().bin))
         for _, name, where in sorted(places):
-            for host in [self._hosts[name]] if name else self._others(ask, where):
-                if host.lends(_wanted(ask, host.shape), ask.hours(record_of(host.instance).instance_type)):
+            for host in [self._hosts[name]] if name else self._others(request, where):
+                if host.lends(
+                    _needed_room(request, host.shape), request.hours(instance_record(host.instance).instance_type)
+                ):
                     return [host]
         return []
 
-    def _others(self, ask: Ask, where: Bin) -> Iterator[Host]:
+    def _others(self, request: SeatRequest, where: Bin) -> Iterator[Host]:
         """One host of each kind, the best fit first, without hosts that the job avoids."""
-        for kind in _by_fit(ask, self._roomy(ask, where)):
-            name = self._kinds.first(kind, ask.avoid)
+        for kind in _by_fit(request, self._roomy(request, where)):
+            name = self._kinds.first(kind, request.avoid)
             if name is not None:
                 yield self._hosts[name]
 
-    def _roomy(self, ask: Ask, where: Bin) -> list[Kind]:
-        able = self._shapes_for(ask)
-        if ask.need.shared:
-            wanted = room_of(ask.need)
-            return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, wanted)]
-        return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, room_of(k.shape))]
+    def _roomy(self, request: SeatRequest, where: Bin) -> list[Kind]:
+        able = self._shapes_for(request)
+        if request.need.shared:
+            needed = total_room(request.need)
+            return [k for k in self._kinds.bins[where] if id(k.shape) in able and is_enough(k.room, needed)]
+        return [k for k in self._kinds.bins[where] if id(k.shape) in able and is_enough(k.room, total_room(k.shape))]
 
-    def _gang(self, ask: Ask) -> list[Host]:
+    def _gang(self, request: SeatRequest) -> list[Host]:
         """Hosts of the smallest type that has room on enough instances."""
         by_type: dict[tuple[Shape, str], list[Kind]] = {}
-        for kind in (k for b in self._kinds.bins for k in self._roomy(ask, b)):
+        for kind in (k for b in self._kinds.bins for k in self._roomy(request, b)):
             by_type.setdefault((kind.shape, kind.name), []).append(kind)
         for key in sorted(by_type):
-            named = (n for kind in by_type[key] for n in self._kinds.members(kind))
-            wanted, hours = _wanted(ask, key[0]), ask.hours(key[1])
-            hosts = [self._hosts[n] for n in sorted(named) if self._hosts[n].lends(wanted, hours)]
+            names = (n for kind in by_type[key] for n in self._kinds.members(kind))
+            needed, hours = _needed_room(request, key[0]), request.hours(key[1])
+            hosts = [self._hosts[n] for n in sorted(names) if self._hosts[n].lends(needed, hours)]
             unstable = frozenset(h.instance.instance_id for h in hosts if h.unstable)
-            chosen = pick([h.instance for h in hosts], ask.nodes, ask.prefer, unstable)
+            chosen = pick([h.instance for h in hosts], request.nodes, request.prefer, unstable)
             if chosen:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
 
-    def _earliest(self, ask: Ask, able: list[Host]) -> list[tuple[float, Host]]:
+    def _earliest(self, request: SeatRequest, able: list[Host]) -> list[tuple[float, Host]]:
         """Where and when the job is promised room: on the instances, all of one type, that have it first.
 
         If none is known to have it, those count where the least is lacking.
         """
         by_type: dict[str, list[Host]] = {}
         for host in able:
-            by_type.setdefault(record_of(host.instance).instance_type, []).append(host)
-        enough = {name: hosts for name, hosts in by_type.items() if len(hosts) >= ask.nodes}
+            by_type.setdefault(instance_record(host.instance).instance_type, []).append(host)
+        enough = {name: hosts for name, hosts in by_type.items() if len(hosts) >= request.nodes}
         starts = {
             name: nsmallest(
-                ask.nodes,
-                [(h.earliest(_wanted(ask, h.shape), ask.hours(name)), h.instance.instance_id) for h in hosts],
+                request.nodes,
+                [
+                    (h.earliest(_needed_room(request, h.shape), request.hours(name)), h.instance.instance_id)
+                    for h in hosts
+                ],
             )
             for name, hosts in enough.items()
         }
-        known = [gang for gang in starts.values() if gang[-1][0] < inf]
-        if not known:
-            known = [
-                nsmallest(ask.nodes, [(h.lacks(_wanted(ask, h.shape)), h.instance.instance_id) for h in g])
+        gangs = [gang for gang in starts.values() if gang[-1][0] < inf]
+        if not gangs:
+            gangs = [
+                nsmallest(request.nodes, [(h.lacks(_needed_room(request, h.shape)), h.instance.instance_id) for h in g])
                 for g in enough.values()
             ]
-            known = [[(inf, name) for _, name in gang] for gang in sorted(known, key=lambda g: (g[-1], g[0]))[:1]]
-        gang = min(known, key=lambda g: (g[-1], g[0]), default=[])
+            gangs = [[(inf, name) for _, name in gang] for gang in sorted(gangs, key=lambda g: (g[-1], g[0]))[:1]]
+        gang = min(gangs, key=lambda g: (g[-1], g[0]), default=[])
         return [(gang[-1][0], self._hosts[name]) for _, name in gang]
 
     def _change(
@@ -208,53 +225,59 @@ class Shared:
         *,
         room: Room | None = None,
         end: tuple[float, Room] | None = None,
-        kept: tuple[float, float, Room, str] | None = None,
+        promise: tuple[float, float, Room, str] | None = None,
         blind: bool = False,
     ) -> None:
         """Move the host to the kind that it is of now."""
         host.room = host.room if room is None else room
         host.ends += [end] if end is not None else []
-        host.kept += [kept] if kept is not None else []
+        host.promises += [promise] if promise is not None else []
         host.blind = host.blind or blind
         self._kinds.put(host.instance.instance_id, host.kind())
 
 
-def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, Unstable, float]:
-    kept = where.reserved is not ask.critical and where.market is Market.ON_DEMAND
+def _rough(request: SeatRequest, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, Unstable, float]:
+    is_reserved = where.reserved is not request.critical and where.market is Market.ON_DEMAND
     leave = where.unstable is Unstable.ITSELF
-    return (leave, *ask.suits(where.market, again), kept, where.unstable, where.gpus)
+    return (leave, *request.suits(where.market, again), is_reserved, where.unstable, where.gpus)
 
 
-def _wanted(ask: Ask, shape: Shape) -> Room:
+def _needed_room(request: SeatRequest, shape: Shape) -> Room:
     """The room that the job takes on an instance of this shape."""
-    return room_of(ask.need if ask.need.shared else shape)
+    return total_room(request.need if request.need.shared else shape)
 
 
-def _by_fit(ask: Ask, kinds: list[Kind]) -> list[Kind]:
+def _by_fit(request: SeatRequest, kinds: list[Kind]) -> list[Kind]:
     """A sort key, best fit first: the fraction of the job's dominant resource that stays free."""
-    dominant = {id(k.shape): _dominant(room_of(ask.need), k.shape) for k in kinds}
+    dominant = {id(k.shape): _dominant(total_room(request.need), k.shape) for k in kinds}
 
     def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
-        n, there = dominant[id(kind.shape)]
-        return (kind.room[n] - _wanted(ask, kind.shape)[n]) / there, kind.shape, kind.market, kind.name, kind.own
+        n, capacity = dominant[id(kind.shape)]
+        return (
+            (kind.room[n] - _needed_room(request, kind.shape)[n]) / capacity,
+            kind.shape,
+            kind.market,
+            kind.name,
+            kind.own,
+        )
 
     return sorted(kinds, key=merit)
 
 
-def _dominant(wanted: Room, shape: Shape) -> tuple[int, float]:
+def _dominant(needed: Room, shape: Shape) -> tuple[int, float]:
     """The resource of which the job needs the largest fraction, and how much of it there is."""
-    has = room_of(shape)
-    _, n = max((w / h, n) for n, (w, h) in enumerate(zip(wanted, has, strict=True)) if h)
+    has = total_room(shape)
+    _, n = max((w / h, n) for n, (w, h) in enumerate(zip(needed, has, strict=True)) if h)
     return n, has[n]
 
 
 def _residents(instance: InstanceView) -> tuple[str, ...]:
-    given = instance.assignment
-    return tuple(sorted({*instance.residents, *(given.jobs if given is not None else ())}))
+    assignment = instance.assignment
+    return tuple(sorted({*instance.residents, *(assignment.jobs if assignment is not None else ())}))
 
 
 def _done_after(job: JobView | None, instance: InstanceView, view: ClusterView) -> float:
     """Hours until a resident gives its room back, whatever the instance's assignment says."""
     if not instance.residents:
         return done_after(job, instance, view.tick)
-    return inf if job is None else hours_left(job, record_of(instance).instance_type)
+    return inf if job is None else hours_left(job, instance_record(instance).instance_type)

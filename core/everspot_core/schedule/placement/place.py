@@ -14,20 +14,20 @@ from everspot_core.records import JobRecord, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.conditions import not_now
-from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
+from everspot_core.schedule.jobs import critical, end_of_waiting, job_outlook
 from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.failover import Preference, failed_over
-from everspot_core.schedule.market.offers import need_of
+from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import is_safe, last_moment
 from everspot_core.schedule.market.reuse import Reuse
-from everspot_core.schedule.market.steering import market_of
-from everspot_core.schedule.placement.capacity import Ask, Capacity, Want, is_free, kind_of
+from everspot_core.schedule.market.steering import instance_market
+from everspot_core.schedule.placement.capacity import Capacity, SeatRequest, Want, instance_kind, is_free
 from everspot_core.schedule.placement.exclusive import Exclusive
-from everspot_core.schedule.placement.gangs import pick, record_of
+from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.placement.packing import Shared
 from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.seats import share_of
+from everspot_core.seats import largest_share
 
 __all__ = ["place", "queue_order"]
 
@@ -56,49 +56,49 @@ class _Placement:
         self.rates = Rates(view.pools, view.types)
         self._admission = Admission(view, now)
         self.queue = Queue(jobs, view, now, self.rates)
-        self._taken = {job for i in view.instances if i.assignment is not None for job in i.assignment.jobs}
+        self._assigned_jobs = {job for i in view.instances if i.assignment is not None for job in i.assignment.jobs}
         self._own, common = _launched(instances, view)
         self._idle: list[InstanceView] = []
         if view.idle_limit:
-            self._own, common, self._idle = _kept(instances, view)
+            self._own, common, self._idle = _split_idle(instances, view)
         self._reuse = Reuse(view, now)
         self._expecting = {i.launched_for for i in view.instances if i.launched}
         self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
-        self._shapes = _known_shapes(view)
+        self._shapes = _type_shapes(view)
         self._present = _present(view)
         self._large_enough: dict[Want, int] = {}
-        self._held_back: list[Ask] = []
+        self._held_back: list[SeatRequest] = []
 
     def decide(self, rank: int, job: JobView) -> None:
         """Decide about the job whose turn it is."""
-        if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
+        if end_of_waiting(job, self.now) is not None or job.job_id in self._assigned_jobs:
             return
         early = not_now(job, self.now)
         if early is not None:
-            self.actions.append(Hold(job_id=job.job_id, why=early[0], figures=early[1]))
+            self.actions.append(Hold(job_id=job.job_id, cause=early[0], figures=early[1]))
             return
         preference = _preferred_market(job, self.view, self.now)
-        ask = _ask(job, preference.market)
-        hold = self._not_now(job, ask.want) or self._admission.hold(job)
+        request = _seat_request(job, preference.market)
+        hold = self._not_now(job, request.want) or self._admission.hold(job)
         if hold is not None:
             self.actions.append(hold)
-            if hold.why is Why.BACK_OFF and ask.critical:
-                self._held_back.append(ask)
+            if hold.cause is Why.BACK_OFF and request.critical:
+                self._held_back.append(request)
             return
-        if not ask.critical:
+        if not request.critical:
             while self._held_back:
                 self._capacity.set_aside(self._held_back.pop(0))
-        chosen = self._its_own(job) or self._capacity.seat(ask) or self._of_another(job, preference.market)
+        chosen = self._its_own(job) or self._capacity.seat(request) or self._of_another(job, preference.market)
         if chosen:
-            beside = self.view.shared and job.shares
-            part = share_of(job.submission.spec.resources, record_of(chosen[0])) if beside else 1.0
-            self.queue.charge(job, part * sum(self.rates.of(record_of(i)) for i in chosen))
-            self._admission.seat(job, map(record_of, chosen), part)
-            self.actions.append(_assign(job, chosen, rank, preference, beside=beside))
+            shares = self.view.shared and job.shares
+            part = largest_share(job.submission.spec.resources, instance_record(chosen[0])) if shares else 1.0
+            self.queue.charge(job, part * sum(self.rates.rate(instance_record(i)) for i in chosen))
+            self._admission.seat(job, map(instance_record, chosen), part)
+            self.actions.append(_assign(job, chosen, rank, preference, shares=shares))
             return
-        self.actions.append(self._no_room(ask))
+        self.actions.append(self._no_room(request))
         if job.job_id not in self._expecting:
-            self._capacity.promise(ask)
+            self._capacity.promise(request)
 
     def _its_own(self, job: JobView) -> list[InstanceView]:
         """The instances that were launched for the job last. Their size was checked at the launch.
@@ -106,8 +106,8 @@ class _Placement:
         The instance that the job was told to move away from is never among them.
         """
         record = job.record
-        left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
-        own = [i for i in self._own.get(job.job_id, ()) if i.instance_id != left]
+        left_instance = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
+        own = [i for i in self._own.get(job.job_id, ()) if i.instance_id != left_instance]
         last = max((i.launched_at for i in own if i.launched_at is not None), default=None)
         batch = [i for i in own if i.launched_at == last]
         return batch[: job.nodes] if len(batch) >= job.nodes else []
@@ -120,9 +120,10 @@ class _Placement:
         able.sort(key=lambda i: (self._reuse.usd(job, i), i.idle_since is None, _age(i, self.now), i.instance_id))
         chosen = able[:1]
         if job.nodes > 1:
-            kinds = sorted({kind_of(record_of(i)) for i in able})
+            kinds = sorted({instance_kind(instance_record(i)) for i in able})
             gangs = (
-                pick([i for i in able if kind_of(record_of(i)) == k], job.nodes, prefer, frozenset()) for k in kinds
+                pick([i for i in able if instance_kind(instance_record(i)) == k], job.nodes, prefer, frozenset())
+                for k in kinds
             )
             chosen = next((gang for gang in gangs if gang), [])
         self._idle = [i for i in self._idle if i not in chosen]
@@ -131,45 +132,45 @@ class _Placement:
     def _not_now(self, job: JobView, want: Want) -> Hold | None:
         record, need = job.record, job.submission.spec.resources
         if not self._shapes:
-            return Hold(job_id=job.job_id, why=Why.NOTHING_SEEN)
+            return Hold(job_id=job.job_id, cause=Why.NOTHING_SEEN)
         if want not in self._large_enough:
             able = any(fits(need, s) for s in self._shapes.values())
             count = sum(count for shape, count in self._present if fits(need, shape))
             self._large_enough[want] = count if able else -1
         if self._large_enough[want] < 0 and job.job_id not in self._own:
-            return Hold(job_id=job.job_id, why=Why.NO_TYPE_FITS, figures=_shortfall(job, self._shapes))
+            return Hold(job_id=job.job_id, cause=Why.NO_TYPE_FITS, figures=_shortfall(job, self._shapes))
         if self.view.draining:
-            return Hold(job_id=job.job_id, why=Why.DRAIN)
+            return Hold(job_id=job.job_id, cause=Why.DRAIN)
         if record is not None and record.not_before is not None and record.not_before > self.now:
             seconds = round((record.not_before - self.now).total_seconds(), 3)
-            return Hold(job_id=job.job_id, why=Why.BACK_OFF, figures={"seconds": seconds})
+            return Hold(job_id=job.job_id, cause=Why.BACK_OFF, figures={"seconds": seconds})
         return None
 
-    def _no_room(self, ask: Ask) -> Hold:
-        if not ask.critical and self._capacity.is_aside(ask):
-            return Hold(job_id=ask.job_id, why=Why.KEPT_FOR_CRITICAL)
-        ahead = self._capacity.promised(ask)
+    def _no_room(self, request: SeatRequest) -> Hold:
+        if not request.critical and self._capacity.is_aside(request):
+            return Hold(job_id=request.job_id, cause=Why.KEPT_FOR_CRITICAL)
+        ahead = self._capacity.promised(request)
         if ahead is not None:
-            return Hold(job_id=ask.job_id, why=Why.KEPT_FOR_GANG, figures={"ahead": ahead})
-        figures: Figures = {"present": max(self._large_enough[ask.want], 0)}
-        if ask.nodes > 1:
-            return Hold(job_id=ask.job_id, why=Why.TOO_FEW_FREE, figures={"nodes": ask.nodes, **figures})
-        return Hold(job_id=ask.job_id, why=Why.NO_FREE_INSTANCE, figures=figures)
+            return Hold(job_id=request.job_id, cause=Why.KEPT_FOR_GANG, figures={"ahead": ahead})
+        figures: Figures = {"present": max(self._large_enough[request.want], 0)}
+        if request.nodes > 1:
+            return Hold(job_id=request.job_id, cause=Why.TOO_FEW_FREE, figures={"nodes": request.nodes, **figures})
+        return Hold(job_id=request.job_id, cause=Why.NO_FREE_INSTANCE, figures=figures)
 
 
 def _preferred_market(job: JobView, view: ClusterView, now: datetime) -> Preference:
     """The market that the job prefers. It is on-demand once the loss of a spot instance would cost the deadline."""
-    work, deadline = outlook_of(job), job.submission.deadline_at
+    work, deadline = job_outlook(job), job.submission.deadline_at
     if work is not None and deadline is not None and not critical(job):
-        need = need_of(work, deadline, view.tick, now)
-        if need.left <= need.time and not is_safe(need):
+        need = build_need(work, deadline, view.tick, now)
+        if need.remaining <= need.time and not is_safe(need):
             to = last_moment(need)
-            return Preference(Market.ON_DEMAND, to.why, to.figures)
+            return Preference(Market.ON_DEMAND, to.cause, to.figures)
     return failed_over(job, view.pools, now, None)
 
 
-def _ask(job: JobView, prefer: Market) -> Ask:
-    return Ask(job=job, critical=critical(job), prefer=prefer, avoid=_avoided(job))
+def _seat_request(job: JobView, prefer: Market) -> SeatRequest:
+    return SeatRequest(job=job, critical=critical(job), prefer=prefer, avoid=_avoided(job))
 
 
 def _avoided(job: JobView) -> frozenset[str]:
@@ -208,22 +209,22 @@ def _waits_to_move(record: JobRecord) -> bool:
     return record.state is JobState.PENDING and record.last_reason is Reason.MOVE
 
 
-def _kept(
+def _split_idle(
     instances: list[InstanceView], view: ClusterView
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
     """The instances where idle ones are kept for a while, in three groups: free ones by the job that waits for them;
     those that all jobs may take (standing ones, and shared ones that jobs run on); and idle launched ones.
     """
     records, by_name = {j.job_id: j.record for j in view.jobs}, {i.instance_id: i for i in view.instances}
-    mine: dict[str, list[InstanceView]] = defaultdict(list)
+    by_job: dict[str, list[InstanceView]] = defaultdict(list)
     for instance in view.instances:
-        if instance.launched_for is not None and not instance.gone:
-            mine[instance.launched_for].append(instance)
+        if instance.launched_for is not None and not instance.is_gone:
+            by_job[instance.launched_for].append(instance)
     waited: set[str] = set()
     for job in view.jobs:
-        if job.job_id in mine and not (job.state.final or job.cancel):
+        if job.job_id in by_job and not (job.state.final or job.cancel):
             owner = by_name.get(job.record.owner) if job.record is not None and job.record.owner is not None else None
-            waited |= {i.instance_id for i in awaited(job, owner, mine[job.job_id]) if _is_another(i, owner)}
+            waited |= {i.instance_id for i in awaited(job, owner, by_job[job.job_id]) if _is_another(i, owner)}
     own: dict[str, list[InstanceView]] = defaultdict(list)
     common, idle = list[InstanceView](), list[InstanceView]()
     for instance in sorted(instances, key=lambda i: i.instance_id):
@@ -239,7 +240,7 @@ def _is_another(instance: InstanceView, owner: InstanceView | None) -> bool:
     """Whether the job may still move there from its owner: to another market, or because the cloud takes the owner."""
     if owner is None or is_going(owner):
         return True
-    return market_of(instance) is not market_of(owner)
+    return instance_market(instance) is not instance_market(owner)
 
 
 def _age(instance: InstanceView, now: datetime) -> timedelta:
@@ -252,18 +253,18 @@ def _present(view: ClusterView) -> list[tuple[Shape, int]]:
     alike: dict[tuple[str, Shape], list[Shape]] = defaultdict(list)
     for instance in view.instances:
         if instance.healthy and instance.record is not None:
-            alike[kind_of(instance.record)].append(Shape.of(instance.record))
+            alike[instance_kind(instance.record)].append(Shape.from_machine(instance.record))
     return [(min(shapes), len(shapes)) for shapes in alike.values()]
 
 
-def _known_shapes(view: ClusterView) -> dict[str, Shape]:
+def _type_shapes(view: ClusterView) -> dict[str, Shape]:
     """By type. An instance reports a little less memory than its type's sheet says: the largest report counts."""
-    shapes = {t.name: Shape.of(t) for t in view.types}
+    shapes = {t.name: Shape.from_machine(t) for t in view.types}
     for instance in view.instances:
         record = instance.record
         if record is not None and record.role is Role.AGENT:
-            seen = Shape.of(record)
-            shapes[record.instance_type] = max(shapes.get(record.instance_type, seen), seen)
+            shape = Shape.from_machine(record)
+            shapes[record.instance_type] = max(shapes.get(record.instance_type, shape), shape)
     return shapes
 
 
@@ -274,14 +275,14 @@ def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}
 
 
-def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference, *, beside: bool) -> Assign:
+def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference, *, shares: bool) -> Assign:
     first, *others = chosen
-    record = record_of(first)
-    why, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
+    record = instance_record(first)
+    cause, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
     if record.market is preference.market:
-        why = Why.PREFERRED_MARKET
-        if preference.why in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):
-            why, figures = preference.why, preference.figures
+        cause = Why.PREFERRED_MARKET
+        if preference.cause in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):
+            cause, figures = preference.cause, preference.figures
     return Assign(
         job_id=job.job_id,
         instance_id=first.instance_id,
@@ -290,7 +291,7 @@ def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Pre
         zone=record.zone,
         market=record.market,
         gang=tuple(i.instance_id for i in others),
-        beside=beside,
-        why=why,
+        shares=shares,
+        cause=cause,
         figures=figures,
     )

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.records import InstanceRecord, Market
-from everspot_core.schedule.jobs import AGED, critical, outlook_of, waiting_since
+from everspot_core.schedule.jobs import AGED, critical, job_outlook, waiting_since
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 STARVED = timedelta(days=7)
@@ -40,10 +40,10 @@ def queue_order(job: JobView) -> _Order:
 
 def slack(job: JobView, now: datetime) -> timedelta | None:
     """The time that the job may still wait if everything takes as long as it can; None without deadline or outlook."""
-    outlook, deadline = outlook_of(job), job.submission.deadline_at
+    outlook, deadline = job_outlook(job), job.submission.deadline_at
     if outlook is None or deadline is None:
         return None
-    return deadline - now - outlook.left_upper - outlook.changeover_upper
+    return deadline - now - outlook.remaining_upper - outlook.changeover_upper
 
 
 class Rates:
@@ -51,10 +51,10 @@ class Rates:
 
     def __init__(self, pools: Collection[PoolView], types: Iterable[InstanceType]) -> None:
         self._pools = {p.key: p.usd_per_hour for p in pools}
-        known = ((t.name, t.on_demand_usd_per_hour) for t in (*types, *(p.instance_type for p in pools)))
-        self._types = {name: usd for name, usd in known if usd is not None}
+        priced_types = ((t.name, t.on_demand_usd_per_hour) for t in (*types, *(p.instance_type for p in pools)))
+        self._types = {name: usd for name, usd in priced_types if usd is not None}
 
-    def of(self, record: InstanceRecord) -> float:
+    def rate(self, record: InstanceRecord) -> float:
         """US dollars an hour of this instance."""
         usd = self._pools.get(PoolKey(record.instance_type, record.zone, record.market))
         if usd is not None:
@@ -110,12 +110,12 @@ class Queue:
             record, holders = instance.record, [j for n in _holders(instance) if (j := jobs.get(n)) is not None]
             for job in holders if record is not None else ():
                 assert record is not None  # noqa: S101 - as just seen
-                self.charge(job, rates.of(record) / len(holders))
+                self.charge(job, rates.rate(record) / len(holders))
 
 
 def _holders(instance: InstanceView) -> tuple[str, ...]:
-    given = instance.assignment
-    return instance.residents or (given.jobs if given is not None else ())
+    assignment = instance.assignment
+    return instance.residents or (assignment.jobs if assignment is not None else ())
 
 
 def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
@@ -133,5 +133,5 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
 
 def hopeless(job: JobView, now: datetime) -> bool:
     """Whether the job misses its deadline even if all goes as expected. It must not take the place of another job."""
-    outlook, deadline = outlook_of(job), job.submission.deadline_at
-    return outlook is not None and deadline is not None and now + outlook.left > deadline
+    outlook, deadline = job_outlook(job), job.submission.deadline_at
+    return outlook is not None and deadline is not None and now + outlook.remaining > deadline

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from everspot_core.candidates import Candidate, misfits
 from everspot_core.job import JobSubmission
 from everspot_core.schedule.actions import Figures, Refuse, Why
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, job_outlook
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.view import JobView
 from everspot_core.timing import finish
@@ -60,7 +60,7 @@ def feasibility(
     if work is None:
         return Feasibility(deadline=deadline, feasible=False if past else None, past=past)
     window, begin = submission.spec.window, submission.start_at or submitted
-    bounds = tuple(n for n, given in (("start_after", submission.start_at), ("window", window)) if given is not None)
+    bounds = tuple(n for n, bound in (("start_after", submission.start_at), ("window", window)) if bound is not None)
     earliest = finish(begin, work, changeover, window)
     if earliest is None:
         return Feasibility(deadline=deadline, feasible=False, past=past, bounds=bounds)
@@ -90,19 +90,19 @@ def refusal(job: JobView, offers: Offers, now: datetime, lasting: timedelta | No
     when the job would be done if it began now, and its cost. `lasting`: the lasting bound of a changeover; None: the
     upper bound of the job's outlook.
     """
-    deadline, work = job.submission.deadline_at, outlook_of(job)
+    deadline, work = job.submission.deadline_at, job_outlook(job)
     if deadline is None or work is None or not offers.on_demand_pools or job.submission.forced:
         return None
     speeds = {p.key: job.speeds.get(p.instance_type.name, 1.0) for p in offers.on_demand_pools}
     fastest = max(speeds.values())
     bounds = (work.changeover_upper, lasting, job.submission.changeover_bound)
-    least = min(b for b in bounds if b is not None) + work.left_upper / fastest
+    least = min(b for b in bounds if b is not None) + work.remaining_upper / fastest
     if job.submission.submitted_at + least <= deadline:
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)
     earliest, usd = now + least, round(price * job.nodes * (least / HOUR), 2)
     figures: Figures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": usd}
-    return Refuse(job_id=job.job_id, epoch=job.epoch, earliest=earliest, usd=usd, why=Why.INFEASIBLE, figures=figures)
+    return Refuse(job_id=job.job_id, epoch=job.epoch, earliest=earliest, usd=usd, cause=Why.INFEASIBLE, figures=figures)
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:

@@ -15,11 +15,11 @@ from everspot_core.fit import Shape, fits
 from everspot_core.schedule.actions import Why
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, waiting_since
 from everspot_core.schedule.launched import is_going
-from everspot_core.schedule.lengths import Lengths, changeover_of, changeover_upper_of
+from everspot_core.schedule.lengths import Lengths, changeover_bound, expected_changeover
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.reuse import Reuse
-from everspot_core.schedule.market.steering import market_of
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
+from everspot_core.schedule.market.steering import instance_market
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 WAITING = 1.2
 """A job waits for an instance that is free within this many expected changeovers, of which a launch takes one."""
@@ -84,24 +84,24 @@ class InFlight:
 
     def launch(self, job: JobView, pool: PoolKey) -> None:
         """Note that this plan launches an instance of the pool for the job."""
-        shape, length = self._shapes.get(pool.instance_type), self._lengths.of(job)
+        shape, length = self._shapes.get(pool.instance_type), self._lengths.estimate(job)
         if shape is not None and length is not None and job.nodes == 1:
             self._behind_new -= BEHIND_NEW
-            self._add(pool, shape, (changeover_of(job) + length.time) / HOUR, "", launched=True, coming=True)
+            self._add(pool, shape, (expected_changeover(job) + length.time) / HOUR, "", launched=True, coming=True)
 
     def take(self, job: JobView, to: MarketChoice) -> FreeSlot | None:
         """Take the first slot that suits the job. None: the job needs a launch of its own.
 
         A critical job waits for nobody. Neither does a job at its last safe moment, a gang, or a job known to be long.
         """
-        if job.nodes > 1 or critical(job) or to.why in (Why.LAST_SAFE_MOMENT, Why.UNKNOWN_LENGTH):
+        if job.nodes > 1 or critical(job) or to.cause in (Why.LAST_SAFE_MOMENT, Why.UNKNOWN_LENGTH):
             return None
-        if self._now - waiting_since(job) > changeover_upper_of(job):
+        if self._now - waiting_since(job) > changeover_bound(job):
             return None
-        limit = WAITING * changeover_of(job) / HOUR
+        limit = WAITING * expected_changeover(job) / HOUR
         if not any(_is_free_by(group, limit) for group in self._all().values()):
             return None
-        length = self._lengths.of(job)
+        length = self._lengths.estimate(job)
         suited = [g for g in self._all().values() if self._suits(job, g)] if length is not None else []
         soon = [g for g in suited if _is_free_by(g, limit)]
         if length is None or not soon:
@@ -130,14 +130,14 @@ class InFlight:
             self._groups = {}
             shapes, jobs = self._shapes, {j.job_id: j for j in self._view.jobs}
             for instance in sorted(self._view.instances, key=lambda i: i.instance_id):
-                pool = pool_of(instance)
-                shape = Shape.of(instance.record) if instance.record is not None else None
+                pool = instance_pool(instance)
+                shape = Shape.from_machine(instance.record) if instance.record is not None else None
                 shape = shape or (shapes.get(pool.instance_type) if pool is not None else None)
-                left = self._left(instance, jobs)
-                if pool is not None and shape is not None and left is not None:
+                remaining = self._until_free(instance, jobs)
+                if pool is not None and shape is not None and remaining is not None:
                     name, launched = instance.instance_id, instance.launched_for is not None
                     coming = instance.record is None
-                    self._add(pool, shape, left / HOUR, name, launched=launched, coming=coming)
+                    self._add(pool, shape, remaining / HOUR, name, launched=launched, coming=coming)
         return self._groups
 
     def _add(self, pool: PoolKey, shape: Shape, hours: float, name: str, *, launched: bool, coming: bool) -> None:
@@ -152,9 +152,11 @@ class InFlight:
 
     @cached_property
     def _shapes(self) -> dict[str, Shape]:
-        return {t.name: Shape.of(t) for t in (*self._view.types, *(p.instance_type for p in self._view.pools))}
+        return {
+            t.name: Shape.from_machine(t) for t in (*self._view.types, *(p.instance_type for p in self._view.pools))
+        }
 
-    def _left(self, instance: InstanceView, jobs: Mapping[str, JobView]) -> timedelta | None:
+    def _until_free(self, instance: InstanceView, jobs: Mapping[str, JobView]) -> timedelta | None:
         """The time until the instance is free. None: nobody should wait for it."""
         assigned = self._assigned.get(instance.instance_id)
         if instance.record is None:
@@ -162,23 +164,23 @@ class InFlight:
         if not instance.healthy or instance.stopping:
             return None
         if assigned is not None:
-            length = self._lengths.of(assigned)
+            length = self._lengths.estimate(assigned)
             return length.time if length is not None else None
         names = {*instance.residents, *(instance.assignment.jobs if instance.assignment is not None else ())}
         if not names:
             return None  # it is idle, and suits no job that waits
         holders = [jobs[name] for name in names if name in jobs and jobs[name].state.owned]
-        left = [self._lengths.left(job) for job in holders]
-        known = [time for time in left if time is not None]
-        return max(known, default=timedelta(0)) if len(known) == len(left) else None
+        times = [self._lengths.remaining(job) for job in holders]
+        known_times = [time for time in times if time is not None]
+        return max(known_times, default=timedelta(0)) if len(known_times) == len(times) else None
 
     def _until_arrival(self, instance: InstanceView, jobs: Mapping[str, JobView]) -> timedelta | None:
         """As `_left`, for an instance that has not reported; the job that it was launched for comes first."""
         launched_at, job = instance.launched_at, jobs.get(instance.launched_for or "")
-        if launched_at is None or instance.ending or instance.stale or instance.gone:
+        if launched_at is None or instance.ending or instance.stale or instance.is_gone:
             return None
         expected, upper = (
-            (changeover_of(job), changeover_upper_of(job)) if job is not None else (CHANGEOVER, CHANGEOVER_UPPER)
+            (expected_changeover(job), changeover_bound(job)) if job is not None else (CHANGEOVER, CHANGEOVER_UPPER)
         )
         if self._now - launched_at > upper:
             return None
@@ -187,7 +189,7 @@ class InFlight:
             return arrival if self._view.idle_limit else None
         if job.state.owned or job.nodes > 1:
             return None  # the job moves there
-        length = self._lengths.of(job)
+        length = self._lengths.estimate(job)
         return arrival + length.time if length is not None else None
 
     def _has_another(self, job: JobView, instance: InstanceView) -> bool:
@@ -196,7 +198,7 @@ class InFlight:
             return True
         owner = job.record.owner if job.record is not None and job.state.owned else None
         holder = self._by_name.get(owner) if owner is not None else None
-        return holder is not None and not is_going(holder) and market_of(holder) is market_of(instance)
+        return holder is not None and not is_going(holder) and instance_market(holder) is instance_market(instance)
 
 
 def _is_free_by(group: _Group, hours: float) -> bool:

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from everspot_core.changeover import Changeover
 from everspot_core.records import InstanceState
 from everspot_core.schedule.actions import Figures, Release, Why
-from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, job_outlook
 from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.placement.queue import queue_order
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 LAUNCH_PATIENCE = 2
 """A launch is given up after this many times the upper bound of a changeover, which counts as 15 min at least."""
@@ -26,17 +26,17 @@ that of its sending; whoever ends such an instance just before the cloud does pa
 class Launches:
     """The launched instances by job, in one round of planning.
 
-    `taken`: instances about which something else is decided. `failed`: pools whose launches this round gave up.
+    `busy`: instances about which something else is decided. `failed`: pools whose launches this round gave up.
     """
 
-    def __init__(self, view: ClusterView, now: datetime, taken: set[str]) -> None:
-        self.taken, self.failed = set(taken), set[PoolKey]()
+    def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
+        self.busy, self.failed = set(busy), set[PoolKey]()
         self._view, self._now = view, now
         self._by_job: dict[str, list[InstanceView]] = defaultdict(list)
         for instance in sorted(view.instances, key=lambda i: i.instance_id):
-            if instance.launched_for is not None and not instance.gone:
+            if instance.launched_for is not None and not instance.is_gone:
                 self._by_job[instance.launched_for].append(instance)
-        self._kept: set[str] = set()
+        self._retained: set[str] = set()
         self._settled: set[str] = set()
         self._given_up: set[str] = set()
         self._awaited: set[str] = set()
@@ -59,22 +59,22 @@ class Launches:
         ready = len(sound) >= job.nodes and all(i.healthy for i in sound)
         begun = sound[0].launched_at
         if not ready and begun is not None and self._now - begun > self._patience(job, sound):
-            self.failed |= {pool for i in sound if (pool := pool_of(i)) is not None}
+            self.failed |= {pool for i in sound if (pool := instance_pool(i)) is not None}
             self._given_up |= {i.instance_id for i in sound}
             return []
         return sound
 
     def _patience(self, job: JobView, coming: Iterable[InstanceView]) -> timedelta:
         """How long to wait for these instances: LAUNCH_PATIENCE times the longest upper bound that concerns them."""
-        work, pools = outlook_of(job), (pool_of(i) for i in coming)
-        known = [self._changeovers[pool].upper for pool in pools if pool in self._changeovers]
+        work, pools = job_outlook(job), (instance_pool(i) for i in coming)
+        bounds = [self._changeovers[pool].upper for pool in pools if pool in self._changeovers]
         if work is not None:
-            known.append(work.changeover_upper)
-        return LAUNCH_PATIENCE * max([CHANGEOVER_UPPER, *known])
+            bounds.append(work.changeover_upper)
+        return LAUNCH_PATIENCE * max([CHANGEOVER_UPPER, *bounds])
 
     def keep(self, instances: list[InstanceView]) -> None:
         """Keep these instances: they are still needed."""
-        self._kept |= {i.instance_id for i in instances}
+        self._retained |= {i.instance_id for i in instances}
 
     def await_by_others(self, instance_id: str) -> None:
         """Note that a job waits for this instance, which was launched for another job: it is not released."""
@@ -104,9 +104,9 @@ class Launches:
         """Whether the instance is idle and no job of this plan waits for it."""
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
-        needed = waiting or (name in alive and instance.instance_id in self._kept)
+        needed = waiting or (name in alive and instance.instance_id in self._retained)
         needed = needed or (not self._view.draining and instance.instance_id in self._awaited)
-        return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.taken
+        return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.busy
 
     def _is_taken(self, instance: InstanceView) -> bool:
         """Whether the cloud takes it, and has not had the time for that yet. Not every notice carries a time."""
@@ -127,16 +127,16 @@ class Launches:
 
     def _foreseen(self, idle: list[InstanceView], reuse: Reuse) -> set[str]:
         """The instances for jobs that may not begin yet, but will sooner than a changeover takes."""
-        found: set[str] = set()
+        reserved: set[str] = set()
         for job in sorted(self._view.jobs, key=queue_order):
-            work, begins = outlook_of(job), begins_at(job)
+            work, begins = job_outlook(job), begins_at(job)
             soon = work.changeover if work is not None else CHANGEOVER
             if job.job_id not in self._alive or begins is None or not self._now < begins <= self._now + soon:
                 continue
-            able = [i for i in idle if i.instance_id not in found and i.healthy and reuse.suits(job, i)]
+            able = [i for i in idle if i.instance_id not in reserved and i.healthy and reuse.suits(job, i)]
             if len(able) >= job.nodes:
-                found |= {i.instance_id for i in able[: job.nodes]}
-        return found
+                reserved |= {i.instance_id for i in able[: job.nodes]}
+        return reserved
 
     def _was_idle(self, instance: InstanceView) -> Release:
         minute = timedelta(minutes=1)
@@ -144,16 +144,16 @@ class Launches:
             "minutes": self._idle_for(instance) / minute,
             "limit_minutes": self._view.idle_limit / minute,
         }
-        return Release(instance_id=instance.instance_id, why=Why.IDLE, figures=figures)
+        return Release(instance_id=instance.instance_id, cause=Why.IDLE, figures=figures)
 
     def _last(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
         """The instances that the job waits for, without those given away in this plan."""
-        free = (i for i in self._by_job[job.job_id] if i.instance_id not in self.taken)
+        free = (i for i in self._by_job[job.job_id] if i.instance_id not in self.busy)
         return awaited(job, owner, free)
 
 
 def _needed_no_more(instance: InstanceView) -> Release:
-    return Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE)
+    return Release(instance_id=instance.instance_id, cause=Why.NEEDED_NO_MORE)
 
 
 def _lost(instance: InstanceView) -> bool:

@@ -8,7 +8,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
-from everspot_core.schedule.market.offers import Acceptable, Offers, offers_of
+from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.launches import Launches
@@ -27,7 +27,7 @@ class Launching:
 
     def offers(self, job: JobView) -> Offers:
         """The offers that are left for the job."""
-        return offers_of(self._stocks.of(job), job, self._now)
+        return build_offers(self._stocks.for_job(job), job, self._now)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """A launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
@@ -52,19 +52,19 @@ class Launching:
             ranked=tuple(p.key for p in pools),
             ordered=able.ordered,
             count=job.nodes,
-            why=_why_smaller(job, pools[0]) if less else to.why,
+            cause=_why_smaller(job, pools[0]) if less else to.cause,
             figures={"preemptions": PREEMPTIONS} if less else to.figures,
         )
 
-    def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, of: Iterable[InstanceView]) -> bool:
+    def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, instances: Iterable[InstanceView]) -> bool:
         """Whether the job's launch would fit under the cap if these launched instances were gone."""
-        able, given_up = self._able(to, offers), list(of)
+        able, given_up = self._able(to, offers), list(instances)
         return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up) for p in able.pools)
 
     def at_cap(self, job: JobView) -> MarketChoice | None:
         """The reason of a job for which there is capacity but no room under the cap; None for all others."""
         figures = self._at_cap.get(job.job_id)
-        return MarketChoice(market=None, why=Why.AT_CAP, figures=figures) if figures is not None else None
+        return MarketChoice(market=None, cause=Why.AT_CAP, figures=figures) if figures is not None else None
 
     @property
     def pressed(self) -> bool:

@@ -42,25 +42,27 @@ def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -
 
 
 class _Departures:
-    """One round of departures. `gone` names the instances that leave so far."""
+    """One round of departures. `leaving_ids` names the instances that leave so far."""
 
     def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
         self.here = [i for i in instances if _agent(i) is not None and _stays(i)]
-        self.mine = [i for i in self.here if i.launched_for is None]
+        self.standing_instances = [i for i in self.here if i.launched_for is None]
         self.records = {j.job_id: j.record for j in view.jobs}
-        self.gone: set[str] = set()
+        self.leaving_ids: set[str] = set()
 
-    def _send(self, instance: InstanceView, reason: Reason, why: Why, fault: FaultKind | None, **figures: str) -> Leave:
-        self.gone.add(instance.instance_id)
-        given = instance.assignment
+    def _send(
+        self, instance: InstanceView, reason: Reason, cause: Why, fault: FaultKind | None, **figures: str
+    ) -> Leave:
+        self.leaving_ids.add(instance.instance_id)
+        assignment = instance.assignment
         return Leave(
             instance_id=instance.instance_id,
-            job_id=given.job_id if given is not None else None,
-            epoch=given.epoch if given is not None else 0,
+            job_id=assignment.job_id if assignment is not None else None,
+            epoch=assignment.epoch if assignment is not None else 0,
             reason=reason,
             fault=fault,
-            why=why,
+            cause=cause,
             figures=dict(figures),
         )
 
@@ -75,14 +77,14 @@ class _Departures:
             assert record is not None  # noqa: S101 - by the choice of `here`
             jobs = failed.get(instance.instance_id, [])
             if record.state is InstanceState.CORDONED:
-                fault, why, figures = fault_of(record), Why.UNFIT, {"detail": record.detail or "it says no more"}
+                fault, cause, figures = fault_kind(record), Why.UNFIT, {"detail": record.detail or "it says no more"}
             elif len(jobs) >= JOBS_TO_CORDON:
-                fault, why, figures = FaultKind.JOBS, Why.JOBS_FAILED, {"jobs": ", ".join(jobs)}
+                fault, cause, figures = FaultKind.JOBS, Why.JOBS_FAILED, {"jobs": ", ".join(jobs)}
             else:
                 continue
             if sent[fault, record.instance_type] < CORDONS:
                 sent[fault, record.instance_type] += 1
-                yield self._send(instance, Reason.CORDON, why, fault, **figures)
+                yield self._send(instance, Reason.CORDON, cause, fault, **figures)
 
     def excess(self) -> Iterator[Leave]:
         """Idle instances without which a market still has its target, the least worth first (`_worth`)."""
@@ -90,52 +92,52 @@ class _Departures:
         if standing is None:
             return
         for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-            held = [i for i in self.mine if self._counts(i, market)]
+            counted = [i for i in self.standing_instances if self._counts(i, market)]
             # An instance that is recommended away is being replaced: it does not count, and may leave itself.
-            units = sum(weight(standing, i) for i in held if not i.recommended_away)
-            for instance in sorted(held, key=self._worth):
+            units = sum(weight(standing, i) for i in counted if not i.recommended_away)
+            for instance in sorted(counted, key=self._worth):
                 size = weight(standing, instance)
-                left = units if instance.recommended_away else units - size
-                if left < target or not self._idle(instance) or self._young(instance):
+                units_left = units if instance.recommended_away else units - size
+                if units_left < target or not self._idle(instance) or self._young(instance):
                     continue
                 yield self._send(
-                    instance, Reason.RELEASE, Why.EXCESS, None, units=f"{left + size:g}", target=f"{target:g}"
+                    instance, Reason.RELEASE, Why.EXCESS, None, units=f"{units_left + size:g}", target=f"{target:g}"
                 )
-                units = left
+                units = units_left
 
     def old(self) -> Iterator[Leave]:
         """A share of the instances of another generation, as far as the last share has been replaced."""
         if not self.view.generation:
             return
-        held = [i for i in self.mine if i.instance_id not in self.gone and i.reports]
-        budget = max(1, len(held) // SHARE) - self._on_the_move(held)
-        aged = [i for i in held if _is_old(i, self.view.generation)]
+        replaceable = [i for i in self.standing_instances if i.instance_id not in self.leaving_ids and i.reports]
+        budget = max(1, len(replaceable) // SHARE) - self._on_the_move(replaceable)
+        aged = [i for i in replaceable if _is_old(i, self.view.generation)]
         # Idle instances leave before those that have to give their job back.
         for instance in sorted(aged, key=lambda i: (not self._idle(i), _booted(i), i.instance_id)):
             if budget < 1 or not (self._idle(instance) or self.view.rolling):
                 return
             budget -= 1
-            why = Why.OLD_GENERATION if self._idle(instance) else Why.ROLL
+            cause = Why.OLD_GENERATION if self._idle(instance) else Why.ROLL
             record = _agent(instance)
             was = record.generation if record is not None else ""
-            yield self._send(instance, Reason.ROLL, why, None, was=was, now=self.view.generation)
+            yield self._send(instance, Reason.ROLL, cause, None, was=was, now=self.view.generation)
 
-    def _on_the_move(self, held: list[InstanceView]) -> int:
+    def _on_the_move(self, replaceable: list[InstanceView]) -> int:
         """How many instances are being replaced: leaving, missing from the fleets, or not reported yet."""
-        leaving = sum(1 for i in self.view.instances if i.leaving and not i.gone) + len(self.gone)
+        leaving = sum(1 for i in self.view.instances if i.leaving and not i.is_gone) + len(self.leaving_ids)
         standing = self.view.standing
         if standing is None:
             return leaving + self.view.booting
         missing = 0
         for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-            weights = [weight(standing, i) for i in held if self._counts(i, market)]
+            weights = [weight(standing, i) for i in replaceable if self._counts(i, market)]
             missing += max(0, ceil((target - sum(weights)) / min(weights, default=1.0)))
         return max(leaving, missing, self.view.booting)
 
     def _counts(self, instance: InstanceView, market: Market) -> bool:
         """Whether the instance counts for the market's fleet: it reports, and does not leave."""
         record = _agent(instance)
-        here = instance.reports and instance.instance_id not in self.gone
+        here = instance.reports and instance.instance_id not in self.leaving_ids
         return here and record is not None and record.market is market
 
     def _idle(self, instance: InstanceView) -> bool:
@@ -163,7 +165,7 @@ def weight(standing: Standing, instance: InstanceView) -> float:
     return standing.weights.get(record.instance_type, 1.0) if record is not None else 1.0
 
 
-def fault_of(record: InstanceRecord) -> FaultKind:
+def fault_kind(record: InstanceRecord) -> FaultKind:
     """The kind of fault of an instance that found itself unfit, by its own words."""
     words = record.detail.lower()
     if words.startswith(AGENT_FAULT):
@@ -178,8 +180,10 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 def _stays(instance: InstanceView) -> bool:
     """Whether the instance lives and nothing is about to end it."""
-    going = instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
-    return not (instance.gone or going or instance.leaving)
+    is_ending = (
+        instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
+    )
+    return not (instance.is_gone or is_ending or instance.leaving)
 
 
 def _is_old(instance: InstanceView, generation: str) -> bool:
@@ -197,7 +201,7 @@ def _booted(instance: InstanceView) -> datetime:
 def _failed_on(jobs: Iterable[JobView]) -> dict[str, list[str]]:
     """By instance, the jobs that failed there and have come further elsewhere since, so that the instance is suspect. A
     job that fails on every instance says nothing against any of them."""
-    found: dict[str, list[str]] = defaultdict(list)
+    failed: dict[str, list[str]] = defaultdict(list)
     for job in sorted(jobs, key=lambda j: j.job_id):
         record = job.record
         if record is None or len(record.failed_on) != 1:
@@ -207,5 +211,5 @@ def _failed_on(jobs: Iterable[JobView]) -> dict[str, list[str]]:
         )
         elsewhere = record.owner or record.last_owner
         if well and elsewhere not in record.failed_on:
-            found[record.failed_on[0]].append(job.job_id)
-    return found
+            failed[record.failed_on[0]].append(job.job_id)
+    return failed

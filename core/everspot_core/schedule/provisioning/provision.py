@@ -11,13 +11,13 @@ from datetime import datetime
 from everspot_core.records import Market, Reason
 from everspot_core.schedule.actions import WITHHELD, Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
 from everspot_core.schedule.admission import Admission
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, job_outlook
 from everspot_core.schedule.launched import is_going
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.reuse import Reuse
-from everspot_core.schedule.market.steering import NO_TIME, Steering, market_of, runs_well
-from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
+from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.beside import Beside
 from everspot_core.schedule.provisioning.feasibility import refusal
@@ -26,7 +26,7 @@ from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.spares import Spares
 from everspot_core.schedule.provisioning.turns import by_press
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 
 def provision(
@@ -53,7 +53,7 @@ def provision(
                 continue
             desk.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
-            if action.why in WITHHELD:
+            if action.cause in WITHHELD:
                 desk.launches.settle(action.job_id)
             elif desk.not_before(jobs[action.job_id]) is None:
                 waiting[action.job_id] = action
@@ -82,7 +82,7 @@ class _Provisioning:
         self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
         self._launching = Launching(view, now, self.launches, self.admission)
         self._steering, self._reuse = Steering(view, now), Reuse(view, now)
-        self._beside = Beside(view)
+        self._shared_capacity = Beside(view)
         self._spares = Spares(view, self._reuse)
         self._in_flight = InFlight(view, now, self._reuse)
         self._instances = {i.instance_id: i for i in view.instances}
@@ -90,14 +90,14 @@ class _Provisioning:
     def seat(self, job: JobView, action: Assign) -> None:
         """Note that the job has an instance. Others on their way to it are released, unless it would move to them."""
         coming = self.launches.coming(job, None)
-        there = self._instances[action.instance_id]
-        if action.beside and there.launched_for == job.job_id:
-            self._beside.add(job, pool_of(there))
-        self.launches.taken |= {action.instance_id, *action.gang}
+        instance = self._instances[action.instance_id]
+        if action.shares and instance.launched_for == job.job_id:
+            self._shared_capacity.add(job, instance_pool(instance))
+        self.launches.busy |= {action.instance_id, *action.gang}
         self._in_flight.assign(job, (action.instance_id, *action.gang))
         self.launches.settle(job.job_id)
-        self.admission.seat(job, [record_of(self._instances[i]) for i in (action.instance_id, *action.gang)])
-        others = [i for i in coming if i.instance_id not in self.launches.taken]
+        self.admission.seat(job, [instance_record(self._instances[i]) for i in (action.instance_id, *action.gang)])
+        others = [i for i in coming if i.instance_id not in self.launches.busy]
         if others and self._still_wanted(job, self._instances[action.instance_id], others):
             self.launches.keep(others)
 
@@ -114,7 +114,7 @@ class _Provisioning:
 
     def back_off(self, job: JobView) -> None:
         """Release the instances of a job in back-off if it lasts longer than a new launch may take and that is safe."""
-        until, work, offers = self.not_before(job), outlook_of(job), self._launching.offers(job)
+        until, work, offers = self.not_before(job), job_outlook(job), self._launching.offers(job)
         changeover = work.changeover_upper if work is not None else CHANGEOVER_UPPER
         if until is not None and until - self.now > changeover and self._steering.is_safe(job, offers):
             self.launches.settle(job.job_id)
@@ -125,7 +125,7 @@ class _Provisioning:
         """Offer the room on instances that are on their way to waiting jobs, before any job's turn."""
         for job in waiting if self.view.shared else ():
             coming = self.launches.coming(job, None)
-            self._beside.add(job, pool_of(coming[0]) if coming and not coming[0].healthy else None)
+            self._shared_capacity.add(job, instance_pool(coming[0]) if coming and not coming[0].healthy else None)
 
     def release(self) -> list[Release]:
         """The releases of instances that nobody needs any more."""
@@ -136,11 +136,11 @@ class _Provisioning:
         owner = self._owner(job)
         if owner is not None and is_going(owner):
             return self._replace(job, owner)
-        if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.taken):
+        if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.busy):
             return []
         coming = self.launches.coming(job, owner)
         self.launches.settle(job.job_id)
-        if owner is not None and owner.launched_for is None and market_of(owner) is Market.ON_DEMAND:
+        if owner is not None and owner.launched_for is None and instance_market(owner) is Market.ON_DEMAND:
             return [_stay(job, owner, runs_well(Market.ON_DEMAND))]
         offers = self._launching.offers(job)
         if not offers.spot_pools and not offers.on_demand_pools:
@@ -162,7 +162,7 @@ class _Provisioning:
         coming = self.launches.coming(job, owner)
         self.launches.settle(job.job_id)
         self.launches.keep(coming)
-        if coming or end_of_waiting(job, self.now) is not None or self._spares.claim(job, self.launches.taken):
+        if coming or end_of_waiting(job, self.now) is not None or self._spares.claim(job, self.launches.busy):
             return []
         offers = self._launching.offers(job)
         to = self._steering.steer(job, None, offers, moving=False)
@@ -176,23 +176,25 @@ class _Provisioning:
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """The actions for a job without an instance; one may be on its way to it."""
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
-        if coming and to.market is market_of(coming[0]):
+        if coming and to.market is instance_market(coming[0]):
             self.launches.keep(coming)
-            on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
-            return [self._hold(job, on_its_way, offers, pool_of(coming[0]))]
+            on_its_way = MarketChoice(market=to.market, cause=Why.ON_ITS_WAY, figures={"instances": len(coming)})
+            return [self._hold(job, on_its_way, offers, instance_pool(coming[0]))]
         if to.market is None:
             self._launching.reserve(job, offers)
             return [self._hold(job, to, offers, offers.stock.wished(Market.SPOT))]
-        if (held := self.admission.hold(job)) is not None:  # a budget, counting what this plan launched for others
-            return [held]
-        if not coming and (pool := self._beside.takes(job, to)) is not None:
-            on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": 1})
+        if (
+            budget_hold := self.admission.hold(job)
+        ) is not None:  # a budget, counting what this plan launched for others
+            return [budget_hold]
+        if not coming and (pool := self._shared_capacity.find_pool(job, to)) is not None:
+            on_its_way = MarketChoice(market=to.market, cause=Why.ON_ITS_WAY, figures={"instances": 1})
             return [self._hold(job, on_its_way, offers, pool)]
         if not coming and (slot := self._in_flight.take(job, to)) is not None:
             return [self._wait_for(job, slot, offers)]
         launch = self._launching.launch(job, to, offers)
         if launch is not None:
-            self._beside.add(job, launch.ranked[0])
+            self._shared_capacity.add(job, launch.ranked[0])
             self._in_flight.launch(job, launch.ranked[0])
             return [launch]
         risk = self._launching.at_cap(job) or self._steering.risk(job, offers)
@@ -203,7 +205,7 @@ class _Provisioning:
         # If only its own unwanted launch stands in the way under the cap, that launch is released.
         if not self._launching.fits_instead(job, to, offers, coming):
             self.launches.keep(coming)
-        if risk.why is Why.AT_CAP:
+        if risk.cause is Why.AT_CAP:
             self._launching.keep_room(job, offers)
         return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
 
@@ -212,14 +214,14 @@ class _Provisioning:
         self._launching.reserve(job, offers)
         if slot.instance_id is not None:
             self.launches.await_by_others(slot.instance_id)
-        why = MarketChoice(market=slot.pool.market, why=Why.FREE_SOON, figures={"minutes": slot.hours * 60})
-        return self._hold(job, why, offers, slot.pool)
+        choice = MarketChoice(market=slot.pool.market, cause=Why.FREE_SOON, figures={"minutes": slot.hours * 60})
+        return self._hold(job, choice, offers, slot.pool)
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
         """The job waits, and goes to on-demand at its last safe moment."""
         on_demand = waits_for is not None and waits_for.market is Market.ON_DEMAND
         at = None if on_demand else self._steering.on_demand_at(job, offers)
-        return Hold(job_id=job.job_id, why=to.why, figures=to.figures, waits_for=waits_for, on_demand_at=at)
+        return Hold(job_id=job.job_id, cause=to.cause, figures=to.figures, waits_for=waits_for, on_demand_at=at)
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """The actions for a running job, which may be better off elsewhere."""
@@ -227,20 +229,20 @@ class _Provisioning:
             self.launches.keep(coming)
             return self._move(job, owner, coming)
         to = self._steering.steer(job, owner, offers, moving=True)
-        if to.market is not None and to.market is not market_of(owner):
+        if to.market is not None and to.market is not instance_market(owner):
             launch = self._launching.launch(job, to, offers)
             if launch is not None:
                 return [launch]
             full = self._launching.at_cap(job)
-            mine = [i for i in self.view.instances if i.launched_for is not None and _has_alone(i, job)]
-            if full is not None and to.why is Why.LAST_SAFE_MOMENT and self._swaps(job, to, offers, mine):
+            own_instances = [i for i in self.view.instances if i.launched_for is not None and _has_alone(i, job)]
+            if full is not None and to.cause is Why.LAST_SAFE_MOMENT and self._swaps(job, to, offers, own_instances):
                 return [_stop(job, owner, to)]
             to = full or self._steering.risk(job, offers)
         return [_stay(job, owner, to)]
 
-    def _swaps(self, job: JobView, to: MarketChoice, offers: Offers, mine: list[InstanceView]) -> bool:
+    def _swaps(self, job: JobView, to: MarketChoice, offers: Offers, own_instances: list[InstanceView]) -> bool:
         """Whether the job's launch fits under the cap once it gives back its own instances."""
-        return bool(mine) and self._launching.fits_instead(job, to, offers, mine)
+        return bool(own_instances) and self._launching.fits_instead(job, to, offers, own_instances)
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
         """Whether the job still is to move from its owner to the instances on their way.
@@ -248,21 +250,23 @@ class _Provisioning:
         It moves to spot only while that is safe. It moves to on-demand unless it has a whole changeover more to spare
         than staying needs, so that a small change of the outlook does not reverse the decision.
         """
-        if market_of(coming[0]) is market_of(owner):
+        if instance_market(coming[0]) is instance_market(owner):
             return False
         offers = self._launching.offers(job)
-        if market_of(coming[0]) is Market.SPOT:
+        if instance_market(coming[0]) is Market.SPOT:
             return self._steering.is_safe(job, offers)
-        work = outlook_of(job)
+        work = job_outlook(job)
         early = work.changeover_upper if work is not None else NO_TIME
         return self._steering.steer(job, owner, offers, moving=True, early=early).market is Market.ON_DEMAND
 
     def _move(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> list[Action]:
         if len(coming) < job.nodes or not all(i.healthy for i in coming):
-            why = MarketChoice(market=market_of(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
-            return [_stay(job, owner, why)]
-        figures: Figures = {"market": market_of(coming[0]).value}
-        return [_stop(job, owner, MarketChoice(market=market_of(coming[0]), why=Why.MOVE, figures=figures))]
+            choice = MarketChoice(
+                market=instance_market(coming[0]), cause=Why.ON_ITS_WAY, figures={"instances": len(coming)}
+            )
+            return [_stay(job, owner, choice)]
+        figures: Figures = {"market": instance_market(coming[0]).value}
+        return [_stop(job, owner, MarketChoice(market=instance_market(coming[0]), cause=Why.MOVE, figures=figures))]
 
     def _owner(self, job: JobView) -> InstanceView | None:
         record = job.record
@@ -272,7 +276,7 @@ class _Provisioning:
 
 
 def _stay(job: JobView, owner: InstanceView, to: MarketChoice) -> Stay:
-    return Stay(job_id=job.job_id, instance_id=owner.instance_id, why=to.why, figures=to.figures)
+    return Stay(job_id=job.job_id, instance_id=owner.instance_id, cause=to.cause, figures=to.figures)
 
 
 def _stop(job: JobView, owner: InstanceView, to: MarketChoice) -> Stop:
@@ -281,12 +285,14 @@ def _stop(job: JobView, owner: InstanceView, to: MarketChoice) -> Stop:
         instance_id=owner.instance_id,
         epoch=job.epoch,
         reason=Reason.MOVE,
-        why=to.why,
+        cause=to.cause,
         figures=to.figures,
     )
 
 
 def _has_alone(instance: InstanceView, job: JobView) -> bool:
     """Whether the job, and no other, runs on the instance."""
-    given = instance.assignment
-    return instance.residents == (job.job_id,) or (not instance.residents and given is not None and job.owned_by(given))
+    assignment = instance.assignment
+    return instance.residents == (job.job_id,) or (
+        not instance.residents and assignment is not None and job.owned_by(assignment)
+    )

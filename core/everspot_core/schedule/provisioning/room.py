@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from everspot_core.schedule.actions import Figures
 from everspot_core.schedule.tariff import EPSILON, Tariff
-from everspot_core.schedule.view import ClusterView, InstanceView, pool_of
+from everspot_core.schedule.view import ClusterView, InstanceView, instance_pool
 
 
 class CapRoom:
@@ -32,7 +32,7 @@ class CapRoom:
             return True
         given_up = list(without)
         instances = self._instances + self._reserved - len(given_up)
-        usd = self._usd + self._reserved_usd - (self._tariff.total(map(pool_of, given_up)) or 0.0)
+        usd = self._usd + self._reserved_usd - (self._tariff.total(map(instance_pool, given_up)) or 0.0)
         if self._closed or instances + count > self._cap.instances:
             return False
         limit = self._cap.usd_per_hour

@@ -3,7 +3,7 @@
 from everspot_core.fit import Shape, fits
 from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.placement.capacity import is_free
-from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -15,19 +15,19 @@ class Spares:
         self._alive = {j.job_id for j in view.jobs if not j.state.final}
         self._free: list[InstanceView] | None = None
 
-    def claim(self, job: JobView, taken: set[str]) -> bool:
-        """Whether enough are spare for the job; it then claims them. `taken`: instances that are given away."""
+    def claim(self, job: JobView, busy: set[str]) -> bool:
+        """Whether enough are spare for the job; it then claims them. `busy`: instances that are given away."""
         if self._free is None:
             records = {j.job_id: j.record for j in self._view.jobs}
             self._free = [i for i in self._view.instances if is_free(i, records) and i.launched_for not in self._alive]
-        able = [i for i in self._free if i.instance_id not in taken and self._suits(job, i)]
+        able = [i for i in self._free if i.instance_id not in busy and self._suits(job, i)]
         if len(able) < job.nodes:
             return False
-        mine = sorted(able, key=lambda i: (i.launched_for is not None, i.instance_id))[: job.nodes]
-        self._free = [i for i in self._free if i not in mine]
+        claimed = sorted(able, key=lambda i: (i.launched_for is not None, i.instance_id))[: job.nodes]
+        self._free = [i for i in self._free if i not in claimed]
         return True
 
     def _suits(self, job: JobView, instance: InstanceView) -> bool:
         if instance.launched_for is not None:
             return bool(self._view.idle_limit) and self._reuse.suits(job, instance)
-        return fits(job.submission.spec.resources, Shape.of(record_of(instance)))
+        return fits(job.submission.spec.resources, Shape.from_machine(instance_record(instance)))

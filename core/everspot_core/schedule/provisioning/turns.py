@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.schedule.jobs import outlook_of
-from everspot_core.schedule.market.offers import need_of
+from everspot_core.schedule.jobs import job_outlook
+from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import is_safe
 from everspot_core.schedule.placement.queue import hopeless, precedence, slack
 from everspot_core.schedule.view import ClusterView, JobView
@@ -24,10 +24,10 @@ def by_press(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[
 
 
 def _press(job: JobView, view: ClusterView, now: datetime) -> _Press:
-    work, deadline, spare = outlook_of(job), job.submission.deadline_at, slack(job, now)
+    work, deadline, spare = job_outlook(job), job.submission.deadline_at, slack(job, now)
     if work is None or deadline is None or hopeless(job, now):
         spare = None
-    elif not is_safe(need_of(work, deadline, view.tick, now)):
+    elif not is_safe(build_need(work, deadline, view.tick, now)):
         return 0, spare or _NONE
     if job.state.owned:
         return 4, _NONE

@@ -7,7 +7,7 @@ can tell.
 """
 
 from everspot_core.schedule.view.cluster import Cap, ClusterView
-from everspot_core.schedule.view.instance import InstanceView, pool_of
+from everspot_core.schedule.view.instance import InstanceView, instance_pool
 from everspot_core.schedule.view.job import Drill, JobView, Measured, Outlook, Spent
 from everspot_core.schedule.view.pool import PoolKey, PoolView
 
@@ -22,5 +22,5 @@ __all__ = [
     "PoolKey",
     "PoolView",
     "Spent",
-    "pool_of",
+    "instance_pool",
 ]

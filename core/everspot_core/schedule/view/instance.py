@@ -11,11 +11,11 @@ from everspot_core.schedule.view.pool import PoolKey
 class InstanceView:
     """An instance: its own record, the orders that it was given, and what the cloud says about it.
 
-    - `known`: the cloud describes it, or has said that it launched it. A record of any other id is a copy's or a
+    - `may_exist`: the cloud describes it, or has said that it launched it. A record of any other id is a copy's or a
       stranger's, and gets no job.
     - `record` is None until its agent has reported.
     - `stale`: its heartbeat has stood still for the length of a lease.
-    - `gone`: it runs no more, by the cloud or by its own last report.
+    - `is_gone`: it runs no more, by the cloud or by its own last report.
     - `ending`: the cloud is about to take it or is ending it. `deadline`: when it is taken, by its own notice or the
       cloud's word, if that is known.
     - `rebalance`: the cloud recommends to leave it. It may stay all the same.
@@ -28,11 +28,11 @@ class InstanceView:
     """
 
     instance_id: str
-    known: bool
+    may_exist: bool
     record: InstanceRecord | None
     assignment: Assignment | None
     stale: bool
-    gone: bool
+    is_gone: bool
     ending: bool
     rebalance: bool
     deadline: datetime | None
@@ -45,7 +45,7 @@ class InstanceView:
     @property
     def launched(self) -> bool:
         """Whether it was launched for a job, and has not ended."""
-        return self.launched_for is not None and not self.gone
+        return self.launched_for is not None and not self.is_gone
 
     @property
     def idle(self) -> bool:
@@ -57,14 +57,14 @@ class InstanceView:
         """Whether jobs share it, by its assignment."""
         return self.assignment is not None and bool(self.assignment.seats)
 
-    def told(self, job_id: str) -> Assignment | None:
+    def job_orders(self, job_id: str) -> Assignment | None:
         """The orders of its assignment for a job, as if that job had it alone; None if it does not name the job."""
-        return self.assignment.of(job_id) if self.assignment is not None else None
+        return self.assignment.for_job(job_id) if self.assignment is not None else None
 
     def stops(self, job_id: str) -> bool:
         """Whether it was told to give that job back, or all of its jobs."""
-        given = self.told(job_id)
-        return self.stopping or (given is not None and given.order is not Order.RUN)
+        seat = self.job_orders(job_id)
+        return self.stopping or (seat is not None and seat.order is not Order.RUN)
 
     @property
     def notified(self) -> bool:
@@ -82,11 +82,11 @@ class InstanceView:
     def healthy(self) -> bool:
         """Whether it can get a job now: its agent lives and takes work, and there is no known reason to leave."""
         return (
-            self.known
+            self.may_exist
             and self.record is not None
             and self.record.role is Role.AGENT
             and self.record.state in (InstanceState.READY, InstanceState.BUSY)
-            and not (self.stale or self.gone or self.ending or self.notified)
+            and not (self.stale or self.is_gone or self.ending or self.notified)
             and not (self.assignment is not None and self.assignment.cordoned)
             and not self.leaving
         )
@@ -104,10 +104,10 @@ class InstanceView:
     @property
     def reports(self) -> bool:
         """Whether its agent has reported, and its heartbeat goes on."""
-        return self.record is not None and not (self.stale or self.gone or self.record.state is InstanceState.GONE)
+        return self.record is not None and not (self.stale or self.is_gone or self.record.state is InstanceState.GONE)
 
 
-def pool_of(instance: InstanceView) -> PoolKey | None:
+def instance_pool(instance: InstanceView) -> PoolKey | None:
     """The pool of an instance, by its own record or, before it has reported, by what its driver knows."""
     record = instance.record
     if record is None:

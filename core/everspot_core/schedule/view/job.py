@@ -30,12 +30,12 @@ class Outlook:
     """How much work a job has left, and how long it takes to begin again on another instance.
 
     Work is in hours on an instance of speed 1. A changeover consists of launch, set-up and the progress that is lost.
-    `left` and `changeover` are expected values; the plan keeps the deadline even if both turn out to be their upper
-    bounds. `changing` is the rest of the present changeover, zero without one.
+    `remaining` and `changeover` are expected values; the plan keeps the deadline even if both turn out to be their
+    upper bounds. `changing` is the rest of the present changeover, zero without one.
     """
 
-    left: timedelta
-    left_upper: timedelta
+    remaining: timedelta
+    remaining_upper: timedelta
     changeover: timedelta
     changeover_upper: timedelta
     changing: timedelta

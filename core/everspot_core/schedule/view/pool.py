@@ -38,6 +38,6 @@ class PoolView:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
 
-    def gives(self, count: int) -> bool:
+    def has_capacity(self, count: int) -> bool:
         """Whether it has `count` instances now, as far as is known."""
         return self.available is None or self.available >= count

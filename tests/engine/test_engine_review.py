@@ -37,7 +37,7 @@ def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.fixture(scope="module")
 def hub(desk: Desk) -> Iterator[Double]:
-    with Double.of(desk.env) as server:
+    with Double.serve(desk.env) as server:
         yield server
 
 

@@ -114,7 +114,7 @@ def plant_version(desk: Desk, rig: Any, version: int) -> None:
 
 @pytest.fixture(scope="module")
 def hub(desk: Desk) -> Iterator[Double]:
-    with Double.of(desk.env) as server:
+    with Double.serve(desk.env) as server:
         yield server
 
 

@@ -36,25 +36,25 @@ def lines() -> Callable[[str], list[str]]:
 @pytest.fixture(scope="session")
 def log(lines: Callable[[str], list[str]]) -> Callable[[str], EventLog]:
     """A recorded log, read."""
-    kept: dict[str, EventLog] = {}
+    logs: dict[str, EventLog] = {}
 
-    def found(name: str) -> EventLog:
-        if name not in kept:
-            kept[name] = read(lines(name))
-        return kept[name]
+    def read_once(name: str) -> EventLog:
+        if name not in logs:
+            logs[name] = read(lines(name))
+        return logs[name]
 
-    return found
+    return read_once
 
 
 @pytest.fixture(scope="session")
 def report(log: Callable[[str], EventLog]) -> Callable[..., EnvironmentReport]:
     """The report on a recorded preview, while three jobs run on Spot and one on-demand."""
 
-    def found(name: str, environment: str = "aws-dev", **more: Any) -> EnvironmentReport:
-        given = {"kinds": KINDS, "running": RUNNING, "base": "a" * 40, "head": "b" * 40} | more
-        return judge(log(name), environment=environment, stack=environment, **given)
+    def build(name: str, environment: str = "aws-dev", **more: Any) -> EnvironmentReport:
+        arguments = {"kinds": KINDS, "running": RUNNING, "base": "a" * 40, "head": "b" * 40} | more
+        return judge(log(name), environment=environment, stack=environment, **arguments)
 
-    return found
+    return build
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +67,8 @@ def step_line() -> Callable[..., str]:
         sides = {}
         for side in ("old", "new"):
             inputs, flags = more.pop(side, {}), more.pop(f"{side}_flags", {})
-            made = inputs is not None and not (side == "old" and op.startswith("create"))
-            sides[side] = {"custom": True, "id": "id-1", "inputs": inputs, "outputs": {}, **flags} if made else None
+            exists = inputs is not None and not (side == "old" and op.startswith("create"))
+            sides[side] = {"custom": True, "id": "id-1", "inputs": inputs, "outputs": {}, **flags} if exists else None
         metadata = {"op": op, "urn": urn, "type": type, "detailedDiff": {}, **sides, **more}
         return json.dumps({"sequence": 1, "resourcePreEvent": {"metadata": metadata}})
 

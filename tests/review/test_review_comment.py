@@ -48,9 +48,10 @@ def cases(report: Reports) -> dict[str, list[EnvironmentReport]]:
 
 def forty(report: Reports) -> list[EnvironmentReport]:
     kinds = ("aws-first", "aws-template", "aws-replace", "gcp-template", "aws-unchanged", "aws-rules", "aws-failed")
-    made = {kind: report(kind, estimate=estimate(400, None if kind == "aws-failed" else 500)) for kind in kinds}
+    bases = {kind: report(kind, estimate=estimate(400, None if kind == "aws-failed" else 500)) for kind in kinds}
     return [
-        made[kinds[number % len(kinds)]].model_copy(update={"environment": f"team-{number:02}"}) for number in range(40)
+        bases[kinds[number % len(kinds)]].model_copy(update={"environment": f"team-{number:02}"})
+        for number in range(40)
     ]
 
 
@@ -115,10 +116,10 @@ def test_a_failed_preview_costs_nobody_knows_what_and_never_nothing(report: Repo
 
 def test_what_has_no_price_makes_a_figure_the_least_and_alone_unknown(report: Reports) -> None:
     def unpriced(usd: float) -> str:
-        found = estimate(410, usd)
-        assert found.after is not None
-        after = found.after.model_copy(update={"unpriced": ("fleet",)})
-        return comment([report("aws-target-up", estimate=found.model_copy(update={"after": after}))])
+        change = estimate(410, usd)
+        assert change.after is not None
+        after = change.after.model_copy(update={"unpriced": ("fleet",)})
+        return comment([report("aws-target-up", estimate=change.model_copy(update={"after": after}))])
 
     assert "`$410 → at least $64`" in unpriced(64)
     nothing = unpriced(0)

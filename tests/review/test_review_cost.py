@@ -32,27 +32,25 @@ def figures(side: CostFigures | None) -> tuple[float, ...]:
 def test_a_preview_is_priced_by_its_event_log_alone(
     log: str, before: tuple[float, ...], after: tuple[float, ...]
 ) -> None:
-    seen = read((LOGS / f"{log}.jsonl").read_text().splitlines())
-    found = estimated(seen.before(), seen.after())
-    assert (figures(found.before), figures(found.after)) == (before, after)
+    events = read((LOGS / f"{log}.jsonl").read_text().splitlines())
+    cost = estimated(events.before(), events.after())
+    assert (figures(cost.before), figures(cost.after)) == (before, after)
 
 
 def test_a_cluster_of_an_earlier_release_has_elastic_capacity_of_limits_that_are_not_known() -> None:
-    seen = read((LOGS / "gcp-template.jsonl").read_text().splitlines())
-    found = estimated(seen.before(), seen.after())
-    assert (
-        "everspot-local-gcp-elastic: its limits are not known: it was declared by an earlier release" in found.unknown
-    )
+    events = read((LOGS / "gcp-template.jsonl").read_text().splitlines())
+    cost = estimated(events.before(), events.after())
+    assert "everspot-local-gcp-elastic: its limits are not known: it was declared by an earlier release" in cost.unknown
 
 
 @pytest.mark.parametrize(("code", "known"), [(0, True), (1, False)])
 def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, known: bool) -> None:
-    told = LOGS / "aws-first.jsonl"
+    recorded = LOGS / "aws-first.jsonl"
 
     def written(_: str, log: Path, limit: timedelta) -> Ended:
-        log.write_text(told.read_text())
+        log.write_text(recorded.read_text())
         return Ended(code=code, pid=1, output="no more")
 
     engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
-    found = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
-    assert found is not None and (found.before is not None, found.after is not None) == (known, known)
+    cost = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
+    assert cost is not None and (cost.before is not None, cost.after is not None) == (known, known)

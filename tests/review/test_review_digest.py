@@ -84,13 +84,13 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_what_would_do_something_else_has_another_digest(case: str, step_line: Callable[..., str]) -> None:
-    one, other = (digest(read([step_line(**more), END])) for more in DIFFERENT[case])
-    assert one != other
+    first, other = (digest(read([step_line(**more), END])) for more in DIFFERENT[case])
+    assert first != other
 
 
 def test_what_a_secret_is_does_not_count_and_that_it_is_one_does(step_line: Callable[..., str]) -> None:
-    one, other = ({**MARK, "ciphertext": text} for text in ("v1:abc", "v1:def"))
-    assert digest(read([step_line(new={"a": one}), END])) == digest(read([step_line(new={"a": other}), END]))
+    first, other = ({**MARK, "ciphertext": text} for text in ("v1:abc", "v1:def"))
+    assert digest(read([step_line(new={"a": first}), END])) == digest(read([step_line(new={"a": other}), END]))
 
 
 def drawn(step_line: Callable[..., str], letter: str, target: int = 5) -> str:
@@ -117,14 +117,14 @@ def test_drawn_names_count_as_one_also_where_they_are_packed_or_hashed(step_line
 
 
 def test_the_digest_of_an_image_beside_a_drawn_name_is_compared(step_line: Callable[..., str]) -> None:
-    def of(letter: str, image: str) -> str:
+    def digest_image(letter: str, image: str) -> str:
         store = f"store-{letter * 7}"
         text = f"URL=s3://{store} GENERATION={letter * 12}\ndocker run acme/train@sha256:{image * 64}\n"
         packed = base64.b64encode(text.encode()).decode()
         bucket = step_line("create", "store", new={"__defaults": ["bucket"], "bucket": store})
         return digest(read([bucket, step_line("create", "template", new={"userData": packed}), END]))
 
-    assert of("a", "d") == of("b", "d") != of("a", "e")
+    assert digest_image("a", "d") == digest_image("b", "d") != digest_image("a", "e")
 
 
 VALUES = st.recursive(
@@ -138,13 +138,15 @@ INPUTS = st.dictionaries(st.text("abc", min_size=1, max_size=2), VALUES, max_siz
 def test_the_digest_is_free_of_order_and_tells_inputs_apart(step_line: Callable[..., str]) -> None:
     @settings(max_examples=settings().max_examples * 3 // 5)
     @given(st.lists(INPUTS, min_size=1, max_size=4), st.randoms(use_true_random=False), INPUTS)
-    def holds(inputs: list[dict[str, Any]], rng: random.Random, other: dict[str, Any]) -> None:
-        written = [step_line(name=f"r{number}", new=one) for number, one in enumerate(inputs)]
-        reversed_keys = [step_line(name=f"r{n}", new=dict(reversed(list(one.items())))) for n, one in enumerate(inputs)]
+    def check_digest(inputs: list[dict[str, Any]], rng: random.Random, other: dict[str, Any]) -> None:
+        written = [step_line(name=f"r{number}", new=values) for number, values in enumerate(inputs)]
+        reversed_keys = [
+            step_line(name=f"r{n}", new=dict(reversed(list(values.items())))) for n, values in enumerate(inputs)
+        ]
         rng.shuffle(reversed_keys)
         assert digest(read([*written, END])) == digest(read([END, *reversed_keys]))
         changed = [step_line(name="r0", new=other), *written[1:]]
         same = json.dumps(inputs[0], sort_keys=True) == json.dumps(other, sort_keys=True)
         assert (digest(read([*changed, END])) == digest(read([*written, END]))) == same
 
-    holds()
+    check_digest()

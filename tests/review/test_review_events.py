@@ -32,10 +32,10 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_log_says_what_would_be_done(name: str, log: Callable[[str], EventLog]) -> None:
-    found = log(name)
-    changing = sum(not step.idle for step in found.steps)
-    assert (changing, len(found.steps), found.succeeded, found.failed) == RECORDED[name]
-    assert [step.urn for step in found.steps] == sorted(step.urn for step in found.steps)
+    events = log(name)
+    changing = sum(not step.idle for step in events.steps)
+    assert (changing, len(events.steps), events.succeeded, events.failed) == RECORDED[name]
+    assert [step.urn for step in events.steps] == sorted(step.urn for step in events.steps)
 
 
 def test_the_three_steps_of_a_replacement_are_one(log: Callable[[str], EventLog]) -> None:
@@ -94,9 +94,9 @@ def test_an_exception_is_read_where_it_made_the_rule_advisory(
 
 def test_what_the_engine_says_of_its_own_machine_is_left_out(log: Callable[[str], EventLog]) -> None:
     assert log("aws-unchanged").diagnostics == ()
-    said = [one.text for one in log("aws-failed").diagnostics]
-    assert any("nonsense.large is not in the catalogue" in text for text in said)
-    assert not any(text == "preview failed" for text in said)
+    texts = [diagnostic.text for diagnostic in log("aws-failed").diagnostics]
+    assert any("nonsense.large is not in the catalogue" in text for text in texts)
+    assert not any(text == "preview failed" for text in texts)
 
 
 def test_a_log_that_was_cut_says_so(lines: Callable[[str], list[str]]) -> None:
@@ -104,20 +104,20 @@ def test_a_log_that_was_cut_says_so(lines: Callable[[str], list[str]]) -> None:
     without_end = [line for line in whole if "summaryEvent" not in line]
     half = "\n".join(without_end)[:-40].splitlines()
     for cut in (without_end, half, []):
-        found = read(cut)
-        assert (found.whole, found.failed) == (False, True)
+        events = read(cut)
+        assert (events.whole, events.failed) == (False, True)
 
 
 def test_unknown_events_and_empty_lines_are_passed_over() -> None:
-    found = read(['{"sequence":1,"ofTomorrowEvent":{"a":[1]}}', "", "{}", END])
-    assert found == EventLog(succeeded=True)
+    events = read(['{"sequence":1,"ofTomorrowEvent":{"a":[1]}}', "", "{}", END])
+    assert events == EventLog(succeeded=True)
 
 
 def test_a_line_ends_where_the_engine_ends_it(tmp_path: Path, step_line: Callable[..., str]) -> None:
     """Python's own idea of lines has more ends than one."""
     file = tmp_path / "events.jsonl"
-    odd = json.loads(step_line(new={"a": "one\u0085two\u2028three"}))
-    file.write_text("\n".join([json.dumps(odd, ensure_ascii=False), END, ""]), encoding="utf-8")
+    event = json.loads(step_line(new={"a": "one\u0085two\u2028three"}))
+    file.write_text("\n".join([json.dumps(event, ensure_ascii=False), END, ""]), encoding="utf-8")
     (step,) = read_file(file).steps
     assert step.new is not None and step.new.inputs == {"a": "one\u0085two\u2028three"}
     assert read_file(tmp_path / "none") == EventLog()
@@ -159,9 +159,9 @@ def test_all_bad_lines_are_told_at_once() -> None:
 
 @pytest.mark.parametrize(("severity", "failed"), [("error", True), ("warning", False)])
 def test_an_error_that_is_told_fails_a_run_and_a_warning_does_not(severity: str, failed: bool) -> None:
-    said = {"diagnosticEvent": {"severity": severity, "message": "it is so"}}
-    found = read([json.dumps(said), END])
-    assert ([one.severity for one in found.diagnostics], found.failed) == ([severity], failed)
+    event = {"diagnosticEvent": {"severity": severity, "message": "it is so"}}
+    events = read([json.dumps(event), END])
+    assert ([diagnostic.severity for diagnostic in events.diagnostics], events.failed) == ([severity], failed)
 
 
 def test_a_step_has_to_have_its_sides(step_line: Callable[..., str]) -> None:

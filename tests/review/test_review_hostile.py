@@ -210,9 +210,9 @@ def everywhere(text: str) -> EnvironmentReport:
     "text", [*ATTACKS, "a\n```\nb", "x `y` </code></summary></details> @z", "1. a", "- a", "a: @b"]
 )
 def test_an_attack_in_every_place_stays_a_text(text: str) -> None:
-    told = comment([everywhere(text)], run="https://forge.example/run/7")
-    check(told, [everywhere(text)])
-    assert digests(told) in ({}, {text: text})
+    rendered = comment([everywhere(text)], run="https://forge.example/run/7")
+    check(rendered, [everywhere(text)])
+    assert digests(rendered) in ({}, {text: text})
 
 
 @settings(max_examples=settings().max_examples // 4)
@@ -223,20 +223,20 @@ def test_no_value_becomes_markup_and_nothing_is_too_long(reports: list[Environme
     check(text, reports)
     whole = summary(reports, run="https://forge.example/run/7")
     assert len(whole.encode()) <= 1_000_000
-    wanted: dict[str, str] = {}
+    expected_digests: dict[str, str] = {}
     for one in sorted(reports, key=lambda report: report.environment):
         if one.digest:
-            wanted.setdefault(one.environment, one.digest)
-    assert set(digests(text)) <= set(wanted)
-    assert all(wanted[name] in {r.digest for r in reports} for name in digests(text))
+            expected_digests.setdefault(one.environment, one.digest)
+    assert set(digests(text)) <= set(expected_digests)
+    assert all(expected_digests[name] in {r.digest for r in reports} for name in digests(text))
 
 
 @settings(max_examples=settings().max_examples // 20)
 @given(st.lists(REPORTS, min_size=1, max_size=3), st.integers(1, 12), st.integers(2, 60))
 def test_many_and_large_reports_are_cut_fairly(reports: list[EnvironmentReport], times: int, steps: int) -> None:
     large = [
-        one.model_copy(update={"environment": f"{one.environment[:20]}-{number}", "steps": one.steps * steps})
-        for number, one in enumerate(reports * times)
+        report.model_copy(update={"environment": f"{report.environment[:20]}-{number}", "steps": report.steps * steps})
+        for number, report in enumerate(reports * times)
     ]
     text = comment(large)
     assert len(text.encode("utf-16-le")) // 2 <= COMMENT_AT_MOST

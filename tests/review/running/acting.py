@@ -45,7 +45,7 @@ def act(desk: Desk, hub: Double, workflow: str, event: str, payload: dict[str, A
         f"--local-repository=actions/{name}@v4={HERE / 'stand_ins' / name}"
         for name in ("checkout", "upload-artifact", "download-artifact")
     ]
-    given = {
+    variables = {
         "GITHUB_API_URL": hub.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_RUN_ID": str(RUN),
         "CLONE_FROM": str(desk.root), "ARTIFACTS": str(here / "artifacts"), "EVERSPOT_VENV": sys.prefix,
         **env,
@@ -54,7 +54,7 @@ def act(desk: Desk, hub: Double, workflow: str, event: str, payload: dict[str, A
         str(ACT), event, "-e", str(here / "event.json"), "-W", f".github/workflows/{workflow}.yml", *stand_ins,
         "-P", "ubuntu-latest=-self-hosted", "-s", f"GITHUB_TOKEN={TOKEN}",
         "--var", f"EVERSPOT_STATE={desk.env.get('PULUMI_BACKEND_URL', 'file:///nowhere')}",
-        *(word for name, value in given.items() for word in ("--env", f"{name}={value}")),
+        *(option for name, value in variables.items() for option in ("--env", f"{name}={value}")),
     ]  # fmt: skip
     own = {**desk.env, "HOME": str(here / "home"), "XDG_CACHE_HOME": str(here / "cache")}
     for name in ("GITHUB_TOKEN", "GITHUB_API_URL", "GITHUB_REPOSITORY"):

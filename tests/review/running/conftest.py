@@ -25,22 +25,22 @@ def desk(tmp_path: Path) -> Desk:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PULUMI_", "AWS_"))}
     path = f"{programs}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**plain, "PATH": path, "ENGINE_DOUBLE": str(engine), "PULUMI_HOME": str(tmp_path / "none")}
-    found = Desk(tmp_path / "tree", engine, env)
-    found.write("Pulumi.yaml", PROJECT)
+    project = Desk(tmp_path / "tree", engine, env)
+    project.write("Pulumi.yaml", PROJECT)
     for name in ("dev", "prod"):
-        found.write(f"stacks/Pulumi.{name}.yaml", "config:\n  everspot:cluster: {cloud: aws}\n")
-    found.write("stacks/Pulumi.zaccount.yaml", "config:\n  everspot:account: {cloud: aws}\n")
-    found.write("stacks/__main__.py", "")
-    found.git("init", "-q", "-b", "main")
-    found.commit("base")
+        project.write(f"stacks/Pulumi.{name}.yaml", "config:\n  everspot:cluster: {cloud: aws}\n")
+    project.write("stacks/Pulumi.zaccount.yaml", "config:\n  everspot:account: {cloud: aws}\n")
+    project.write("stacks/__main__.py", "")
+    project.git("init", "-q", "-b", "main")
+    project.commit("base")
     (engine / "stacks.json").write_text(
         json.dumps([{"name": "dev", "resourceCount": 3}, {"name": "prod", "resourceCount": 0}])
     )
-    return found
+    return project
 
 
 @pytest.fixture
 def hub(desk: Desk) -> Iterator[Double]:
     """A forge with one pull request, 7, whose end is what the project's HEAD is when the variables are made."""
-    with Double.of(desk.env) as server:
+    with Double.serve(desk.env) as server:
         yield server

@@ -32,20 +32,29 @@ class Desk:
         (self.root / path).write_text(text)
 
     def git(self, *words: str) -> str:
-        given = ["git", "-c", "user.name=dev", "-c", "user.email=dev@forge.test", "-c", "commit.gpgsign=false", *words]
-        return subprocess.run(given, cwd=self.root, capture_output=True, text=True, check=True).stdout.strip()
+        argv = [
+            "git",
+            "-c",
+            "user.name=dev",
+            "-c",
+            "user.email=dev@forge.test",
+            "-c",
+            "commit.gpgsign=false",
+            *words,
+        ]
+        return subprocess.run(argv, cwd=self.root, capture_output=True, text=True, check=True).stdout.strip()
 
     def commit(self, message: str = "change") -> str:
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
 
-    def answers(self, verb: str, stack: str, steps: list[dict[str, Any]], code: int = 0, told: str = "") -> None:
+    def answers(self, verb: str, stack: str, steps: list[dict[str, Any]], code: int = 0, stderr: str = "") -> None:
         """Have the engine's double write a log of these steps."""
         events: list[dict[str, Any]] = [*steps, {"summaryEvent": {"result": "succeeded" if not code else "failed"}}]
         (self.engine / f"{verb}.{stack}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
         (self.engine / f"{verb}.{stack}.code").write_text(str(code))
-        (self.engine / f"{verb}.{stack}.told").write_text(told)
+        (self.engine / f"{verb}.{stack}.told").write_text(stderr)
 
     def calls(self) -> list[dict[str, Any]]:
         book = self.engine / "calls.jsonl"
@@ -58,14 +67,14 @@ class Desk:
     def run(self, *words: str, before: Sequence[str] = (), **env: str) -> "subprocess.CompletedProcess[str]":
         """`everspot [BEFORE] review …` in this process, by the function that the command itself calls."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-        code, given = 0, mock.patch.dict(os.environ, {**self.env, **env}, clear=True)
-        with given, contextlib.chdir(self.root), redirect_stdout(out), redirect_stderr(err):
+        code, environment = 0, mock.patch.dict(os.environ, {**self.env, **env}, clear=True)
+        with environment, contextlib.chdir(self.root), redirect_stdout(out), redirect_stderr(err):
             try:
                 main([*before, "review", *words])
             except SystemExit as ended:
                 code = int(ended.code or 0)
-        told = (stream.buffer.getvalue().decode() for stream in (out, err))
-        return subprocess.CompletedProcess(["everspot", *before, "review", *words], code, *told)
+        streams = (stream.buffer.getvalue().decode() for stream in (out, err))
+        return subprocess.CompletedProcess(["everspot", *before, "review", *words], code, *streams)
 
 
 def step(op: str, name: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any]:

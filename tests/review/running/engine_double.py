@@ -29,11 +29,13 @@ KEPT = (
 
 def main() -> int:
     here, words = Path(os.environ["ENGINE_DOUBLE"]), sys.argv[1:]
-    options = dict(word.lstrip("-").split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    options = dict(
+        argument.lstrip("-").split("=", 1) for argument in words if argument.startswith("--") and "=" in argument
+    )
     stack, verb = options.get("stack", ""), words[0]
     with (here / "calls.jsonl").open("a") as book:
-        given = {name: os.environ[name] for name in KEPT if name in os.environ}
-        book.write(json.dumps({"words": words, "env": given, "cwd": str(Path.cwd())}) + "\n")
+        variables = {name: os.environ[name] for name in KEPT if name in os.environ}
+        book.write(json.dumps({"words": words, "env": variables, "cwd": str(Path.cwd())}) + "\n")
     if verb == "stack":
         sys.stdout.write((here / ("stacks.json" if words[1] == "ls" else f"state.{stack}.json")).read_text())
         return 0
@@ -60,8 +62,8 @@ def main() -> int:
             if time.monotonic() > ends:
                 return 255
             time.sleep(0.01)
-    told, code = here / f"{verb}.{stack}.told", here / f"{verb}.{stack}.code"
-    sys.stderr.write(told.read_text() if told.exists() else "")
+    stderr, code = here / f"{verb}.{stack}.told", here / f"{verb}.{stack}.code"
+    sys.stderr.write(stderr.read_text() if stderr.exists() else "")
     return int(code.read_text()) if code.exists() else 0
 
 

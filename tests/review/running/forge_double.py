@@ -54,7 +54,7 @@ class Double(ThreadingHTTPServer):
 
     @classmethod
     @contextmanager
-    def of(cls, env: dict[str, str]) -> Iterator["Double"]:
+    def serve(cls, env: dict[str, str]) -> Iterator["Double"]:
         """A forge that is there for a while, named in an environment as a forge's runner names its own."""
         server = cls()
         env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
@@ -72,7 +72,7 @@ class Double(ThreadingHTTPServer):
         self._thread.join()
         self.server_close()
 
-    def said(self, author: str, body: str, number: int = 7) -> dict[str, Any]:
+    def add_comment(self, author: str, body: str, number: int = 7) -> dict[str, Any]:
         item = {"id": 1000 + len(self.comments), "body": body, "user": {"login": author}, "issue": number}
         self.comments.append(item)
         return item
@@ -98,23 +98,23 @@ class Double(ThreadingHTTPServer):
         if path == "/user":
             return Answer(200, {"login": BOT}) if self.gitea else Answer(403, {"message": "Resource not accessible"})
         for pattern, name in _ROUTES:
-            if (found := re.fullmatch(rf"/repos/boss/fleets{pattern}", path)) is not None:
-                answered: Answer = getattr(self, name)(method, query, body, *found.groups())
+            if (match := re.fullmatch(rf"/repos/boss/fleets{pattern}", path)) is not None:
+                answered: Answer = getattr(self, name)(method, query, body, *match.groups())
                 return answered
         return Answer(404, {"message": "Not Found"})
 
     def _pull(self, method: str, query: Any, body: Any, number: str) -> Answer:
         return Answer(200, self.pull(int(number)))
 
-    def _pulls_of(self, method: str, query: Any, body: Any, commit: str, path: str) -> Answer:
-        found = [self.pull(self.merged_as[commit])] if commit in self.merged_as else []
+    def _list_pulls(self, method: str, query: Any, body: Any, commit: str, path: str) -> Answer:
+        pulls = [self.pull(self.merged_as[commit])] if commit in self.merged_as else []
         if self.gitea:
-            return Answer(200, found[0]) if path == "pull" and found else Answer(404, {"message": "Not Found"})
-        return Answer(200, found) if path == "pulls" else Answer(404, {"message": "Not Found"})
+            return Answer(200, pulls[0]) if path == "pull" and pulls else Answer(404, {"message": "Not Found"})
+        return Answer(200, pulls) if path == "pulls" else Answer(404, {"message": "Not Found"})
 
     def _comments(self, method: str, query: dict[str, str], body: Any, number: str) -> Answer:
         if method == "POST":
-            return Answer(201, self.said(BOT, body["body"], int(number)))
+            return Answer(201, self.add_comment(BOT, body["body"], int(number)))
         return self._paged([item for item in self.comments if item["issue"] == int(number)], query)
 
     def _branch(self, method: str, query: Any, body: Any, name: str) -> Answer:
@@ -140,8 +140,8 @@ class Double(ThreadingHTTPServer):
         return Answer(200, item)
 
     def _runs(self, method: str, query: dict[str, str], body: Any) -> Answer:
-        found = [run for run in self.runs if run["status"] == query.get("status")]
-        return Answer(200, {"total_count": len(found), "workflow_runs": found[: min(int(query["per_page"]), 100)]})
+        runs = [run for run in self.runs if run["status"] == query.get("status")]
+        return Answer(200, {"total_count": len(runs), "workflow_runs": runs[: min(int(query["per_page"]), 100)]})
 
     def _run(self, method: str, query: Any, body: Any, number: str) -> Answer:
         return Answer(200, {"id": int(number), "path": ".github/workflows/apply.yml", "status": "in_progress"})
@@ -150,14 +150,14 @@ class Double(ThreadingHTTPServer):
         if self.gitea:
             return Answer(200, items)
         size, page = min(int(query.get("per_page", 30)), 100), int(query.get("page", 1))
-        left = items[page * size :]
-        headers = {"Link": '<https://api.example/more>; rel="next"' if left else '<https://api.example>; rel="first"'}
+        later = items[page * size :]
+        headers = {"Link": '<https://api.example/more>; rel="next"' if later else '<https://api.example>; rel="first"'}
         return Answer(200, items[(page - 1) * size : page * size], headers if len(items) > size else {})
 
 
 _ROUTES = [
     (r"/pulls/(\d+)", "_pull"),
-    (r"/commits/(\w+)/(pulls?)", "_pulls_of"),
+    (r"/commits/(\w+)/(pulls?)", "_list_pulls"),
     (r"/branches/(\w+)", "_branch"),
     (r"/issues/(\d+)/comments", "_comments"),
     (r"/issues/comments/(\d+)", "_comment"),

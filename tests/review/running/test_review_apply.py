@@ -47,9 +47,9 @@ def reviewed(desk: Desk, hub: Double, engine: Engine, head: str) -> list[Environ
     hub.head, out = head, desk.engine / "reports"
     revisions = Revisions("", head)
     preview_all(engine, Project.read(desk.root), ["dev"], [], revisions, out, timedelta(minutes=1))
-    found = read_reports(out)
-    comment_on(found, PullEvent(7, head, "main", fork=False), lambda: forge(desk))
-    return found
+    reports = read_reports(out)
+    comment_on(reports, PullEvent(7, head, "main", fork=False), lambda: forge(desk))
+    return reports
 
 
 def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: Double, engine: Engine) -> None:
@@ -57,15 +57,15 @@ def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: D
     head = desk.commit()
     (report,) = reviewed(desk, hub, engine, head)
     hub.merged_as["c" * 40] = 7
-    (seen,) = list_reviews(forge(desk), ["c" * 40]).reviews
-    assert (seen.pull.number, seen.pull.head, seen.digests) == (7, head, {"dev": report.digest})
-    done = apply(engine, "dev", seen.digests["dev"], Workflow(BEGAN))
+    (review,) = list_reviews(forge(desk), ["c" * 40]).reviews
+    assert (review.pull.number, review.pull.head, review.digests) == (7, head, {"dev": report.digest})
+    done = apply(engine, "dev", review.digests["dev"], Workflow(BEGAN))
     assert (done.status, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
     for _ in range(2):
-        stamped(forge(desk), seen, done, BEGAN)
+        stamped(forge(desk), review, done, BEGAN)
     (comment,) = hub.comments
     assert comment["body"].count("**dev**: updated at 2026-03-01 12:00 UTC") == 1
-    assert list_reviews(forge(desk), ["c" * 40]).reviews[0].digests == seen.digests
+    assert list_reviews(forge(desk), ["c" * 40]).reviews[0].digests == review.digests
 
 
 def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
@@ -82,8 +82,8 @@ def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
     event = desk.engine / "event.json"
     event.write_text(json.dumps({**_event(hub), "number": 7}))
     summary = desk.engine / "summary.md"
-    given = {"GITHUB_EVENT_PATH": str(event), "GITHUB_STEP_SUMMARY": str(summary)}
-    done = desk.run("comment", str(desk.engine / "reports"), **given)
+    variables = {"GITHUB_EVENT_PATH": str(event), "GITHUB_STEP_SUMMARY": str(summary)}
+    done = desk.run("comment", str(desk.engine / "reports"), **variables)
     assert (done.returncode, done.stdout, done.stderr) == (1, "comment: unchanged\n", "not to be merged: dev\n")
     assert "queue-encrypted" in summary.read_text()
 
@@ -183,11 +183,11 @@ def test_any_other_lock_stays_and_its_holder_is_named(
 
 def test_a_stale_lock_of_this_machine_is_told_from_one_that_is_held(desk: Desk) -> None:
     here = Here.own()
-    told = LOCKED + f"{here.user}@{here.host} (pid %d) at 2026-03-01T11:00:00+01:00"
-    (gone,) = parse_locks(told % 4194305)  # above the kernel's largest
-    (alive,) = parse_locks(told % os.getpid())
-    assert (here.ended(gone), here.ended(alive)) == (True, False)
-    assert gone.where.startswith("s3://state/.pulumi/locks/") and gone.since == datetime(2026, 3, 1, 10, tzinfo=UTC)
+    lock_text = LOCKED + f"{here.user}@{here.host} (pid %d) at 2026-03-01T11:00:00+01:00"
+    (stale,) = parse_locks(lock_text % 4194305)  # above the kernel's largest
+    (alive,) = parse_locks(lock_text % os.getpid())
+    assert (here.ended(stale), here.ended(alive)) == (True, False)
+    assert stale.where.startswith("s3://state/.pulumi/locks/") and stale.since == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(desk: Desk, engine: Engine) -> None:
@@ -267,8 +267,8 @@ def test_a_report_that_is_missing_is_not_taken_for_no_change(desk: Desk, engine:
 def test_a_fork_s_pull_request_gets_its_answer_in_the_summary(desk: Desk, hub: Double, engine: Engine) -> None:
     desk.answers("preview", "dev", [UPDATE])
     report = preview(engine, "dev", Revisions("", "a" * 40))
-    said = comment_on([report], PullEvent(7, "a" * 40, "main", fork=True), lambda: forge(desk))
-    assert ("fork" in said.status, hub.calls) == (True, [])
+    published = comment_on([report], PullEvent(7, "a" * 40, "main", fork=True), lambda: forge(desk))
+    assert ("fork" in published.status, hub.calls) == (True, [])
     pull = hub.pull(7)
     pull["head"]["repo"]["full_name"] = "mallory/fleets"
     event = desk.engine / "event.json"
@@ -291,7 +291,7 @@ def test_words_of_the_engine_are_no_markup_in_the_summary(desk: Desk, engine: En
     words, summary = "@acme/owners ![x](https://evil.test/x)", desk.engine / "summary"
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
-    desk.answers("up", "dev", [], code=1, told=words)
+    desk.answers("up", "dev", [], code=1, stderr=words)
     done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_STEP_SUMMARY=str(summary))
     assert (done.returncode, words in done.stderr) == (1, True)
     assert summary.read_text().startswith(f"- `dev: the update failed: {words}`\n- `dev: left to do, and reviewed: ")

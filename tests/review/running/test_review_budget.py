@@ -9,9 +9,9 @@ from desk import Desk, step
 
 def address() -> dict[str, Any]:
     """An event about one public address, which costs $3.65 a month."""
-    found = step("create", "door", None, {"tags": {"Team": "a"}})
+    event = step("create", "door", None, {"tags": {"Team": "a"}})
     kind = "aws:ec2/eip:Eip"
-    text = json.dumps(found).replace("aws:sqs/queue:Queue", kind)
+    text = json.dumps(event).replace("aws:sqs/queue:Queue", kind)
     return dict(json.loads(text))
 
 
@@ -29,7 +29,7 @@ def database() -> dict[str, Any]:
 def previewed(desk: Desk, *packs: str, more: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
     """The report on a preview of dev that would make an address, and `more`."""
     desk.answers("preview", "dev", [address(), *more])
-    options = [word for pack in packs for word in ("--policy", pack)]
+    options = [option for pack in packs for option in ("--policy", pack)]
     done = desk.run("preview", "dev", "--json", "--out", str(desk.engine / "reports"), *options)
     assert done.returncode == 0, done.stderr
     (report,) = json.loads(done.stdout)["reports"]
@@ -76,15 +76,15 @@ def test_a_budget_that_no_pack_judges_is_told_so(desk: Desk, text: str, told: in
     settings(desk, text)
     desk.write("other/PulumiPolicy.yaml", "runtime: python\n")
     report = previewed(desk, str(desk.root / "other"))
-    words = [one["text"] for one in report["diagnostics"]]
+    words = [diagnostic["text"] for diagnostic in report["diagnostics"]]
     assert sum("not judged against the budget" in each for each in words) == told
     assert report["rules"] == []
 
 
 def test_what_has_no_price_is_told_beside_the_budget(desk: Desk) -> None:
     settings(desk, "environments: {dev: {budgetUsdPerMonth: 4}}")
-    (said,) = previewed(desk, "everspot-policy", more=(database(),))["diagnostics"]
-    assert said["text"] == "What the budget is compared with lacks the cost of data: no price is known."
+    (diagnostic,) = previewed(desk, "everspot-policy", more=(database(),))["diagnostics"]
+    assert diagnostic["text"] == "What the budget is compared with lacks the cost of data: no price is known."
     assert previewed(desk, "everspot-policy")["diagnostics"] == []
 
 

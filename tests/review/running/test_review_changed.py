@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
-    found = Project.read(desk.root).touched(base)
-    return list(found.environments), list(found.removed)
+    change = Project.read(desk.root).touched(base)
+    return list(change.environments), list(change.removed)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
 def test_its_own_file_touches_one_environment_and_the_program_all(
     desk: Desk, path: str, environments: list[str]
 ) -> None:
-    there = desk.root / path
-    desk.write(path, f"{there.read_text() if there.exists() else ''}# edited\n")
+    file = desk.root / path
+    desk.write(path, f"{file.read_text() if file.exists() else ''}# edited\n")
     desk.commit()
     assert touched(desk) == (environments, [])
 
@@ -84,9 +84,9 @@ def test_only_the_change_counts_and_not_what_came_to_the_base_meanwhile(desk: De
     desk.answers("preview", "dev", [UPDATE])
     done = desk.run("preview", "--base", "main", "--out", "reports", "--json")
     (report,) = json.loads(done.stdout)["reports"]
-    (said,) = report["diagnostics"]
-    assert said["severity"] == "warning"
-    assert said["text"].startswith("The branch lacks 1 commit of the one that it goes into.")
+    (diagnostic,) = report["diagnostics"]
+    assert diagnostic["severity"] == "warning"
+    assert diagnostic["text"].startswith("The branch lacks 1 commit of the one that it goes into.")
 
 
 @pytest.mark.parametrize("base", ["nowhere", "--output=/tmp/x", "-p"])
@@ -101,9 +101,9 @@ def test_a_folder_outside_of_any_repository_is_told_as_that_and_not_as_a_short_h
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("LC_ALL", "C")
     (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
-    with pytest.raises(ChangeError, match=r"not a git repository.*in a clone of the repository") as told:
+    with pytest.raises(ChangeError, match=r"not a git repository.*in a clone of the repository") as refusal:
         Project.read(tmp_path)
-    assert "history" not in str(told.value)
+    assert "history" not in str(refusal.value)
 
 
 def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
@@ -134,17 +134,17 @@ def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
 )
 def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk, text: str, told: str) -> None:
     desk.write("stacks/Pulumi.dev.yaml", text)
-    (found,) = problems(desk.root / "stacks/Pulumi.dev.yaml")
-    assert told in found
+    (problem,) = problems(desk.root / "stacks/Pulumi.dev.yaml")
+    assert told in problem
 
 
 def test_what_the_engine_or_another_reader_would_take_differently_is_refused_with_its_quoted_form(desk: Desk) -> None:
     path = desk.root / "stacks/Pulumi.dev.yaml"
     desk.write("stacks/Pulumi.dev.yaml", "config:\n  a:b: {Since: 2026-01-31, on: x}\n  a:c: [2026-99-99, yes]\n")
-    assert [told.partition(": ")[0] for told in problems(path)] == [
+    assert [problem.partition(": ")[0] for problem in problems(path)] == [
         "line 2, config.a:b.Since", "line 2, config.a:b.on", "line 3, config.a:c[0]", "line 3, config.a:c[1]",
     ]  # fmt: skip
-    assert all('write "' in told for told in problems(path))
+    assert all('write "' in problem for problem in problems(path))
     desk.write("stacks/Pulumi.dev.yaml", "config: {'a:b': \"2026-99-99\", 'a:c': '2026-01-31'}\n")
     assert problems(path) == []
 
@@ -184,15 +184,15 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     desk.write("stacks/Pulumi.prod.yaml", text.replace("cloud: aws", "cloud: mars"))
     desk.commit()
     done = desk.run("files", "--base", "HEAD~1", "--json")
-    told = json.loads(done.stdout)
-    before, after = (float(side.strip(" $").replace(",", "")) for side in told["prices"]["dev"].split("→"))
+    answer = json.loads(done.stdout)
+    before, after = (float(side.strip(" $").replace(",", "")) for side in answer["prices"]["dev"].split("→"))
     assert (done.returncode, 0 < before < after, desk.calls()) == (1, True, [])
-    assert "everspot:cluster.cloud: is not one of aws, gcp" in told["problems"]["prod"]
-    usd = told["usd_per_month"]["dev"]
+    assert "everspot:cluster.cloud: is not one of aws, gcp" in answer["problems"]["prod"]
+    usd = answer["usd_per_month"]["dev"]
     assert (round(usd["before"]["expected"]), round(usd["after"]["expected"])) == (before, after)
     assert "everspot-dev-fleet-template: the size of its volumes is not known: they are not counted" in usd["uncounted"]
-    said = desk.run("files", "--base", "HEAD~1").stdout
-    assert "dev: beside this figure: everspot-dev-fleet-template: the size of its volumes is not known" in said
+    printed = desk.run("files", "--base", "HEAD~1").stdout
+    assert "dev: beside this figure: everspot-dev-fleet-template: the size of its volumes is not known" in printed
 
 
 def test_that_nothing_changes_is_said_beside_an_output_that_scripts_read(desk: Desk) -> None:
@@ -200,8 +200,8 @@ def test_that_nothing_changes_is_said_beside_an_output_that_scripts_read(desk: D
     desk.commit()
     done = desk.run("changed", "--base", "HEAD~1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "No environment changes.\n")
-    told = desk.run("changed", "--base", "HEAD~1", "--json")
-    assert (json.loads(told.stdout)["environments"], told.stderr) == ([], "")
+    answer = desk.run("changed", "--base", "HEAD~1", "--json")
+    assert (json.loads(answer.stdout)["environments"], answer.stderr) == ([], "")
     desk.git("rm", "-q", "stacks/Pulumi.dev.yaml")
     desk.commit()
     assert desk.run("changed", "--base", "HEAD~1").stderr == ""
@@ -220,9 +220,9 @@ def test_edits_that_are_not_committed_are_named_as_not_looked_at(desk: Desk, edi
     if edit == "staged":
         desk.git("add", "-A")
     done = desk.run("changed", "--base", "HEAD~1")
-    said = f"Not looked at, because it is not committed: {folder}/{name}".replace(" /", " ")
+    message = f"Not looked at, because it is not committed: {folder}/{name}".replace(" /", " ")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"{'' if edit == 'elsewhere' else f'{said}{chr(10)}'}No environment changes.\n"
+    assert done.stderr == f"{'' if edit == 'elsewhere' else f'{message}{chr(10)}'}No environment changes.\n"
     assert desk.run("changed", "--base", "HEAD~1", "--json").stderr == ""
-    assert desk.run("files", "--base", "HEAD~1").stderr == ("" if edit == "elsewhere" else f"{said}\n")
+    assert desk.run("files", "--base", "HEAD~1").stderr == ("" if edit == "elsewhere" else f"{message}\n")
     assert desk.run("files", "--base", "HEAD~1", "--json").stderr == ""

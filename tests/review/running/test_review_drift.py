@@ -20,24 +20,24 @@ TOLD = f"Refreshing (dev):\n{PROGRESS}Diagnostics:\n  aws:budgets:Budget (eversp
 """What comes after it, other progress, is longer than what is kept of the engine's words."""
 
 
-def said(text: str, urn: str = "", severity: str = "error", **more: Any) -> dict[str, Any]:
+def diagnostic(text: str, urn: str = "", severity: str = "error", **more: Any) -> dict[str, Any]:
     return {"diagnosticEvent": {"prefix": f"{severity}: ", "message": text, "severity": severity, "urn": urn, **more}}
 
 
-def refused(desk: Desk, *more: dict[str, Any], told: str = TOLD + PROGRESS) -> None:
+def refused(desk: Desk, *more: dict[str, Any], stderr: str = TOLD + PROGRESS) -> None:
     """Two applied environments, of which a refresh of dev is refused."""
     (desk.engine / "stacks.json").write_text(json.dumps([{"name": n, "resourceCount": 3} for n in ("dev", "prod")]))
     (desk.engine / "state.dev.json").write_text(json.dumps({"deployment": {"resources": []}}))
     (desk.engine / "state.prod.json").write_text(json.dumps({"deployment": {"resources": []}}))
-    desk.answers("refresh", "dev", [*more], code=255, told=told)
+    desk.answers("refresh", "dev", [*more], code=255, stderr=stderr)
     desk.answers("refresh", "prod", [])
 
 
 EVENTS = (
-    said("using pulumi-resource-aws from $PATH at /x\n", severity="warning"),
-    said("resource tried it again", BUDGET, ephemeral=True),
-    said(REFUSED, BUDGET),
-    said("preview failed", STACK),
+    diagnostic("using pulumi-resource-aws from $PATH at /x\n", severity="warning"),
+    diagnostic("resource tried it again", BUDGET, ephemeral=True),
+    diagnostic(REFUSED, BUDGET),
+    diagnostic("preview failed", STACK),
 )
 
 
@@ -47,10 +47,10 @@ def test_a_refused_refresh_names_the_resource_and_the_call_and_the_next_environm
     assert done.returncode == 4, done.stderr
     assert f"aws:budgets/budget:Budget everspot-dev-budget: 1 error occurred: * {CALL}" in done.stdout
     assert "dev cannot be looked at" in done.stdout and "prod: as it was left" in done.stdout
-    assert not [word for word in ("refreshing", "preview failed", "tried it again", "$PATH") if word in done.stdout]
-    told = json.loads(desk.run("drift", "--json").stdout)["environments"]
-    assert [(e["environment"], e["drifted"]) for e in told] == [("dev", None), ("prod", False)]
-    assert CALL in told[0]["not_looked_at"][0]
+    assert not [text for text in ("refreshing", "preview failed", "tried it again", "$PATH") if text in done.stdout]
+    environments = json.loads(desk.run("drift", "--json").stdout)["environments"]
+    assert [(e["environment"], e["drifted"]) for e in environments] == [("dev", None), ("prod", False)]
+    assert CALL in environments[0]["not_looked_at"][0]
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_a_refused_refresh_names_the_resource_and_the_call_and_the_next_environm
 def test_without_an_event_that_tells_it_the_engine_s_own_diagnostics_are_told(
     desk: Desk, told: str, shown: str, not_shown: str
 ) -> None:
-    refused(desk, told=told)
+    refused(desk, stderr=told)
     done = desk.run("drift", "dev")
     assert (done.returncode, shown in done.stdout, not_shown in done.stdout) == (4, True, False)
 
 
 def test_an_issue_says_it_until_the_refresh_works_and_what_had_drifted_stays(desk: Desk, hub: Double) -> None:
     refused(desk, *EVENTS)
-    gone = {"op": "delete", "urn": BUDGET.replace("Budget::", "Budget::other-"), "type": "aws:budgets/budget:Budget"}
-    desk.answers("refresh", "dev", [{"resOutputsEvent": {"metadata": gone}}], code=7)
+    deleted = {"op": "delete", "urn": BUDGET.replace("Budget::", "Budget::other-"), "type": "aws:budgets/budget:Budget"}
+    desk.answers("refresh", "dev", [{"resOutputsEvent": {"metadata": deleted}}], code=7)
     assert desk.run("drift", "dev", "--issue").returncode == 7
-    desk.answers("refresh", "dev", [*EVENTS], code=255, told=PROGRESS)
+    desk.answers("refresh", "dev", [*EVENTS], code=255, stderr=PROGRESS)
     assert [desk.run("drift", "dev", "--issue").returncode for _ in range(2)] == [4, 4]
     assert [(i["title"], i["state"]) for i in hub.issues] == [
         ("dev has drifted", "open"),
@@ -89,7 +89,7 @@ def test_an_issue_says_it_until_the_refresh_works_and_what_had_drifted_stays(des
 
 def test_no_secret_and_no_markup_of_a_refusal_is_told(desk: Desk, hub: Double) -> None:
     secret = f"ghp_{'a1B2' * 9}"
-    refused(desk, said(f"Preview failed: with token={secret} @acme/owners ```", BUDGET))
+    refused(desk, diagnostic(f"Preview failed: with token={secret} @acme/owners ```", BUDGET))
     done = desk.run("drift", "dev", "--issue")
     (issue,) = hub.issues
     assert secret not in done.stdout + done.stderr + issue["body"]

@@ -41,42 +41,42 @@ def forge(double: Double, slept: list[float] | None = None, now: float = 1000.0)
     return Forge(double.url, "boss/fleets", TOKEN, patience)
 
 
-def said(double: Double, body: str | None, head: str = HEAD) -> Published:
+def publish_body(double: Double, body: str | None, head: str = HEAD) -> Published:
     client = forge(double)
     return publish(client, Voice.for_owner(client, MARKER), 7, head, body)
 
 
 def test_one_comment_is_made_once_and_edited_ever_after(double: Double) -> None:
     for n in range(130):
-        double.said("someone", f"noise {n}")
-    assert said(double, f"{MARKER}\nfirst") == Published.CREATED
+        double.add_comment("someone", f"noise {n}")
+    assert publish_body(double, f"{MARKER}\nfirst") == Published.CREATED
     for n in range(130):
-        double.said("someone", f"more noise {n}")
-    assert said(double, f"{MARKER}\nfirst") == Published.UNCHANGED
-    assert said(double, f"{MARKER}\nsecond") == Published.EDITED
+        double.add_comment("someone", f"more noise {n}")
+    assert publish_body(double, f"{MARKER}\nfirst") == Published.UNCHANGED
+    assert publish_body(double, f"{MARKER}\nsecond") == Published.EDITED
     assert [c["body"] for c in double.comments if c["user"]["login"] == BOT] == [f"{MARKER}\nsecond"]
     assert len(double.writes()) == 2
 
 
 def test_a_comment_with_the_marker_by_another_is_neither_edited_nor_believed(double: Double) -> None:
-    forged = double.said("mallory", f"{MARKER}\nall is well")
-    double.said(BOT, "the bot says something else")
-    assert said(double, f"{MARKER}\ntrue") == Published.CREATED
+    forged = double.add_comment("mallory", f"{MARKER}\nall is well")
+    double.add_comment(BOT, "the bot says something else")
+    assert publish_body(double, f"{MARKER}\ntrue") == Published.CREATED
     assert forged["body"].endswith("all is well")
-    mine = Voice(BOT, MARKER).own_comment(forge(double).comments(7))
-    assert mine is not None and mine.body.endswith("true")
+    own_comment = Voice(BOT, MARKER).own_comment(forge(double).comments(7))
+    assert own_comment is not None and own_comment.body.endswith("true")
 
 
 def test_a_run_that_a_push_has_overtaken_says_nothing(double: Double) -> None:
-    assert said(double, f"{MARKER}\nold", head="b" * 40) == Published.OVERTAKEN
+    assert publish_body(double, f"{MARKER}\nold", head="b" * 40) == Published.OVERTAKEN
     assert double.writes() == []
 
 
 def test_nothing_to_say_is_said_only_where_something_else_stands(double: Double) -> None:
-    assert said(double, None) == Published.NOTHING
-    said(double, f"{MARKER}\nfirst")
-    assert said(double, None) == Published.EDITED
-    assert said(double, None) == Published.UNCHANGED
+    assert publish_body(double, None) == Published.NOTHING
+    publish_body(double, f"{MARKER}\nfirst")
+    assert publish_body(double, None) == Published.EDITED
+    assert publish_body(double, None) == Published.UNCHANGED
     assert "No environment changes" in double.comments[0]["body"]
 
 
@@ -99,10 +99,10 @@ def test_refusals_are_told_apart_and_not_tried_again(github: Double, answer: Ans
 
 def test_a_fork_s_read_only_token_and_a_comment_too_long_are_refused(github: Double) -> None:
     with pytest.raises(ForgeRejected, match="too long"):
-        said(github, f"{MARKER}\n" + "x" * LONGEST)
+        publish_body(github, f"{MARKER}\n" + "x" * LONGEST)
     github.read_only = True
     with pytest.raises(ForgeDenied, match="not accessible by integration"):
-        said(github, f"{MARKER}\nfirst")
+        publish_body(github, f"{MARKER}\nfirst")
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_tries_are_bounded(github: Double) -> None:
 
 def test_a_comment_whose_answer_was_lost_is_looked_for_and_not_made_again(github: Double) -> None:
     def done_and_lost(handler: Any) -> None:
-        handler.server.said(BOT, f"{MARKER}\nfirst")
+        handler.server.add_comment(BOT, f"{MARKER}\nfirst")
         handler.close_connection = True
 
     ok = {"head": {"sha": HEAD}, "number": 7}
     github.faults = [Answer(403, {"message": "no"}), Answer(200, ok), Answer(200, []), done_and_lost]
-    assert said(github, f"{MARKER}\nfirst") == Published.UNCHANGED
+    assert publish_body(github, f"{MARKER}\nfirst") == Published.UNCHANGED
     assert len(github.comments) == 1
 
 
@@ -166,9 +166,9 @@ def test_what_is_no_json_is_no_answer(github: Double) -> None:
 def test_the_token_is_in_no_words(github: Double) -> None:
     github.faults = [Answer(403, {"message": f"the token {TOKEN} may not"})]
     client = forge(github)
-    with pytest.raises(ForgeDenied) as told:
+    with pytest.raises(ForgeDenied) as refusal:
         client.pull(7)
-    assert TOKEN not in str(told.value) + repr(client) and "[token]" in str(told.value)
+    assert TOKEN not in str(refusal.value) + repr(client) and "[token]" in str(refusal.value)
 
 
 def test_the_token_follows_no_redirection_to_another_place(github: Double) -> None:
@@ -184,8 +184,8 @@ def test_the_token_follows_no_redirection_to_another_place(github: Double) -> No
 
 def test_pulls_of_a_commit_are_found_on_either_forge(double: Double) -> None:
     double.merged_as["c" * 40] = 7
-    (found,) = forge(double).list_pulls("c" * 40)
-    assert (found.number, found.head, found.base, found.merged) == (7, HEAD, "main", True)
+    (pull,) = forge(double).list_pulls("c" * 40)
+    assert (pull.number, pull.head, pull.base, pull.merged) == (7, HEAD, "main", True)
     assert forge(double).list_pulls("d" * 40) == []
 
 

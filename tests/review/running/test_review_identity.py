@@ -54,9 +54,9 @@ def runner(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
 def test_each_cloud_has_a_token_of_its_own_that_only_this_user_reads(
     runner: tuple[dict[str, str], list[str]], tmp_path: Path
 ) -> None:
-    variables, asked = runner
+    variables, audiences = runner
     assert renew(variables)
-    assert asked == ["sts.amazonaws.com", "//iam.googleapis.com/projects/1/p"]
+    assert audiences == ["sts.amazonaws.com", "//iam.googleapis.com/projects/1/p"]
     assert [(tmp_path / name).read_text() for name in "ag"] == ["token 1", "token 2"]
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in "ag"} == {0o600}
     assert not renew({})
@@ -91,8 +91,8 @@ def test_a_job_without_the_permission_is_told_so_without_a_word_of_a_token(
     variables, _ = runner
     with pytest.raises(IdentityError, match="id-token: write"):
         renew({**variables, "ACTIONS_ID_TOKEN_REQUEST_URL": ""})
-    with pytest.raises(IdentityError, match="cannot be had: HTTPError") as told:
+    with pytest.raises(IdentityError, match="cannot be had: HTTPError") as refusal:
         renew({**variables, "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "wrong-word"})
-    assert "wrong-word" not in str(told.value)
+    assert "wrong-word" not in str(refusal.value)
     with pytest.raises(IdentityError, match="FILE=AUDIENCE"):
         renew({**variables, "EVERSPOT_ID_TOKENS": "nothing"})

@@ -11,7 +11,7 @@ from everspot_core.applied import AppliedChange
 from everspot_review.history import MOST
 from everspot_store import Store
 from forge_double import Double
-from test_review_pushed import applied, body_of, changed, merged, updates
+from test_review_pushed import applied, changed, merged, read_body, updates
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -49,19 +49,19 @@ def test_a_run_that_failed_is_not_run_again_once_its_change_was_undone(desk: Des
     assert applied(desk, first)[0] == 0
     at(desk, first)
     desk.answers("preview", "dev", changed("a", "b"))  # all of it is to be done again, as was reviewed
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (3, ["dev", "dev"]), said
-    assert f"dev: not applied: {hub.tip[:12]} was applied at 2" in said and f"it came after {first[:12]}" in said
-    assert "open a pull request of its own" in said
-    assert "🛑 **dev**: superseded at" in body_of(hub, 7) and "✅ **dev**: updated" in body_of(hub, 8)
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (3, ["dev", "dev"]), output
+    assert f"dev: not applied: {hub.tip[:12]} was applied at 2" in output and f"it came after {first[:12]}" in output
+    assert "open a pull request of its own" in output
+    assert "🛑 **dev**: superseded at" in read_body(hub, 7) and "✅ **dev**: updated" in read_body(hub, 8)
 
 
 def test_what_was_merged_later_and_not_applied_yet_keeps_nobody_back(desk: Desk, hub: Double) -> None:
     base, first = undone(desk, hub)
     at(desk, first)
     desk.answers("preview", "dev", changed("a", "b"))
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (0, ["dev", "dev"]), said
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (0, ["dev", "dev"]), output
 
 
 def test_what_was_applied_later_to_another_environment_keeps_nobody_back(desk: Desk, hub: Double) -> None:
@@ -70,8 +70,8 @@ def test_what_was_applied_later_to_another_environment_keeps_nobody_back(desk: D
     merged(desk, hub, 8, prod=changed("b"))
     assert applied(desk, first)[0] == 0
     at(desk, first)
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (0, ["prod", "dev"]), said
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (0, ["prod", "dev"]), output
 
 
 @pytest.mark.parametrize("outcome", ["updated", "failed"])
@@ -83,10 +83,10 @@ def test_the_store_knows_what_no_comment_tells(desk: Desk, hub: Double, tmp_path
     store.changes.add(change(base, outcome="updated"))
     store.changes.add(change(later, outcome=outcome).model_copy(update={"digest": "c" * 64}))
     at(desk, first)
-    code, said = applied(desk, base)
-    word = "applied" if outcome == "updated" else "partly applied"
-    assert (code, updates(desk)) == (3, []), said
-    assert f"dev: not applied: {later[:12]} was {word} at 2026-03-01 12:00 UTC" in said
+    code, output = applied(desk, base)
+    status = "applied" if outcome == "updated" else "partly applied"
+    assert (code, updates(desk)) == (3, []), output
+    assert f"dev: not applied: {later[:12]} was {status} at 2026-03-01 12:00 UTC" in output
 
 
 def test_a_store_that_cannot_be_read_is_told_and_comments_are_asked(desk: Desk, hub: Double) -> None:
@@ -99,8 +99,8 @@ def test_a_store_that_cannot_be_read_is_told_and_comments_are_asked(desk: Desk, 
     )
     at(desk, first)
     desk.answers("preview", "dev", changed("a", "b"))
-    code, said = applied(desk, base)
-    assert (code, "dev: what was applied later is looked for in comments alone: " in said) == (3, True), said
+    code, output = applied(desk, base)
+    assert (code, "dev: what was applied later is looked for in comments alone: " in output) == (3, True), output
 
 
 def test_a_revision_that_was_dropped_from_its_branch_is_not_applied(desk: Desk, hub: Double) -> None:
@@ -109,18 +109,18 @@ def test_a_revision_that_was_dropped_from_its_branch_is_not_applied(desk: Desk, 
     at(desk, base)
     hub.tip = desk.commit("pushed by force")
     at(desk, first)
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (3, []), said
-    assert f"dev: not applied: {first[:12]} is not on main any more" in said
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (3, []), output
+    assert f"dev: not applied: {first[:12]} is not on main any more" in output
 
 
 def test_an_end_of_the_branch_that_came_after_the_checkout_is_told_and_stops_nothing(desk: Desk, hub: Double) -> None:
     base = desk.git("rev-parse", "HEAD")
     merged(desk, hub, 7, dev=changed("a"))
     hub.tip = "e" * 40
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (0, ["dev"]), said
-    assert "eeeeeeeeeeee, where main ends now, came after this checkout" in said
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (0, ["dev"]), output
+    assert "eeeeeeeeeeee, where main ends now, came after this checkout" in output
 
 
 def test_a_revision_long_ago_is_not_looked_at(desk: Desk, hub: Double) -> None:
@@ -130,6 +130,6 @@ def test_a_revision_long_ago_is_not_looked_at(desk: Desk, hub: Double) -> None:
     for number in range(MOST + 1):
         hub.tip = desk.git("commit-tree", tree, "-p", hub.tip, "-m", str(number))
     at(desk, first)
-    code, said = applied(desk, base)
-    assert (code, updates(desk)) == (3, []), said
-    assert f"more than {MOST} commits came after {first[:12]}" in said
+    code, output = applied(desk, base)
+    assert (code, updates(desk)) == (3, []), output
+    assert f"more than {MOST} commits came after {first[:12]}" in output

@@ -44,15 +44,15 @@ def test_a_credential_in_a_settings_file_is_refused_with_file_and_line_and_never
     done = desk.run("files", "--base", "HEAD~1", GITHUB_STEP_SUMMARY=str(summary))
     assert done.returncode == 1
     assert f"Pulumi.dev.yaml: line 6, config.everspot:cluster.tags.{name}: seems to hold {kind}" in done.stdout
-    asked = desk.run("files", "--base", "HEAD~1", "--json")
-    assert json.loads(asked.stdout)["credentials"] == [
+    answer = desk.run("files", "--base", "HEAD~1", "--json")
+    assert json.loads(answer.stdout)["credentials"] == [
         {"file": "Pulumi.dev.yaml", "line": 6, "kinds": [kind], "rule": "no-plain-credentials"}
     ]
     preview = desk.run("preview", "dev", "--out", "reports")
     comment = desk.run("comment", "reports", "--show")
     assert comment.returncode == 1 and "no-plain-credentials" in comment.stdout and "line 6" in comment.stdout
     secret = value.removeprefix("postgres://me:").partition("@")[0]
-    texts = [done.stdout, done.stderr, asked.stdout, preview.stdout, preview.stderr, comment.stdout]
+    texts = [done.stdout, done.stderr, answer.stdout, preview.stdout, preview.stderr, comment.stdout]
     texts += [summary.read_text(), (desk.root / "reports/dev.json").read_text()]
     assert not any(secret in text for text in texts)
 
@@ -161,10 +161,10 @@ def test_the_repositorys_own_settings_hold_none(path: Path) -> None:
 
 
 def test_what_detect_secrets_is_told_to_allow_is_allowed() -> None:
-    one = "config: {'a:password': hunter2}  # pragma: allowlist secret\n"
-    assert leaks_of_settings(one) == []
+    text = "config: {'a:password': hunter2}  # pragma: allowlist secret\n"
+    assert leaks_of_settings(text) == []
     assert leaks_of_settings("# pragma: allowlist nextline secret\nconfig: {'a:password': hunter2}\n") == []
-    assert len(leaks_of_settings(one + "# password: hunter22\n")) == 1
+    assert len(leaks_of_settings(text + "# password: hunter22\n")) == 1
 
 
 def test_a_credential_in_any_other_file_that_a_change_edits_is_refused(desk: Desk) -> None:
@@ -179,15 +179,15 @@ def test_a_credential_in_any_other_file_that_a_change_edits_is_refused(desk: Des
     desk.write(".gitattributes", "* -diff\n")
     (desk.root / "latin.txt").write_bytes(b"caf\xe9\n" + key.encode())
     desk.commit()
-    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
-    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {
+    leaks_by_path = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in leaks_by_path.items()} == {
         "train.py": [3], ".env": [2], "job.yaml": [3], "docs/a b.md": [2], "latin.txt": [2],
     }  # fmt: skip
     done = desk.run("files", "--base", "HEAD~1")
     assert done.returncode == 1 and "train.py: line 3: seems to hold an AWS access key" in done.stdout
     assert key not in done.stdout and "hunter2" not in done.stdout
     first = leaks_of_change(Project.read(desk.root), "0" * 40)
-    assert set(found) | {"old.py"} == set(first)
+    assert set(leaks_by_path) | {"old.py"} == set(first)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_a_credential_is_known_by_its_form_in_any_file(desk: Desk, value: str) -
     assert leaks_of_settings(f"config:\n  # {value}\n  a:b: c\n")
     desk.write("notes.md", f"first\n{value}\n")
     desk.commit()
-    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
-    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {"notes.md": [2]}
+    leaks_by_path = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in leaks_by_path.items()} == {"notes.md": [2]}
 
 
 @pytest.mark.parametrize("value", ["hunter2", PLANTED["a GitHub token"][1], "AKIA" + "QWERTYUIOPASDFGH"])
@@ -250,8 +250,8 @@ def test_a_program_that_holds_a_password_is_refused_and_one_that_only_names_it_i
     )
     desk.write("good.sh", "export DB_PASSWORD=$(cat /run/secrets/db1)\nAPI_KEY=${API_KEY1}\n")
     desk.commit()
-    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
-    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {
+    leaks_by_path = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in leaks_by_path.items()} == {
         "bad.py": [1, 2, 3, 4], "bad.sh": [1],
     }  # fmt: skip
 
@@ -284,8 +284,8 @@ def test_a_password_is_found_where_tools_keep_it_and_where_programs_pass_it(
 ) -> None:
     desk.write(name, text)
     desk.commit()
-    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
-    assert {path: [leak.line for leak in each] for path, each in found.items()} == {name: [line]}
+    leaks_by_path = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in each] for path, each in leaks_by_path.items()} == {name: [line]}
 
 
 HARMLESS = {

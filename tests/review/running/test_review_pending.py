@@ -56,8 +56,11 @@ def test_drift_shows_them_as_something_that_was_not_left_so(desk: Desk, hub: Dou
     done = desk.run("drift", "dev", "--issue")
     assert done.returncode == 7, done.stderr
     assert f"! {FLEET} dev-fleet-spot: creating, interrupted" in done.stdout and CLEAR in done.stdout
-    (found,) = json.loads(desk.run("drift", "dev", "--json").stdout)["environments"]
-    assert (found["drifted"], [each["operation"] for each in found["pending"]]) == (True, ["creating", "updating"])
+    (entry,) = json.loads(desk.run("drift", "dev", "--json").stdout)["environments"]
+    assert (entry["drifted"], [each["operation"] for each in entry["pending"]]) == (
+        True,
+        ["creating", "updating"],
+    )
     assert CLEAR in hub.issues[0]["body"]
     killed(desk)
     assert desk.run("drift", "dev", "--issue").returncode == 0

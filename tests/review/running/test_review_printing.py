@@ -62,7 +62,7 @@ def test_settings_of_a_fork_print_no_annotation(desk: Desk, command: str, end: s
 def test_what_the_engine_says_prints_no_annotation(desk: Desk) -> None:
     name = "q\r::error::planted\u2028##[error]planted"
     desk.answers(
-        "preview", "dev", [step("create", name, None, {"name": name})], code=255, told=f"error: {name}\n::error::x"
+        "preview", "dev", [step("create", name, None, {"name": name})], code=255, stderr=f"error: {name}\n::error::x"
     )
     failed = desk.run("preview", "dev", "--out", "reports")
     shown = desk.run("comment", "reports", "--show")
@@ -74,7 +74,7 @@ def test_what_the_engine_says_prints_no_annotation(desk: Desk) -> None:
 def test_every_command_prints_through_one_door() -> None:
     folder = Path(__file__).parents[3] / "review/everspot_review"
     doors = re.compile(r"std(?:out|err)\.write|\becho\(|\bprint\(|\.secho\(")
-    found = [
+    offenders = [
         str(path) for path in folder.rglob("*.py") if doors.search(path.read_text()) and path.name != "printing.py"
     ]
-    assert found == []
+    assert offenders == []

@@ -11,7 +11,7 @@ from everspot_store import Store
 from forge_double import Double
 
 
-def kept(folder: Path) -> list[AppliedChange]:
+def list_changes(folder: Path) -> list[AppliedChange]:
     return Store.open(folder.as_uri(), folder.as_uri()).changes.all()
 
 
@@ -39,14 +39,14 @@ def test_an_applied_change_is_kept_with_its_pull_request_and_what_it_costs(
     head = reviewed(desk, hub)
     done = desk.run("apply", "dev")
     assert done.returncode == 0, done.stderr
-    (found,) = kept(tmp_path)
+    (record,) = list_changes(tmp_path)
     url = f"{hub.url}/boss/fleets/pull/7"
-    assert found.pull_request == PullRequest(number=7, title="More of it", url=url, author="ann")
-    assert (found.environment, found.revision, found.steps) == ("dev", head, {"update": 1})
-    assert found.digest in hub.comments[0]["body"] and len(found.digest) == 64
-    assert found.estimate is not None and found.estimate.by_use
-    Store.open(tmp_path.as_uri(), tmp_path.as_uri()).changes.add(found)
-    assert kept(tmp_path) == [found], "it is written once"
+    assert record.pull_request == PullRequest(number=7, title="More of it", url=url, author="ann")
+    assert (record.environment, record.revision, record.steps) == ("dev", head, {"update": 1})
+    assert record.digest in hub.comments[0]["body"] and len(record.digest) == 64
+    assert record.estimate is not None and record.estimate.by_use
+    Store.open(tmp_path.as_uri(), tmp_path.as_uri()).changes.add(record)
+    assert list_changes(tmp_path) == [record], "it is written once"
 
 
 def test_an_update_that_failed_is_kept_as_such(desk: Desk, hub: Double, tmp_path: Path) -> None:
@@ -54,16 +54,16 @@ def test_an_update_that_failed_is_kept_as_such(desk: Desk, hub: Double, tmp_path
     reviewed(desk, hub)
     desk.answers("up", "dev", [], code=1)
     assert desk.run("apply", "dev").returncode == 1
-    (found,) = kept(tmp_path)
-    assert (found.outcome, found.steps, found.whole) == ("failed", {"update": 1}, False)
-    assert found.pull_request is not None and found.digest in hub.comments[0]["body"]
+    (record,) = list_changes(tmp_path)
+    assert (record.outcome, record.steps, record.whole) == ("failed", {"update": 1}, False)
+    assert record.pull_request is not None and record.digest in hub.comments[0]["body"]
 
 
 def test_nothing_is_kept_of_what_changes_nothing(desk: Desk, hub: Double, tmp_path: Path) -> None:
     has_cluster(desk, tmp_path.as_uri())
     reviewed(desk, hub)
     desk.answers("preview", "dev", [SAME])
-    assert (desk.run("apply", "dev").returncode, kept(tmp_path)) == (0, [])
+    assert (desk.run("apply", "dev").returncode, list_changes(tmp_path)) == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def merged(desk: Desk, hub: Double, steps: Steps, *more: str) -> str:
     return head
 
 
-def fails(desk: Desk, left: Steps, code: int = 0) -> None:
+def fails(desk: Desk, steps: Steps, code: int = 0) -> None:
     """Have the next update fail, and previews after it find this."""
-    desk.answers("after", "dev", left, code)
-    desk.answers("up", "dev", [], code=1, told="error: the cloud is full")
+    desk.answers("after", "dev", steps, code)
+    desk.answers("up", "dev", [], code=1, stderr="error: the cloud is full")
 
 
 def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_of_that(
@@ -45,8 +45,8 @@ def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_
 ) -> None:
     head = merged(desk, hub, changed("a", "b", "c"))
     reviewed = digests(hub.comments[0]["body"])
-    for left in (changed("b", "c"), changed("c")):
-        fails(desk, left)
+    for remaining in (changed("b", "c"), changed("c")):
+        fails(desk, remaining)
         done = desk.run("apply", "dev", GITHUB_STEP_SUMMARY=str(tmp_path / "summary"))
         assert (done.returncode, "run this again: it goes on with the rest" in done.stderr) == (1, True), done.stderr
         assert "**dev**: failed at" in hub.comments[0]["body"]
@@ -95,9 +95,9 @@ def test_what_differs_from_the_kept_rest_is_not_applied(desk: Desk, hub: Double)
 
 def test_without_a_comment_the_rest_is_applied_by_its_digest(desk: Desk) -> None:
     desk.answers("preview", "dev", changed("a", "b"))
-    told = desk.run("preview", "dev", "--out", str(desk.engine / "reports")).stdout
+    printed = desk.run("preview", "dev", "--out", str(desk.engine / "reports")).stdout
     fails(desk, changed("b"))
-    done = desk.run("apply", "dev", "--reviewed", told.split()[-1])
+    done = desk.run("apply", "dev", "--reviewed", printed.split()[-1])
     digest = done.stderr.partition("--reviewed ")[2][:64]
     assert (done.returncode, len(digest)) == (1, 64), done.stderr
     desk.answers("up", "dev", [])
@@ -107,12 +107,12 @@ def test_without_a_comment_the_rest_is_applied_by_its_digest(desk: Desk) -> None
 def test_what_was_applied_is_not_applied_again_by_an_older_run(desk: Desk, hub: Double) -> None:
     merged(desk, hub, changed("a"))
     assert desk.run("apply", "dev").returncode == 0
-    told = hub.comments[0]["body"]
+    body = hub.comments[0]["body"]
     again = desk.run("apply", "dev")  # a later pull request has undone it: the same would be done once more
     assert (again.returncode, desk.verbs().count("up")) == (3, 1)
     assert "dev: applied already at 2" in again.stderr and "needs a pull request of its own" in again.stderr
     desk.answers("preview", "dev", [SAME])
-    assert (desk.run("apply", "dev").returncode, hub.comments[0]["body"]) == (0, told)
+    assert (desk.run("apply", "dev").returncode, hub.comments[0]["body"]) == (0, body)
 
 
 def test_the_rest_of_one_environment_is_applied_where_another_was_applied_and_has_moved_on(
@@ -133,17 +133,17 @@ def test_the_rest_of_one_environment_is_applied_where_another_was_applied_and_ha
 def test_only_our_comment_s_fourth_line_on_this_revision_is_believed(desk: Desk, hub: Double) -> None:
     head = merged(desk, hub, changed("a"))
     forge = Forge.from_environment(desk.env, Patience(sleep=lambda _: None))
-    ours, entry = hub.comments[0], CommentState(head, "2026-03-01 12:00 UTC", REST)
-    plain, forged = ours["body"], with_states(ours["body"], {"dev": entry})
-    ours["body"] = forged
+    own_comment, entry = hub.comments[0], CommentState(head, "2026-03-01 12:00 UTC", REST)
+    plain, forged = own_comment["body"], with_states(own_comment["body"], {"dev": entry})
+    own_comment["body"] = forged
     assert list_reviews(forge, [head]).state_at("dev", head) == entry
     line = forged.split("\n")[3]
-    ours["body"] = f"{plain}\n{line}\n"
-    hub.said("mallory", forged)
-    (found,) = list_reviews(forge, [head]).reviews
-    assert (found.states, found.pull.number) == ({}, 7)
-    ours["body"] = with_states(plain, {"dev": replace(entry, revision="c" * 40)})
-    assert list_reviews(forge, [head]).state_at("dev", head) is None and ours["user"]["login"] == BOT
+    own_comment["body"] = f"{plain}\n{line}\n"
+    hub.add_comment("mallory", forged)
+    (review,) = list_reviews(forge, [head]).reviews
+    assert (review.states, review.pull.number) == ({}, 7)
+    own_comment["body"] = with_states(plain, {"dev": replace(entry, revision="c" * 40)})
+    assert list_reviews(forge, [head]).state_at("dev", head) is None and own_comment["user"]["login"] == BOT
 
 
 def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does_not(desk: Desk, hub: Double) -> None:
@@ -151,12 +151,12 @@ def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does
     fails(desk, changed("b"))
     assert desk.run("apply", "dev").returncode == 1
     reports = str(desk.engine / "reports")
-    for kept in (["dev"], []):
-        revision = hub.head = head if kept else desk.commit()
+    for expected_names in (["dev"], []):
+        revision = hub.head = head if expected_names else desk.commit()
         assert desk.run("preview", "dev", "--out", reports).returncode == 0
         assert desk.run("comment", reports, "--number", "7", "--head", revision).stdout == "comment: edited\n"
         body = hub.comments[0]["body"]
-        assert (list(read_states(body)), "**dev**: failed at" in body) == (kept, bool(kept))
+        assert (list(read_states(body)), "**dev**: failed at" in body) == (expected_names, bool(expected_names))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_is_no_entry_is_left_out(text: str) -> None:
 
 def test_the_line_takes_any_name_and_is_replaced_whole() -> None:
     name, body = "a--><b>\n", f"1\n2\n<!-- everspot-head {HEAD} -->\n\nrest\n"
-    one = {name: CommentState(HEAD, "2026-03-01 12:00 UTC", REST)}
-    told = with_states(body, one)
-    assert (read_states(told), read_states(with_states(told, {})), with_states(told, {})) == (one, {}, body)
-    assert carried(told, body) == told and told.split("\n")[3].count("-->") == 1
+    states = {name: CommentState(HEAD, "2026-03-01 12:00 UTC", REST)}
+    marked = with_states(body, states)
+    assert (read_states(marked), read_states(with_states(marked, {})), with_states(marked, {})) == (states, {}, body)
+    assert carried(marked, body) == marked and marked.split("\n")[3].count("-->") == 1

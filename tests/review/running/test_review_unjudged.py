@@ -22,16 +22,16 @@ UNSTARTED = (
 )
 
 
-def failure(desk: Desk, told: str) -> str:
+def failure(desk: Desk, stderr: str) -> str:
     """The one error of a preview in which the engine says this."""
-    desk.answers("preview", "dev", [], code=1, told=told)
+    desk.answers("preview", "dev", [], code=1, stderr=stderr)
     log = desk.engine / "preview.dev.jsonl"
     log.write_text(json.dumps({"cancelEvent": {}}) + "\n")
     done = desk.run("preview", "dev", "--out", "reports", "--json")
     (report,) = json.loads(done.stdout)["reports"]
-    (said,) = report["diagnostics"]
-    assert (report["outcome"], said["severity"]) == ("failed", "error")
-    return str(said["text"])
+    (diagnostic,) = report["diagnostics"]
+    assert (report["outcome"], diagnostic["severity"]) == ("failed", "error")
+    return str(diagnostic["text"])
 
 
 @pytest.mark.parametrize("first", [TOLD + UNSTARTED, UNSTARTED + TOLD], ids=["last", "first"])

@@ -30,8 +30,8 @@ def test_a_pull_request_is_commented_once_and_the_comment_edited_at_its_second_p
     (second,) = (comment["body"] for comment in hub.comments)
     assert (done.code, first != second, "queue-encrypted" in second) == (1, True, True)
     assert "not to be merged: dev" in done.log
-    asked = [call["words"] for call in desk.calls() if call["words"][0] == "preview"]
-    assert [words[-1].rpartition("/")[2] for words in asked] == ["everspot-policy"] * 2
+    previews = [call["words"] for call in desk.calls() if call["words"][0] == "preview"]
+    assert [words[-1].rpartition("/")[2] for words in previews] == ["everspot-policy"] * 2
 
 
 def test_a_fork_s_pull_request_has_its_files_checked_and_nothing_of_it_is_run(desk: Desk, hub: Double) -> None:
@@ -72,8 +72,8 @@ def test_drift_is_told_in_one_issue_that_is_closed_once_it_is_gone(desk: Desk, h
     desk.commit("workflows")
     for name in ("dev", "prod", "zaccount"):
         (desk.engine / f"state.{name}.json").write_text(json.dumps({"deployment": {"resources": []}}))
-    gone = {"op": "delete", "urn": "urn:pulumi:dev::p::aws:sqs/queue:Queue::queue", "type": "aws:sqs/queue:Queue"}
-    desk.answers("refresh", "dev", [{"resOutputsEvent": {"metadata": gone}}], code=7)
+    deleted = {"op": "delete", "urn": "urn:pulumi:dev::p::aws:sqs/queue:Queue::queue", "type": "aws:sqs/queue:Queue"}
+    desk.answers("refresh", "dev", [{"resOutputsEvent": {"metadata": deleted}}], code=7)
     done = act(desk, hub, "drift", "workflow_dispatch", {"repository": {"full_name": "boss/fleets"}})
     (issue,) = hub.issues
     assert (done.code, issue["title"], "queue is gone" in issue["body"]) == (1, "dev has drifted", True), done.log
@@ -107,20 +107,20 @@ def test_scripts_are_taken_from_the_branch_that_a_change_goes_into() -> None:
 def test_scripts_are_right(tmp_path: Path) -> None:
     for script in (ROOT / ".github/everspot").glob("*.sh"):
         assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
-    given = {
+    variables = {
         "GITHUB_ENV": str(tmp_path / "env"),
         "RUNNER_TEMP": str(tmp_path),
         "AWS_ROLE": "arn:x",
         "PATH": "/usr/bin:/bin",
     }
     google = {"GOOGLE_PROVIDER": "projects/1/p", "GOOGLE_ACCOUNT": "a@b"}
-    subprocess.run(["bash", ROOT / ".github/everspot/credentials.sh"], env={**given, **google}, check=True)
-    told = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
-    assert told["AWS_WEB_IDENTITY_TOKEN_FILE"] == f"{tmp_path}/id-token-aws"
-    wanted = f"{tmp_path}/id-token-aws=sts.amazonaws.com {tmp_path}/id-token-google=//iam.googleapis.com/projects/1/p"
-    assert told["EVERSPOT_ID_TOKENS"] == wanted
-    kept = json.loads((tmp_path / "google.json").read_text())
-    assert kept["credential_source"] == {"file": f"{tmp_path}/id-token-google"}
+    subprocess.run(["bash", ROOT / ".github/everspot/credentials.sh"], env={**variables, **google}, check=True)
+    exported = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    assert exported["AWS_WEB_IDENTITY_TOKEN_FILE"] == f"{tmp_path}/id-token-aws"
+    tokens = f"{tmp_path}/id-token-aws=sts.amazonaws.com {tmp_path}/id-token-google=//iam.googleapis.com/projects/1/p"
+    assert exported["EVERSPOT_ID_TOKENS"] == tokens
+    credentials = json.loads((tmp_path / "google.json").read_text())
+    assert credentials["credential_source"] == {"file": f"{tmp_path}/id-token-google"}
 
 
 def test_packages_of_the_change_are_built_without_what_the_job_may_do(tmp_path: Path) -> None:
@@ -137,5 +137,8 @@ def test_packages_of_the_change_are_built_without_what_the_job_may_do(tmp_path: 
     for requirements in (False, True):
         (program / "requirements.txt").write_text("acme\n") if requirements else None
         subprocess.run(["bash", script, "base", "change"], cwd=tmp_path, env={**job, **own}, check=True)
-    seen = (tmp_path / "seen").read_text()
-    assert (seen.count(f"SEEN={job['SEEN']}"), [name for name in KEPT_BACK if f"{name}=" in seen]) == (2, [])
+    environments = (tmp_path / "seen").read_text()
+    assert (environments.count(f"SEEN={job['SEEN']}"), [name for name in KEPT_BACK if f"{name}=" in environments]) == (
+        2,
+        [],
+    )

@@ -37,7 +37,7 @@ CEILINGS = {
     "scheduler": 3.0,
     "stacks": 3.0,
     "store": 3.0,
-    "tests": 12.5,
+    "tests": 11.0,
     "tools": 3.0,
     "training_image": 3.0,
 }

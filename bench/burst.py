@@ -23,7 +23,7 @@ from everspot_core.changeover import Changeover
 from everspot_core.schedule import Action, ClusterView, JobView, PoolKey, plan
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.drive import WorkloadRun, drive
-from everspot_core.simulate.members import SimulatedInstance
+from everspot_core.simulate.state import SimulatedInstance
 from everspot_core.simulate.workload import Workload
 from everspot_core.simulate.workload_file import parse
 

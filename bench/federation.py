@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.catalogue import builtin
-from everspot_core.simulate.federated_crowd import dried, generate_federated
 from everspot_core.simulate.federated_drive import simulate_federated
 from everspot_core.simulate.federated_figures import FederatedFigures, federated_figures
 from everspot_core.simulate.federated_file import parse_federated
+from everspot_core.simulate.federated_generator import dried, generate_federated
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import load_traces

@@ -20,7 +20,7 @@ from everspot_core.budgets import (
     spent,
 )
 from everspot_core.dossier import Dossier
-from everspot_core.holds import Tenure, in_order
+from everspot_core.occupancy import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import InstanceRecord
 from everspot_core.schedule.admission import commitment

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from everspot_core.baselines import Norm
 from everspot_core.counting import counted
 from everspot_core.documents import format_duration
 from everspot_core.launching import LaunchIntent
 from everspot_core.market import Market, PoolKey
-from everspot_core.norms import Norm
 from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 

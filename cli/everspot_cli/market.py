@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from everspot_core.baselines import Norm, in_use, over_norm
 from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.market import Market, PoolKey
-from everspot_core.norms import Norm, in_use, over_norm
 from everspot_core.placement import groups
 from everspot_core.pool_history import PoolHistory, histories
 from everspot_core.price_table import PriceTable, TypePrice, priced

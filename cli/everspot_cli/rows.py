@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.attempts import attempts
-from everspot_core.doubts import Doubt, doubts
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
+from everspot_core.suspects import Suspect, find_suspects
 
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.visits import travels, visit_fields
@@ -201,7 +201,7 @@ def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict
     return sorted(rows, key=lambda row: (row["launched_at"], row["instance_id"]))
 
 
-def read_suspects(session: Session) -> list[Doubt]:
+def read_suspects(session: Session) -> list[Suspect]:
     """Return suspected images, pools and machines, from the faults of the last day. Launches are read only if there are
     faults."""
     store = session.store
@@ -209,7 +209,7 @@ def read_suspects(session: Session) -> list[Doubt]:
     if not faults:
         return []
     launches = {name: doc.value for name, doc in store.launches.scan().items()}
-    return doubts(faults, launches, session.now)
+    return find_suspects(faults, launches, session.now)
 
 
 def grave(session: Session) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from everspot_core.budgets import Amount
-from everspot_core.federation.journey import used
+from everspot_core.federation.migration import used
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 

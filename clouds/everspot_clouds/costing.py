@@ -11,7 +11,7 @@ from typing import Any
 
 from everspot_core.catalogue import InstanceType, builtin, zone_region
 from everspot_core.declared import Declared, is_fully_known
-from everspot_core.estimate.asked import HOURS_A_MONTH, UNTAGGED, AskedFor, ElasticAsk, FixedAsk, StandingAsk
+from everspot_core.estimate.requested import HOURS_A_MONTH, UNTAGGED, AskedFor, ElasticAsk, FixedAsk, StandingAsk
 from everspot_core.fleet import TypeChoice
 from everspot_core.market import Market
 from everspot_core.prices import exact

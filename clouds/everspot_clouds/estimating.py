@@ -7,10 +7,10 @@ from typing import Any
 from everspot_core.bounds import check_values
 from everspot_core.catalogue import Catalogue, builtin
 from everspot_core.declared import Declared
-from everspot_core.estimate.adding import estimate
-from everspot_core.estimate.asked import AskedFor
 from everspot_core.estimate.model import Estimate
-from everspot_core.estimate.recent import Recent
+from everspot_core.estimate.requested import AskedFor
+from everspot_core.estimate.totals import estimate
+from everspot_core.estimate.usage_history import Recent
 from everspot_core.problems import Problems
 
 from everspot_clouds.aws import estimate as aws

@@ -29,7 +29,7 @@ from typing import Any
 
 from everspot_core.prices import seconds_between
 from everspot_core.records import Event, EventKind, Reason
-from everspot_core.told import MOST_SECONDS, parse_count, parse_number
+from everspot_core.reported_values import MOST_SECONDS, parse_count, parse_number
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
 _RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}

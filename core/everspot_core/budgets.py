@@ -15,8 +15,8 @@ from pydantic import Field
 
 from everspot_core.billing import BillingRules
 from everspot_core.documents import Document, Stored, Utc
-from everspot_core.holds import Tenure, parts
 from everspot_core.ledger import EndRecord, LaunchRecord
+from everspot_core.occupancy import Tenure, parts
 from everspot_core.prices import HOUR, PriceBook, seconds_between
 
 ENVIRONMENT = ""
@@ -171,7 +171,7 @@ def spent(spending_by_day: Spending, team: str, since: datetime) -> Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purse:
+class CapUse:
     """One cap in its present period, and the amount spent of it. `team`: its team, or ENVIRONMENT."""
 
     team: str
@@ -191,10 +191,10 @@ class Purse:
         return self.team in (ENVIRONMENT, team)
 
 
-def purses(budgets: Budgets, spending_by_day: Spending, now: datetime) -> tuple[Purse, ...]:
+def cap_uses(budgets: Budgets, spending_by_day: Spending, now: datetime) -> tuple[CapUse, ...]:
     """Every cap in its present period. `spending_by_day`: amounts that cover at least these periods."""
     return tuple(
-        Purse(
+        CapUse(
             team=team,
             period=period,
             unit=unit,

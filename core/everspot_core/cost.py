@@ -21,8 +21,8 @@ from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_
 from everspot_core.billing import BillingRules
 from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
-from everspot_core.holds import Tenure, in_order, parts
 from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
+from everspot_core.occupancy import Tenure, in_order, parts
 from everspot_core.prices import PriceBook, PriceSegment, notes, seconds_between, total
 from everspot_core.records import Event, Market
 

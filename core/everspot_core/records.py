@@ -18,7 +18,7 @@ from everspot_core.instances import NoticeKind as NoticeKind
 from everspot_core.instances import Resident as Resident
 from everspot_core.instances import Role as Role
 from everspot_core.market import Market as Market
-from everspot_core.told import Gib, Rate, Seconds, Step, Steps
+from everspot_core.reported_values import Gib, Rate, Seconds, Step, Steps
 from everspot_core.visits import Away, Trip
 
 

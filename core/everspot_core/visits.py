@@ -9,7 +9,7 @@ from pydantic import Field
 
 from everspot_core.documents import Stored, Utc
 from everspot_core.market import Market, PoolKey
-from everspot_core.told import Billed, Step
+from everspot_core.reported_values import Billed, Step
 
 _OF_HOME, _OF_JOB = 12, 16  # hexadecimal digits
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from everspot_core.attempts import attempts
-from everspot_core.budgets import Amount, Budgets, Period, Purse, add, purses, spending
-from everspot_core.holds import Tenure, in_order
+from everspot_core.budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
 from everspot_core.job import JobSubmission
+from everspot_core.occupancy import Tenure, in_order
 from everspot_core.records import Event, JobRecord
 from everspot_store import BadDocument, Store
 
@@ -52,7 +52,7 @@ class Accounts:
         self._over: dict[tuple[date, str], Amount] = {}  # of the instances below, together
         self._done: set[str] = set()
 
-    def look(self, observation: Observation, ledger: Ledger) -> tuple[Purse, ...]:
+    def look(self, observation: Observation, ledger: Ledger) -> tuple[CapUse, ...]:
         """Every cap with the amount spent of it until now.
 
         Raises:
@@ -61,7 +61,7 @@ class Accounts:
         self._read()
         if not any(self._budgets.limits()):
             return ()
-        return purses(self._budgets, self.days(observation, ledger), self._store.clock.now())
+        return cap_uses(self._budgets, self.days(observation, ledger), self._store.clock.now())
 
     def days(self, observation: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
         """What each team has spent on each day of this month until now.

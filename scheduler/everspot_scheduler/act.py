@@ -32,7 +32,7 @@ from everspot_core.schedule import (
     Why,
     describe_action,
 )
-from everspot_core.schedule.words import because
+from everspot_core.schedule.messages import because
 from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.faults import Faults

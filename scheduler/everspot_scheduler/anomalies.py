@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
+from everspot_core.baselines import in_use
 from everspot_core.governance.anomalies import (
     Anomalies,
     Anomaly,
@@ -25,7 +26,6 @@ from everspot_core.governance.anomalies import (
 )
 from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.market import PoolKey
-from everspot_core.norms import in_use
 from everspot_core.records import Role
 from everspot_core.schedule import ClusterView, InstanceView
 from everspot_store import BadDocument, Store, StoreError

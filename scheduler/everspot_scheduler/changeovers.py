@@ -9,7 +9,7 @@ from collections import deque
 from datetime import timedelta
 
 from everspot_core.changeover import Changeover, Changeovers, Experience, Measurement, added
-from everspot_core.measuring import Arrival, measurements
+from everspot_core.changeover_samples import Arrival, measurements
 from everspot_core.records import Event, JobRecord
 from everspot_core.schedule import PoolKey
 from everspot_store import BadDocument, Store, StoreError

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.federation.journey import used
+from everspot_core.federation.migration import used
 from everspot_core.records import JobState
 from everspot_core.schedule import Spent
 

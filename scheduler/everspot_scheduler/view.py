@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Phase
-from everspot_core.budgets import Purse
+from everspot_core.budgets import CapUse
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord, LaunchRecord
@@ -59,7 +59,7 @@ class PlanInputs:
     losses: Mapping[str, tuple[datetime, ...]]
     usage: Mapping[str, float]
     pools: tuple[PoolView, ...]
-    purses: tuple[Purse, ...]
+    purses: tuple[CapUse, ...]
     unions: Mapping[frozenset[PoolKey], Behaviour]
     elastic_manager: ElasticManager
     changeovers: ChangeoverLog

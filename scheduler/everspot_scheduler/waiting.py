@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from everspot_core.schedule import Hold, Launch, Why, describe_action
-from everspot_core.schedule.words import because
+from everspot_core.schedule.messages import because
 from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
 from everspot_scheduler.pace import Pace

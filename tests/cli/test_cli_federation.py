@@ -4,7 +4,7 @@ import re
 
 import pytest
 from cli_peers import T0, met, note, publish
-from everspot_core.federation import journey
+from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
@@ -26,8 +26,10 @@ def test_a_visit_whose_host_told_no_bill_is_not_told_to_have_cost_nothing(past):
 def leave(world, job: str, status: str = "") -> str:
     doc = world.store.records.get(job)
     submitted, origin = world.store.jobs.get(job).value, Origin(cluster="test", control_url=world.url)
-    departed = journey.depart(doc.value if doc else None, submitted, origin, "there", "no capacity", world.clock.now())
-    world.save(journey.note_progress(departed, status, None, 0, world.clock.now()) if status else departed)
+    departed = migration.depart(
+        doc.value if doc else None, submitted, origin, "there", "no capacity", world.clock.now()
+    )
+    world.save(migration.note_progress(departed, status, None, 0, world.clock.now()) if status else departed)
     return departed.away.visit
 
 

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from everspot_core.baselines import over_norm
 from everspot_core.launching import LaunchIntent, LaunchPool
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Elastic, Manifest
-from everspot_core.norms import over_norm
 from everspot_core.records import Market
 from everspot_store import ElasticUse, FleetState, PoolState
 

@@ -17,14 +17,14 @@ from everspot_core.budgets import (
     Period,
     Unit,
     add,
+    cap_uses,
     committed,
     forecast,
-    purses,
     spending,
     spent,
 )
 from everspot_core.catalogue import builtin
-from everspot_core.holds import Tenure, in_order
+from everspot_core.occupancy import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import Market
 from hypothesis import given, settings
@@ -100,12 +100,12 @@ def test_a_purse_knows_its_period_and_whose_jobs_spend_of_it() -> None:
     caps = Budgets(
         environment=Caps(month=Allowance(dollars=100)), teams={"vision": Caps(day=Allowance(dollars=3, gpu_hours=2))}
     )
-    env, dollars, hours = purses(caps, found, T0)
+    env, dollars, hours = cap_uses(caps, found, T0)
     assert (env.spent, env.cap, env.until, env.empty) == (4, 100, datetime(2026, 4, 1, tzinfo=UTC), False)
     assert (dollars.spent, dollars.until, dollars.empty) == (3, datetime(2026, 3, 2, tzinfo=UTC), True)
     assert (hours.spent, hours.unit, hours.empty) == (1, Unit.GPU_HOURS, False)
     assert [p.concerns("speech") for p in (env, dollars)] == [True, False]
-    assert purses(Budgets(), found, T0) == ()
+    assert cap_uses(Budgets(), found, T0) == ()
 
 
 def test_a_cap_that_is_taken_away_leaves_nothing_of_its_team() -> None:

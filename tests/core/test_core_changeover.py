@@ -18,7 +18,7 @@ from everspot_core.changeover import (
     estimate,
     lasting,
 )
-from everspot_core.measuring import Arrival, measurements
+from everspot_core.changeover_samples import Arrival, measurements
 from everspot_core.records import Event, EventKind, Market
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER
 from hypothesis import given

@@ -9,7 +9,7 @@ from everspot_core.attempts import attempts
 from everspot_core.budget import spent
 from everspot_core.budgets import ENVIRONMENT, spending
 from everspot_core.catalogue import builtin
-from everspot_core.holds import Tenure, in_order, parts
+from everspot_core.occupancy import Tenure, in_order, parts
 from everspot_core.prices import PriceBook, rounded
 from everspot_core.records import Event, EventKind
 from hypothesis import given

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.doubts import WINDOW, doubts
 from everspot_core.ledger import FaultKind, FaultRecord, LaunchRecord
 from everspot_core.records import Market, Role
+from everspot_core.suspects import WINDOW, find_suspects
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.SPOT}
@@ -58,4 +58,4 @@ TABLE = [
 
 @pytest.mark.parametrize(("faults", "launches", "said"), TABLE)
 def test_what_is_to_be_doubted(faults, launches, said):
-    assert [(d.words, d.grave) for d in doubts(faults, launches, NOW)] == said
+    assert [(d.words, d.grave) for d in find_suspects(faults, launches, NOW)] == said

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 from everspot_core.allocation import Prefer
 from everspot_core.catalogue import Catalogue, InstanceType, Offer, Price
-from everspot_core.estimate.adding import estimate
-from everspot_core.estimate.asked import AskedFor, ElasticAsk, Extra, FixedAsk, StandingAsk, TypeOption
 from everspot_core.estimate.model import CostFigures, Range
+from everspot_core.estimate.requested import AskedFor, ElasticAsk, Extra, FixedAsk, StandingAsk, TypeOption
+from everspot_core.estimate.totals import estimate
 from everspot_core.market import Market
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from everspot_core.attempts import attempts, interruptions
-from everspot_core.measuring import measurements
+from everspot_core.changeover_samples import measurements
 from everspot_core.records import Event, EventKind
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

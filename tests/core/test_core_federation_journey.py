@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core import lease
-from everspot_core.federation import journey
-from everspot_core.federation.naming import is_own_offer, misnamed
+from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.federation.offer_id import is_own_offer, misnamed
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.lease import IllegalTransition
 from everspot_core.peers import Peer, reachable
@@ -69,46 +69,46 @@ class Actor:
     def home(self, what: str) -> None:
         record, away = self.record, self.record.away
         if what == "depart" and record.state is JobState.PENDING:
-            self.write(journey.depart(record, JOB, HERE, "host", "no capacity", T0))
+            self.write(migration.depart(record, JOB, HERE, "host", "no capacity", T0))
         elif away is None:
             return
         elif what == "sent" and not away.told:
-            self.write(journey.sent(record, "SENT", 10, T0))
+            self.write(migration.sent(record, "SENT", 10, T0))
         elif what == "offer" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.OFFERED))
         elif what == "withdraw" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.WITHDRAWN))
         elif what == "withdraw" and self.offer is not None:
-            self.put(away.visit, journey.answered(self.offer, OfferState.WITHDRAWN, "", T0))
+            self.put(away.visit, migration.answered(self.offer, OfferState.WITHDRAWN, "", T0))
         elif what == "back" and (not away.told or self._refused()):
-            self.write(journey.come_back(record, self._trip(TripEnd.REFUSED), T0))
+            self.write(migration.come_back(record, self._trip(TripEnd.REFUSED), T0))
         elif what == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
             assert self.visit is not None
             if self.offer.returned:
-                self.write(journey.come_back(record, self._trip(TripEnd.RETURNED), T0))
+                self.write(migration.come_back(record, self._trip(TripEnd.RETURNED), T0))
             else:
-                self.write(journey.arrive(record, self.visit, self._trip(TripEnd.ENDED), T0))
+                self.write(migration.arrive(record, self.visit, self._trip(TripEnd.ENDED), T0))
 
     def host(self, what: str) -> None:
         if self.offer is None:
             return
         visit, states = self.offer.visit, {"accept": OfferState.ACCEPTED, "refuse": OfferState.REFUSED}
         if what in states or what == "recall":
-            self.put(visit, journey.answered(self.offer, states.get(what, OfferState.RECALLED), "", T0))
+            self.put(visit, migration.answered(self.offer, states.get(what, OfferState.RECALLED), "", T0))
         elif self.offer.state.hosted:
             over = Reason.RETURNED if what == "give back" else Reason.CANCEL
             record = lease.close(None, visit, over, T0)
-            if self.put(visit, journey.ended(self.offer, record, 1.0, 0.5, T0)):
+            if self.put(visit, migration.ended(self.offer, record, 1.0, 0.5, T0)):
                 self.world.visits[visit] = self.visit = record
 
     def _refused(self) -> bool:
         return self.offer is not None and self.offer.state in (OfferState.REFUSED, OfferState.WITHDRAWN)
 
     def _trip(self, end: TripEnd) -> Trip:
-        return journey.close_trip(self.record, end, "", T0, self.offer, PEER)
+        return migration.close_trip(self.record, end, "", T0, self.offer, PEER)
 
     def _offer(self, state: OfferState) -> VisitOffer:
-        submission = journey.for_visit(JOB, self.record, HERE, 0.0, 0.0)
+        submission = migration.for_visit(JOB, self.record, HERE, 0.0, 0.0)
         return VisitOffer(
             visit=submission.job_id, home="home", state=state, submission=submission, at=T0, changed_at=T0
         )
@@ -150,22 +150,22 @@ def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tu
 
 def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
     record = lease.pending("j", T0)
-    for n in range(journey.TRIPS_KEPT * 2):
-        away = journey.note_progress(
-            journey.depart(record, JOB, HERE, "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0
+    for n in range(migration.TRIPS_KEPT * 2):
+        away = migration.note_progress(
+            migration.depart(record, JOB, HERE, "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0
         )
-        trip = journey.close_trip(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
-        record = journey.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
-    assert len(record.trips) == journey.TRIPS_KEPT and record.epoch == journey.TRIPS_KEPT * 2
-    assert journey.used(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
+        trip = migration.close_trip(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
+        record = migration.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
+    assert len(record.trips) == migration.TRIPS_KEPT and record.epoch == migration.TRIPS_KEPT * 2
+    assert migration.used(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
     assert [t.number for t in record.trips][-1] == record.epoch
 
 
 def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> None:
     spec = JobSpec(name="j", recipe="image_classification", every="1h", budget={"dollars": 5, "gpu_hours": 2})
     job = JobSubmission(job_id="j", spec=spec, submitted_at=T0, deadline_at=T0)
-    away = journey.depart(None, JOB, HERE, "host", "", T0)
-    visit = journey.for_visit(job, away, HERE, 3.5, 9.0)
+    away = migration.depart(None, JOB, HERE, "host", "", T0)
+    visit = migration.for_visit(job, away, HERE, 3.5, 9.0)
     assert visit.job_id == visit_id(HERE, "j", T0, 1) and visit.visit is not None and visit.visit.job_id == "j"
     assert visit.spec.budget.dollars == 1.5 and visit.spec.budget.gpu_hours is not None
     assert 0 < visit.spec.budget.gpu_hours < 1e-5 and visit.spec.every is None
@@ -174,14 +174,14 @@ def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> No
 
 def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:
     held = lease.assign(None, "j", "i-1", T0)
-    away = journey.depart(None, JOB, HERE, "host", "", T0)
-    trip = journey.close_trip(away, TripEnd.REFUSED, "", T0, None, PEER)
+    away = migration.depart(None, JOB, HERE, "host", "", T0)
+    trip = migration.close_trip(away, TripEnd.REFUSED, "", T0, None, PEER)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
-        journey.depart(held, JOB, HERE, "host", "", T0)
+        migration.depart(held, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
-        journey.depart(away, JOB, HERE, "host", "", T0)
+        migration.depart(away, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot bring it back"):
-        journey.come_back(held, trip, T0)
+        migration.come_back(held, trip, T0)
     with pytest.raises(IllegalTransition, match="cannot assign it"):
         lease.assign(away, "j", "i-1", T0)
     with pytest.raises(IllegalTransition, match="cannot close it"):
@@ -214,8 +214,8 @@ def test_the_name_of_a_visit_is_of_its_home_its_bucket_its_submission_and_its_nu
 
 
 def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
-    away = journey.sent(journey.depart(None, JOB, HERE, "host", "", T0), "SENT", 0, T0 + timedelta(hours=9))
-    submission = journey.for_visit(JOB, away, HERE, 0.0, 0.0)
+    away = migration.sent(migration.depart(None, JOB, HERE, "host", "", T0), "SENT", 0, T0 + timedelta(hours=9))
+    submission = migration.for_visit(JOB, away, HERE, 0.0, 0.0)
     visit = away.away.visit
     offer = VisitOffer(
         visit=visit,
@@ -239,16 +239,16 @@ def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
 
 @pytest.mark.parametrize("lie", [-1000.0, float("nan"), float("inf"), 1e308, "Infinity"])
 def test_a_hosts_bill_that_cannot_be_one_is_not_known(lie: object) -> None:
-    away = journey.depart(None, JOB, HERE, "host", "", T0)
+    away = migration.depart(None, JOB, HERE, "host", "", T0)
     offer = VisitOffer(
         visit=away.away.visit,
         home="home",
         state=OfferState.ENDED,
-        submission=journey.for_visit(JOB, away, HERE, 0.0, 0.0),
+        submission=migration.for_visit(JOB, away, HERE, 0.0, 0.0),
         at=T0,
         changed_at=T0,
     )
-    for document in (offer, journey.close_trip(away, TripEnd.RETURNED, "", T0, offer, PEER)):
+    for document in (offer, migration.close_trip(away, TripEnd.RETURNED, "", T0, offer, PEER)):
         told = type(document).read if isinstance(document, VisitOffer) else type(document).model_validate_json
         text = document.model_dump(mode="json")
         for said, known in ((lie, None), (1.5, 1.5)):

@@ -10,10 +10,10 @@ import pytest
 from everspot_core.catalogue import builtin
 from everspot_core.federation.decision import DEFAULT, MoveWhy
 from everspot_core.problems import BadInputs
-from everspot_core.simulate.federated_crowd import dried, generate_federated
 from everspot_core.simulate.federated_drive import simulate_federated
 from everspot_core.simulate.federated_figures import federated_figures
 from everspot_core.simulate.federated_file import parse_federated
+from everspot_core.simulate.federated_generator import dried, generate_federated
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import load_traces
 from workload_helpers import GAP, TYPE, offer, trace

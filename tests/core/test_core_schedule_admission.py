@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from everspot_core import seats
-from everspot_core.budgets import ENVIRONMENT, Period, Purse, Unit
+from everspot_core.budgets import ENVIRONMENT, CapUse, Period, Unit
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, describe_action, plan_standing
@@ -15,8 +15,8 @@ TEAM = {"tags": {"Team": "vision"}}
 TONIGHT = NOW + 12 * HOUR
 
 
-def purse(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = Unit.DOLLARS) -> Purse:
-    return Purse(team=team, period=Period.DAY, unit=unit, cap=cap, spent=spent, until=TONIGHT)
+def purse(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = Unit.DOLLARS) -> CapUse:
+    return CapUse(team=team, period=Period.DAY, unit=unit, cap=cap, spent=spent, until=TONIGHT)
 
 
 def standing(jobs, instances, **more) -> list:

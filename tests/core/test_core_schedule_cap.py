@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, describe_action
-from everspot_core.schedule.provisioning.room import CapRoom
+from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.view import instance_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from everspot_core.schedule import (
     Stay,
     Why,
 )
-from everspot_core.schedule.words import because
+from everspot_core.schedule.messages import because
 from provision_helpers import (
     HOUR,
     LATEST,

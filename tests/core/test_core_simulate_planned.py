@@ -25,7 +25,7 @@ from everspot_core.simulate import (
     Setting,
     Trace,
     UniformProgress,
-    planned,
+    everspot_policy,
     run,
     runs,
     starts,
@@ -168,8 +168,8 @@ def test_a_plan_that_cannot_make_up_its_mind_is_found_out(monkeypatch):
     def restless(view: ClusterView, now: datetime) -> list[Action]:
         return plan(replace(view, instances=()), now)
 
-    monkeypatch.setattr(planned, "plan", restless)
-    with pytest.raises(planned.Unforeseen, match="changing its mind"):
+    monkeypatch.setattr(everspot_policy, "plan", restless)
+    with pytest.raises(everspot_policy.Unforeseen, match="changing its mind"):
         run(alternating(10, 0), 0, asked, Planned())
 
 
@@ -192,7 +192,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) ->
         return actions
 
     with monkeypatch.context() as patch:
-        patch.setattr(planned, "plan", noting)
+        patch.setattr(everspot_policy, "plan", noting)
         outcome = run(traces(name, asked), 0, asked, Planned())
     yield f"# {name}, f = {f}, d = {d} h: {outcome.cost / outcome.undisturbed:.3f} of on-demand's cost"
     yield from told

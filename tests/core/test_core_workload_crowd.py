@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 from everspot_core.catalogue import builtin
-from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.figures import figures
 from everspot_core.simulate.workload import load_traces
 from everspot_core.simulate.workload_file import parse
+from everspot_core.simulate.workload_generator import generate
 
 
 def test_the_same_seed_gives_the_same_file_and_another_one_another():

@@ -28,7 +28,7 @@ from everspot_core.catalogue import builtin
 from everspot_core.cost import Bill
 from everspot_core.records import InstanceRecord, Market
 from everspot_core.simulate.account import Account
-from everspot_core.simulate.members import hours
+from everspot_core.simulate.state import hours
 from everspot_core.simulate.workload import Workload
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 

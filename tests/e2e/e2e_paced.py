@@ -19,7 +19,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
 from everspot_core.simulate.account import Account, of_bill
-from everspot_core.simulate.members import Task, hours
+from everspot_core.simulate.state import Task, hours
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace

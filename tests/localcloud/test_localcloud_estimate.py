@@ -19,10 +19,10 @@ from everspot_clouds.gcp.rules import BILLING as GCP_BILLING
 from everspot_core.allocation import AllocationRequest, Launchable, Prefer, allocate
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
-from everspot_core.estimate.adding import estimate
-from everspot_core.estimate.asked import AskedFor, TypeOption
 from everspot_core.estimate.model import CostFigures, Range
-from everspot_core.estimate.recent import Recent
+from everspot_core.estimate.requested import AskedFor, TypeOption
+from everspot_core.estimate.totals import estimate
+from everspot_core.estimate.usage_history import Recent
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.market import Market
 from everspot_core.records import Role

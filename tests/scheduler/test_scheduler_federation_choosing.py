@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
-from everspot_core.federation import journey
+from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.prospect import Prospect, prospect
 from everspot_core.launching import LaunchTrouble
@@ -213,8 +213,8 @@ def test_a_job_that_is_said_to_wait_since_the_end_of_time_is_refused_and_stops_n
     )
     job = two.home.submit("j", clouds=["aws"])
     job = job.model_copy(update={"submitted_at": end_of_time}) if field == "submitted_at" else job
-    away = journey.depart(None, job, origin, "host", "", two.clock.now())
-    sent = journey.for_visit(job, away, origin, 0.0, 0.0)
+    away = migration.depart(None, job, origin, "host", "", two.clock.now())
+    sent = migration.for_visit(job, away, origin, 0.0, 0.0)
     if field == "waits_since":
         sent = sent.model_copy(update={"visit": sent.visit.model_copy(update={"waits_since": end_of_time})})
     now = {"at": two.clock.now(), "changed_at": two.clock.now()}

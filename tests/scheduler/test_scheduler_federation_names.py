@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.federation import journey
+from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.sweep import trial_job
 from everspot_core.visits import TripEnd, Visit
@@ -160,7 +160,7 @@ def test_a_visit_whose_name_is_taken_at_the_host_is_refused(pair: Pair) -> None:
 
 
 def test_a_visit_of_an_earlier_releases_name_goes_on_to_its_end(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journey, "visit_id", lambda _origin, job, _at, number: f"{job}-v{number}")
+    monkeypatch.setattr(migration, "visit_id", lambda _origin, job, _at, number: f"{job}-v{number}")
     pair.home.submit("j", clouds=["aws"])
     pair.home.wishes["j"] = "host"
     monkeypatch.setattr("everspot_scheduler.federation.inbound.misnamed", lambda _visit, _offer: False)

@@ -15,7 +15,7 @@ from typing import BinaryIO, ClassVar, TypeVar
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import Reason
-from everspot_core.told import Gib, Rate, Step, Steps
+from everspot_core.reported_values import Gib, Rate, Step, Steps
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from everspot_clouds.estimating import Environment, environment, estimated
 from everspot_core.estimate.model import CostFigures, Estimate, Range
-from everspot_core.estimate.recent import Recent
+from everspot_core.estimate.usage_history import Recent
 from everspot_core.problems import BadInputs
 from rich.table import Table
 

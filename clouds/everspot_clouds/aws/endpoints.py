@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_core.catalogue import Price
 from everspot_core.counting import counted
-from everspot_core.estimate.asked import HOURS_A_MONTH as HOURS_PER_MONTH
+from everspot_core.estimate.requested import HOURS_A_MONTH as HOURS_PER_MONTH
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.visiting import region_of_url

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.asked import AskedFor
+from everspot_core.estimate.requested import AskedFor
 
 from everspot_clouds.aws import estimate_machines as machines
 from everspot_clouds.aws import fixed_prices as fixed

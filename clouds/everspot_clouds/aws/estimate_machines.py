@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.allocation import Prefer
 from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.estimate.requested import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.market import Market
 
 from everspot_clouds.aws import fixed_prices as fixed

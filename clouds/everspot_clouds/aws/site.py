@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from everspot_core.estimate.asked import HOURS_A_MONTH
+from everspot_core.estimate.requested import HOURS_A_MONTH
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 
 from everspot_core.declared import Declared
-from everspot_core.estimate.asked import AskedFor, FixedAsk
+from everspot_core.estimate.requested import AskedFor, FixedAsk
 
 from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
 from everspot_clouds.gcp import estimate_machines as machines

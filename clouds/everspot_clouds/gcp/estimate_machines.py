@@ -7,7 +7,7 @@ from typing import Any
 from everspot_core.allocation import Prefer
 from everspot_core.catalogue import zone_region
 from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.estimate.requested import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.market import Market
 
 from everspot_clouds.costing import TEAM, Costing, choices, items, list_markets, nearest, number, part, read_team, texts

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import requests
 from everspot_core.clock import Clock
-from everspot_core.estimate.asked import HOURS_A_MONTH
+from everspot_core.estimate.requested import HOURS_A_MONTH
 from everspot_core.manifest import Manifest
 from google.auth.exceptions import GoogleAuthError
 

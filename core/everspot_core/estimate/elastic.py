@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue, InstanceType
-from everspot_core.estimate.asked import HOURS_A_MONTH, Cost, CostLine, ElasticAsk, TypeOption
 from everspot_core.estimate.rates import PoolRates
-from everspot_core.estimate.recent import Recent, Stretch
+from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, ElasticAsk, TypeOption
+from everspot_core.estimate.usage_history import Recent, Stretch
 from everspot_core.market import Market
 from everspot_core.prices import PriceBook
 

@@ -6,8 +6,8 @@ from datetime import date
 from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue, Price
-from everspot_core.estimate.asked import TypeOption
-from everspot_core.estimate.recent import Recent, SeenPrice
+from everspot_core.estimate.requested import TypeOption
+from everspot_core.estimate.usage_history import Recent, SeenPrice
 from everspot_core.prices import exact
 
 

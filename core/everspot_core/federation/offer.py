@@ -15,7 +15,7 @@ from pydantic import Field
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState, Progress
-from everspot_core.told import Billed
+from everspot_core.reported_values import Billed
 from everspot_core.visits import Berth
 
 

@@ -23,7 +23,7 @@ from everspot_core.job import JobSubmission, Priority
 from everspot_core.market import Market
 from everspot_core.prices import HOUR, exact, seconds_between, total
 from everspot_core.records import Event, EventKind, JobRecord
-from everspot_core.told import MOST_SECONDS, parse_number
+from everspot_core.reported_values import MOST_SECONDS, parse_number
 
 HEADROOM = Fraction(5, 4)
 """What a job is to have of memory, as a multiple of the most that it was seen to hold."""

@@ -28,6 +28,7 @@ from everspot_core.schedule.actions import (
     Why,
 )
 from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.messages import describe_action
 from everspot_core.schedule.plan import plan, plan_standing
 from everspot_core.schedule.tariff import Tariff
 from everspot_core.schedule.view import (
@@ -42,7 +43,6 @@ from everspot_core.schedule.view import (
     PoolView,
     Spent,
 )
-from everspot_core.schedule.words import describe_action
 
 __all__ = [
     "Action",

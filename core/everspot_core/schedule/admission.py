@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from everspot_core.budgets import ENVIRONMENT, Commitment, Purse, committed
+from everspot_core.budgets import ENVIRONMENT, CapUse, Commitment, committed
 from everspot_core.catalogue import InstanceType
 from everspot_core.fit import Shape, fits
 from everspot_core.job import Resources
@@ -97,12 +97,12 @@ class Admission:
             self.charge(job, part * sum(self._rates.rate(r) for r in records), part * sum(r.gpus for r in records))
 
     @cached_property
-    def _totals(self) -> dict[Purse, float]:
+    def _totals(self) -> dict[CapUse, float]:
         """What all running jobs will spend of each budget."""
         all_commitments = [c for own in self._running.values() for c in own]
         return {purse: self._committed_amount(all_commitments, purse) for purse in self._view.purses}
 
-    def _committed_amount(self, commitments: Iterable[Commitment], purse: Purse) -> float:
+    def _committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
         return committed(commitments, purse.team, purse.unit, self._now, purse.until)
 
     @cached_property
@@ -135,7 +135,7 @@ class Admission:
         pool = next((p for p in self._view.pools if p.key == instance.pool), None)
         return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
 
-    def _committed(self, purse: Purse, but: JobView) -> float:
+    def _committed(self, purse: CapUse, but: JobView) -> float:
         """What all jobs but one will spend of the budget."""
         return max(0.0, self._totals[purse] - self._committed_amount(self._running.get(but.job_id, ()), purse))
 
@@ -171,7 +171,7 @@ class Admission:
         records = [i.record for i in self._view.instances if i.record is not None and i.reports]
         return list({(r.instance_type, r.market): r for r in records if r.role is Role.AGENT}.values())
 
-    def _figures(self, purse: Purse, job: JobView, requested: float) -> Figures:
+    def _figures(self, purse: CapUse, job: JobView, requested: float) -> Figures:
         figures: Figures = {
             "spent": _round(purse.spent),
             "committed": _round(self._committed(purse, job)),
@@ -184,7 +184,7 @@ class Admission:
         return figures if purse.team == ENVIRONMENT else {"team": purse.team, **figures}
 
 
-def _cause(purse: Purse) -> Why:
+def _cause(purse: CapUse) -> Why:
     return Why.ENVIRONMENT_BUDGET if purse.team == ENVIRONMENT else Why.TEAM_BUDGET
 
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from everspot_core.records import JobState
 from everspot_core.schedule.actions import Action, Assign, Cordon, Hold, StandingAction
 from everspot_core.schedule.conditions import reckoned
-from everspot_core.schedule.draft import Draft
 from everspot_core.schedule.placement.place import place
+from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.leaving import leave
 from everspot_core.schedule.provisioning.provision import provision
 from everspot_core.schedule.repairs import expire_dead_owners, repair_assignments, restore_assignments
@@ -44,9 +44,9 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     return [*decided.actions, *placed]
 
 
-def _decide(view: ClusterView, now: datetime) -> tuple[Draft, list[Assign | Hold]]:
+def _decide(view: ClusterView, now: datetime) -> tuple[PlanState, list[Assign | Hold]]:
     """Decide everything before the launches: repairs, stops, ends, and the placement of waiting jobs."""
-    draft = Draft(view, now)
+    draft = PlanState(view, now)
     expire_dead_owners(draft)
     repair_assignments(draft)
     restore_assignments(draft)
@@ -64,7 +64,7 @@ def _decide(view: ClusterView, now: datetime) -> tuple[Draft, list[Assign | Hold
     return draft, placed
 
 
-def _let_go(draft: Draft) -> None:
+def _let_go(draft: PlanState) -> None:
     """Decide which broken, excess or old instances leave."""
     untouched = [i for i in draft.instances.values() if i.instance_id not in draft.touched_instances]
     for action in leave(untouched, draft.view, draft.now):

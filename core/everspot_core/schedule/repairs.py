@@ -5,12 +5,12 @@ from datetime import datetime
 from everspot_core.records import Assignment, JobState, Order
 from everspot_core.schedule.actions import Clear, Complete, Expire, Restore, Void, Why
 from everspot_core.schedule.conditions import not_now
-from everspot_core.schedule.draft import Draft
 from everspot_core.schedule.jobs import end_of_waiting
+from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import InstanceView, JobView
 
 
-def expire_dead_owners(draft: Draft) -> None:
+def expire_dead_owners(draft: PlanState) -> None:
     """Take back each lease that stands still or whose instance is gone."""
     ttl = draft.view.limits.lease_ttl.total_seconds()
     for job in draft.jobs.values():
@@ -32,7 +32,7 @@ def expire_dead_owners(draft: Draft) -> None:
         draft.do(expire, job=job.job_id, instance=record.owner)
 
 
-def repair_assignments(draft: Draft) -> None:
+def repair_assignments(draft: PlanState) -> None:
     """Clear assignments whose lease is over; complete or give up half-done ones."""
     for instance in draft.instances.values():
         for assignment in instance.assignment.seat_assignments if instance.assignment is not None else ():
@@ -40,7 +40,7 @@ def repair_assignments(draft: Draft) -> None:
                 _repair(draft, instance, assignment)
 
 
-def _repair(draft: Draft, instance: InstanceView, assignment: Assignment) -> None:
+def _repair(draft: PlanState, instance: InstanceView, assignment: Assignment) -> None:
     job = draft.jobs.get(assignment.job_id or "")
     if job is not None and job.owned_by(assignment):
         return
@@ -50,7 +50,7 @@ def _repair(draft: Draft, instance: InstanceView, assignment: Assignment) -> Non
         _clear(draft, instance, assignment, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
 
 
-def _repair_half(draft: Draft, instance: InstanceView, job: JobView, assignment: Assignment) -> None:
+def _repair_half(draft: PlanState, instance: InstanceView, job: JobView, assignment: Assignment) -> None:
     if job.job_id in draft.touched_jobs:  # another instance has the other half; this one is cleared once that stands
         draft.touched_instances.add(instance.instance_id)
         return
@@ -68,12 +68,12 @@ def _repair_half(draft: Draft, instance: InstanceView, job: JobView, assignment:
     draft.do(action, job=job.job_id, instance=instance.instance_id)
 
 
-def _clear(draft: Draft, instance: InstanceView, assignment: Assignment, cause: Why) -> None:
+def _clear(draft: PlanState, instance: InstanceView, assignment: Assignment, cause: Why) -> None:
     clear = Clear(instance_id=instance.instance_id, job_id=assignment.job_id or "", epoch=assignment.epoch, cause=cause)
     draft.do(clear, instance=instance.instance_id)
 
 
-def restore_assignments(draft: Draft) -> None:
+def restore_assignments(draft: PlanState) -> None:
     """Name jobs again in the assignments of owners that have taken their lease back."""
     for job in draft.jobs.values():
         record = job.record

@@ -5,12 +5,12 @@ from datetime import datetime
 from everspot_core.records import JobState, Reason
 from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
 from everspot_core.schedule.conditions import outside_window
-from everspot_core.schedule.draft import Draft
 from everspot_core.schedule.jobs import end_of_waiting, spent_budget
+from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import InstanceView, JobView
 
 
-def cordon_instances(draft: Draft) -> None:
+def cordon_instances(draft: PlanState) -> None:
     """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each. One
     that was told to leave and has no job needs no more words."""
     for instance in draft.instances.values():
@@ -29,7 +29,7 @@ def cordon_instances(draft: Draft) -> None:
         draft.touched_jobs |= {h.job_id for h in seats if h.job_id is not None}
 
 
-def stop_owners(draft: Draft) -> None:
+def stop_owners(draft: PlanState) -> None:
     """Tell owners to give back jobs that are cancelled, out of budget, drained, drilled or outside their hours, and
     jobs whose team or environment has used up its budget."""
     for job in draft.jobs.values():
@@ -47,7 +47,7 @@ def stop_owners(draft: Draft) -> None:
             draft.do(stop, job=job.job_id, instance=owner.instance_id)
 
 
-def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
+def _stop(draft: PlanState, job: JobView, owner: InstanceView) -> Stop | None:
     budget = spent_budget(job, draft.now)
     drills: tuple[str, ...] = ()
     figures: Figures = {}
@@ -77,7 +77,7 @@ def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
     )
 
 
-def settle_drills(draft: Draft) -> None:
+def settle_drills(draft: PlanState) -> None:
     """Drop the drills of jobs that are stopping, were stopped by a drill already, or are over.
 
     A drill of a waiting job is kept until the job runs.
@@ -92,7 +92,7 @@ def settle_drills(draft: Draft) -> None:
             draft.actions.append(drop)
 
 
-def _fulfilled(draft: Draft, job: JobView, at: datetime) -> bool:
+def _fulfilled(draft: PlanState, job: JobView, at: datetime) -> bool:
     record = job.record
     if record is None:
         return False
@@ -104,7 +104,7 @@ def _fulfilled(draft: Draft, job: JobView, at: datetime) -> bool:
     return record.last_reason is Reason.DRILL and record.changed_at >= at
 
 
-def end_waiting_jobs(draft: Draft) -> None:
+def end_waiting_jobs(draft: PlanState) -> None:
     """End the waiting jobs that are cancelled or out of budget, or that come after a job that failed."""
     for job in draft.jobs.values():
         if job.state is not JobState.PENDING or job.job_id in draft.touched_jobs:

@@ -21,8 +21,8 @@ from everspot_core.simulate.engine import (
     runs,
     steps,
 )
+from everspot_core.simulate.everspot_policy import Planned
 from everspot_core.simulate.optimum import Schedule, best, optima, optimum
-from everspot_core.simulate.planned import Planned
 from everspot_core.simulate.policies import POLICIES
 from everspot_core.simulate.settings import Setting, starts
 from everspot_core.simulate.synthetic import GENERATORS, Generator, with_prices

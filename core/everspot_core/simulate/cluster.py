@@ -16,7 +16,7 @@ from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import total_room
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
 from everspot_core.simulate.interruptions import interrupt, is_up, lose, next_interruption, room
-from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
+from everspot_core.simulate.state import SimulatedAttempt, SimulatedInstance, Task, hours
 from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import PoolOffer, Workload

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from everspot_core.records import Market
 from everspot_core.schedule import Action, ClusterView, Hold, Stay, Why, plan
-from everspot_core.simulate.carry_out import carry_out
 from everspot_core.simulate.cluster import Cluster
+from everspot_core.simulate.executor import carry_out
 from everspot_core.simulate.invariants import check
-from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
+from everspot_core.simulate.state import SimulatedAttempt, SimulatedInstance, Task, hours
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload

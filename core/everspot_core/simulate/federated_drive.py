@@ -22,7 +22,7 @@ from everspot_core.schedule.jobs import critical
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.drive import Plan, WorkloadRun, close_run, settle
 from everspot_core.simulate.federated import FederatedWorkload
-from everspot_core.simulate.members import Task, hours
+from everspot_core.simulate.state import Task, hours
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 

@@ -11,7 +11,7 @@ from typing import Any
 from everspot_core.records import JobState, Market
 from everspot_core.schedule.jobs import HOUR
 from everspot_core.simulate.drive import WorkloadRun
-from everspot_core.simulate.members import SimulatedInstance, Task
+from everspot_core.simulate.state import SimulatedInstance, Task
 
 Span = tuple[datetime, datetime]
 

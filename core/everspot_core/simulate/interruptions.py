@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from everspot_core.records import Market, Reason
 from everspot_core.schedule.view import PoolKey
-from everspot_core.simulate.members import SimulatedInstance, Task
+from everspot_core.simulate.state import SimulatedInstance, Task
 
 if TYPE_CHECKING:
     from everspot_core.simulate.cluster import Cluster

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress
 from everspot_core.simulate.engine import Policy
-from everspot_core.simulate.planned import Planned
+from everspot_core.simulate.everspot_policy import Planned
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {"everspot": Planned(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}

@@ -13,8 +13,8 @@ from functools import cached_property
 
 from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
-from everspot_core.federation.journey import GIGABYTE, vain
 from everspot_core.federation.market import ClusterMarket, waited_for
+from everspot_core.federation.migration import GIGABYTE, vain
 from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.peers import Peer, reachable

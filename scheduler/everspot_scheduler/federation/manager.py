@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.federation import journey
+from everspot_core.federation import migration
 from everspot_core.federation.decision import Move, describe_move
 from everspot_core.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
@@ -179,7 +179,7 @@ class Federation:
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
                 job, origin = observation.jobs[name].value, self._outbound.origin
-                departed = journey.depart(
+                departed = migration.depart(
                     record, job, origin, move.cluster, describe_move(move), self._store.clock.now()
                 )
                 if self._actor.write_record(departed, observation):

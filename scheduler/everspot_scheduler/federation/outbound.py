@@ -9,9 +9,9 @@ import logging
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.federation import journey
-from everspot_core.federation.naming import is_own_offer
+from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.federation.offer_id import is_own_offer
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import Event, EventKind, JobRecord, JobState, Progress, Request
@@ -169,7 +169,7 @@ class MoveStep:
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
-        if self._write(journey.sent(self._document.value, SENT, sent, self._clock.now())):
+        if self._write(migration.sent(self._document.value, SENT, sent, self._clock.now())):
             self._away = self._document.value.away or self._away
             self._offer(self._all.host(self._peer))
         return None
@@ -199,7 +199,7 @@ class MoveStep:
             )  # fmt: skip
             done = host.visits.create(void.visit, void)
         else:
-            withdrawn_offer = journey.answered(offer.value, OfferState.WITHDRAWN, reason, now)
+            withdrawn_offer = migration.answered(offer.value, OfferState.WITHDRAWN, reason, now)
             done = (
                 host.visits.replace(self._away.visit, offer, withdrawn_offer) if withdrawn_offer is not None else None
             )
@@ -212,7 +212,7 @@ class MoveStep:
         if cancelled:
             host.cancels.create(visit, Request(at=self._clock.now(), by=f"home {self._all.home}"))
         elif self._back:
-            recalled_offer = journey.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
+            recalled_offer = migration.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
             if recalled_offer is not None and host.visits.replace(visit, offer, recalled_offer) is not None:
                 _log.info("%s is called back from %s: %s", self._job.job_id, self._peer.name, self._back)
         if self._all.mirror_due(visit, self._clock):
@@ -244,16 +244,16 @@ class MoveStep:
             whys.append(
                 f"{len(brought.not_copied)} of its files could not be copied home, such as {brought.not_copied[0]}"
             )
-        trip = journey.close_trip(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
+        trip = migration.close_trip(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:
-            self._write(journey.come_back(record, trip, now, visit_record.progress))
+            self._write(migration.come_back(record, trip, now, visit_record.progress))
             return
         kind = _ENDS[visit_record.state]
         event_data = next((event.data for event in reversed(events) if event.kind is kind), {})
         data = {"step": visit_record.progress.step, "message": visit_record.detail, **event_data}
         self._all.history.write(kind, record.job_id, record.epoch, visit_record.changed_at, None, **data)
-        self._write(journey.arrive(record, visit_record, trip, now))
+        self._write(migration.arrive(record, visit_record, trip, now))
 
     def _read_visit(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
         """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only
@@ -269,13 +269,15 @@ class MoveStep:
     def _home(self, end: TripEnd, reason: str, offer: VisitOffer | None) -> None:
         """Put the job back into home's queue after an offer that came to nothing."""
         now, record = self._clock.now(), self._document.value
-        trip = journey.close_trip(record, end, reason, now, offer, self._peer)
+        trip = migration.close_trip(record, end, reason, now, offer, self._peer)
         self._all.history.returned(record, trip)
-        if self._write(journey.come_back(record, trip, now)):
+        if self._write(migration.come_back(record, trip, now)):
             _log.info("%s is back from %s: %s", record.job_id, self._peer.name, reason)
 
     def _note(self, state: str, progress: Progress | None, sent: int, offer: VisitOffer | None = None) -> bool:
-        return self._write(journey.note_progress(self._document.value, state, progress, sent, self._clock.now(), offer))
+        return self._write(
+            migration.note_progress(self._document.value, state, progress, sent, self._clock.now(), offer)
+        )
 
     def _write(self, record: JobRecord) -> bool:
         written = self._store.records.replace(record.job_id, self._document, record)
@@ -284,7 +286,7 @@ class MoveStep:
         return written is not None
 
     def _visit(self) -> JobSubmission:
-        return journey.for_visit(self._job, self._document.value, self._all.origin, *self._spent)
+        return migration.for_visit(self._job, self._document.value, self._all.origin, *self._spent)
 
     @property
     def _epoch(self) -> int:

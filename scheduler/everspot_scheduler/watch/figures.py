@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
-from everspot_core.budgets import ENVIRONMENT, Purse
+from everspot_core.budgets import ENVIRONMENT, CapUse
 from everspot_core.governance.anomalies import AnomalyKind, over_estimate
 from everspot_core.records import Market, Role
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
@@ -152,11 +152,11 @@ def _slack(job: JobView, now: datetime) -> timedelta:
     return deadline - now - work.remaining_upper - (NO_TIME if job.state.owned else work.changeover_upper)
 
 
-def _used(purse: Purse) -> float:
+def _used(purse: CapUse) -> float:
     """The fraction that is spent. A budget of 0 is used up from the beginning."""
     return purse.spent / purse.cap if purse.cap else 1.0
 
 
-def _budget(purse: Purse) -> tuple[str, str, str, str]:
+def _budget(purse: CapUse) -> tuple[str, str, str, str]:
     scope = "environment" if purse.team == ENVIRONMENT else "team"
     return scope, purse.team, purse.period.value, purse.unit.value

@@ -18,7 +18,7 @@ from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, build_offers
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.market.stock import Stocks
-from everspot_core.schedule.provisioning.room import CapRoom
+from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 

@@ -11,8 +11,8 @@ from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
+from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.provisioning.launches import Launches
-from everspot_core.schedule.provisioning.room import CapRoom
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
 
 

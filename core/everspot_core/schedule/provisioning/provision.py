@@ -19,12 +19,12 @@ from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.placement.queue import queue_order
-from everspot_core.schedule.provisioning.beside import Beside
 from everspot_core.schedule.provisioning.feasibility import refusal
+from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
-from everspot_core.schedule.provisioning.spares import Spares
+from everspot_core.schedule.provisioning.shared_capacity import Beside
 from everspot_core.schedule.provisioning.turns import by_press
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 

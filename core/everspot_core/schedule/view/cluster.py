@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.budgets import Purse
+from everspot_core.budgets import CapUse
 from everspot_core.catalogue import InstanceType
 from everspot_core.ledger import FaultRecord
 from everspot_core.manifest import Limits, Standing
@@ -70,5 +70,5 @@ class ClusterView:
     faults: tuple[FaultRecord, ...]
     idle_limit: timedelta
     cap: Cap | None
-    purses: tuple[Purse, ...]
+    purses: tuple[CapUse, ...]
     lasting_changeover: timedelta | None

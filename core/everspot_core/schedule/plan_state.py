@@ -7,7 +7,7 @@ from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.view import ClusterView, InstanceView
 
 
-class Draft:
+class PlanState:
     """The jobs and instances of the view, in a fixed order, and what has been decided so far."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:

@@ -31,7 +31,7 @@ from everspot_core.schedule.actions import (
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import Broken, need
-from everspot_core.simulate.members import SimulatedInstance, Task
+from everspot_core.simulate.state import SimulatedInstance, Task
 
 
 def carry_out(action: Action, cluster: Cluster) -> bool:

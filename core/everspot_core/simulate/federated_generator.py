@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from everspot_core.simulate.crowd import JOBS_A_DAY, LONGEST
+from everspot_core.simulate.workload_generator import JOBS_A_DAY, LONGEST
 
 NAMES = ("east", "west", "north", "south", "centre", "coast", "island", "valley")
 """The names of the clusters, in this order."""

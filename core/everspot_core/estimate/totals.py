@@ -10,12 +10,12 @@ from decimal import Decimal
 from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue
-from everspot_core.estimate.asked import AskedFor, CostLine
 from everspot_core.estimate.elastic import elastic_lines
 from everspot_core.estimate.model import CostFigures, CostPart, Estimate, Range
 from everspot_core.estimate.rates import PoolRates
-from everspot_core.estimate.recent import Recent, Stretch
-from everspot_core.estimate.standing import standing_lines
+from everspot_core.estimate.requested import AskedFor, CostLine
+from everspot_core.estimate.standing_cost import standing_lines
+from everspot_core.estimate.usage_history import Recent, Stretch
 from everspot_core.market import Market
 from everspot_core.prices import rounded
 

@@ -9,7 +9,7 @@ from everspot_core.attempts import Attempt, attempts
 from everspot_core.changeover import LONGEST, ChangeoverPart, Measurement
 from everspot_core.market import Market
 from everspot_core.records import Event, EventKind, Reason
-from everspot_core.told import MOST_SECONDS, parse_number
+from everspot_core.reported_values import MOST_SECONDS, parse_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

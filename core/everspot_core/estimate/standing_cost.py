@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from everspot_core.allocation import AllocationRequest, Launchable, Pool, Prefer, allocate
-from everspot_core.estimate.asked import HOURS_A_MONTH, Cost, CostLine, StandingAsk
 from everspot_core.estimate.rates import PoolRate, PoolRates
-from everspot_core.estimate.recent import Stretch
+from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, StandingAsk
+from everspot_core.estimate.usage_history import Stretch
 from everspot_core.market import Market
 
 _TRIED = 200

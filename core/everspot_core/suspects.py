@@ -24,7 +24,7 @@ _SAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Suspect:
     """A sentence about an image, pool or machine that may be at fault. `grave`: everything that was launched from it
     was useless."""
 
@@ -32,7 +32,7 @@ class Doubt:
     grave: bool
 
 
-def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], now: datetime) -> list[Doubt]:
+def find_suspects(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], now: datetime) -> list[Suspect]:
     """Doubts from the faults of the last WINDOW, the gravest first: images, then pools, then machines.
 
     Args:
@@ -50,7 +50,7 @@ def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], 
             words = (
                 f"{len(own)} of {count} instances of image {image} never reported: the image or its egress is at fault"
             )
-            suspects_list.append(Doubt(words, True))
+            suspects_list.append(Suspect(words, True))
             explained |= own
     for kind in FaultKind:
         unexplained = [f for f in lately if f.kind is kind and f.instance_id not in explained]
@@ -60,12 +60,12 @@ def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], 
             count, name = len(own | launched_there), f"{pool[0]} in {pool[1]}"
             if len(own) >= SEVERAL:
                 suspects_list.append(
-                    Doubt(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count)
+                    Suspect(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count)
                 )
                 explained |= own
     alone = [f for f in lately if f.instance_id not in explained]
     suspects_list += [
-        Doubt(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone
+        Suspect(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone
     ]
     return sorted(suspects_list, key=lambda doubt: not doubt.grave)
 

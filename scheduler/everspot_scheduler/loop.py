@@ -59,7 +59,7 @@ from everspot_scheduler.spent import SpentMeter
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import PlanInputs, Viewer, notices
 from everspot_scheduler.waiting import Waits
-from everspot_scheduler.watch.keeper import CloudKeeper
+from everspot_scheduler.watch.gauge_publisher import GaugePublisher
 from everspot_scheduler.watch.watch import Watch, Watcher
 
 BEAT = timedelta(seconds=20)
@@ -112,7 +112,7 @@ class Scheduler:
         self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._manifest_watch)
         self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
-        self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._manifest_watch, store.clock)])
+        self._watch = Watch(store.clock, [*watchers, GaugePublisher(cloud, self._manifest_watch, store.clock)])
         self._spent, self._beat = SpentMeter(store.clock, self._ledger, tick), Pace(BEAT)
         self._early_tick, self._best_effort = EarlyTick(store, tick), BestEffort()
         self._digest, self._quiet, self._loaded = 0, 0, False

@@ -1,6 +1,7 @@
 """One meaning per name: a class of the product has a name of its own."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,3 +23,18 @@ def modules_by_class() -> dict[str, list[str]]:
 
 def test_a_class_has_a_name_of_its_own() -> None:
     assert {name: where for name, where in modules_by_class().items() if len(where) > 1} == {}
+
+
+def test_no_name_has_a_word_that_the_glossary_forbids() -> None:
+    glossary = (ROOT / "docs/internals/glossary.md").read_text()
+    listed = glossary.partition("which a test checks: ")[2].partition(".\n")[0]
+    forbidden = {word.strip() for word in re.split(r",\s*", listed)}
+    assert len(forbidden) > 10
+    offenders: list[str] = []
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            classes = [n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ClassDef)]
+            words = {word for name in classes for word in re.findall("[A-Z][a-z]+", name)} | set(path.stem.split("_"))
+            if forbidden & {word.lower().removesuffix("s") for word in words}:
+                offenders.append(str(path.relative_to(ROOT)))
+    assert offenders == []

@@ -22,7 +22,7 @@ _RUNNING = (JobState.ASSIGNED.value.lower(), JobState.RUNNING.value.lower())
 _log = logging.getLogger(__name__)
 
 
-class CloudKeeper:
+class GaugePublisher:
     """A watcher that hands figures on to the cloud, where the settings say so."""
 
     def __init__(self, cloud: Cloud, declaration: ManifestWatch, clock: Clock) -> None:

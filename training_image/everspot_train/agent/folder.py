@@ -10,8 +10,8 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from everspot_train.agent.artifacts.copies import (
     find_torn,
     read_stamp,
 )
-from everspot_train.agent.artifacts.look import FolderWatch, Look
+from everspot_train.agent.artifacts.look import FolderWatch, Look, Stamp
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, describe_entry, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.outcome import EmitEvent
@@ -63,6 +63,8 @@ _LOOK_EVERY = timedelta(seconds=1)
 _TRIES = 5
 """Looks in a row at a folder that changes just then: a program may write several times a second."""
 _PAUSE = timedelta(milliseconds=20)
+_LONGEST_FAILURE = 300
+"""The most characters of an unexpected error in an event."""
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +133,8 @@ class FolderCheckpoints:
         self._published = _Published()
         self._assessed = Assessment()
         self._dirty: set[bytes] = set()
+        self._torn: dict[bytes, tuple[Stamp, str]] = {}  # files that were not whole, as they were then, and why
+        self._failures: set[str] = set()
         self._next, self._publications = 1, 0
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
@@ -192,12 +196,15 @@ class FolderCheckpoints:
                 assessment = self._assessor.observe(look)
                 aged = self._published.aged(self._clock.now())
                 if waited and (aged or is_due(look, assessment, self._published.last, self._dirty)):
-                    if thorough and self._publish(look, assessment, "interval", copy=True):
-                        break
+                    if thorough:
+                        published = self._publish(look, assessment, "interval", copy=True)
+                        assessment = self._assessed
+                        if published:
+                            break
                     thorough = True  # before anything is published, it must be known who writes
                 elif not (look.writing & set(assessment.left_out)):
                     break
-            self._skips.tell_lasting(assessment.left_out, now)
+            self._skips.tell_lasting(self._torn_still(look) | assessment.left_out, now)
             self._tell_if_overdue(assessment)
 
     def keep_last(self, ended: ProgramEnd) -> None:
@@ -236,7 +243,9 @@ class FolderCheckpoints:
             entries, sources = self._draft_entries(draft, look, now)
             try:
                 files = self._sources(look, assessment, sources, copy=copy)
-            except Changed:
+            except Changed as error:
+                name = escape_path(os.fsencode(str(error)))
+                self._assessed = replace(assessment, reason=f"{name} was written again before it was copied")
                 return False
             except UnreadableFile as error:
                 self._assessed = assessment = without(assessment, {error.path: error.reason})
@@ -245,21 +254,43 @@ class FolderCheckpoints:
                 continue
             except OSError as error:
                 _log.warning("the folder of checkpoints was not copied: %s", error)
+                self._assessed = replace(assessment, reason=f"no copy could be made: {error.strerror or error}")
                 return False
             stamps = self._published.last.stamps
             new = {path for path in files if stamps.get(path) != look.items[path].stamp or path in self._dirty}
             judged = {path: file for path, file in files.items() if path in new - assessment.others}
             torn = find_torn(judged, draft.units, assessment.doubtful)
+            self._torn |= {path: (look.items[path].stamp, reason) for path, reason in torn.items()}
             if not torn:
                 break
             assessment = without(assessment, torn)
             self._assessed = assessment
             if not is_due(look, assessment, self._published.last, self._dirty):
-                self._skips.tell_lasting(assessment.left_out, began)
                 return False
         self._assessed, self._began = assessment, began
         self._send(draft, look, entries, {sources[path]: file for path, file in files.items()}, now, trigger)
         return True
+
+    def _torn_still(self, look: Look) -> dict[bytes, str]:
+        """Return why files that were not whole are left out, as long as they have not changed since."""
+        items = look.items
+        self._torn = {
+            path: (stamp, reason)
+            for path, (stamp, reason) in self._torn.items()
+            if path in items and items[path].stamp == stamp
+        }
+        return {path: reason for path, (_, reason) in self._torn.items()}
+
+    def note_failure(self, error: Exception) -> None:
+        """Write an event for an unexpected error of the agent, once for each kind of error and place."""
+        words = f"{type(error).__name__}: {error}"
+        if words in self._failures:
+            return
+        self._failures.add(words)
+        since = self._clock.monotonic() - self._kept_at if self._kept_at is not None else timedelta()
+        seconds = round(since.total_seconds(), 1)
+        reason = f"the agent failed, and tries again: {words[:_LONGEST_FAILURE]}"
+        self._emit(EventKind.NOT_CHECKPOINTED, intervals=0, seconds=seconds, reason=reason)
 
     def _draft_entries(
         self, draft: PublicationPlan, look: Look, now: datetime
@@ -331,7 +362,7 @@ class FolderCheckpoints:
             FORMAT: WITH_TREE,
             SENT: {place: at.isoformat() for place, at in sent.items()},
         }
-        info[RHYTHM] = _rhythm_info(self._assessor.rhythm)
+        info[RHYTHM] = _rhythm_info(self._assessor.rhythm, self._assessor.parts)
         done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
         self._next = done.step + 1
         stamps = {path: look.items[path].stamp for path in draft.units}
@@ -368,7 +399,8 @@ class FolderCheckpoints:
         self._skips.report({unescape_path(path): reason for path, reason in problems.items()})
         shutil.rmtree(self._copies, ignore_errors=True)
         look = self._watch.look(self._clock.monotonic(), thorough=True)
-        self._assessor = Assessor(_rhythm(checkpoint.info.get(RHYTHM)))
+        stored = checkpoint.info.get(RHYTHM)
+        self._assessor = Assessor(_rhythm(stored), _parts(stored))
         self._assessor.start(look)
         entries = {_path(entry): entry for entry in tree.entries if entry.path not in problems}
         stamps = {path: look.items[path].stamp for path in entries if path in look.items}
@@ -437,10 +469,14 @@ def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
     return times
 
 
-def _rhythm_info(rhythm: Rhythm) -> JsonValue:
+def _rhythm_info(rhythm: Rhythm, parts: Iterable[bytes]) -> JsonValue:
     if rhythm.leader is None or rhythm.rounds == 0:
         return None
-    return {"leader": escape_path(rhythm.leader), "members": [escape_path(name) for name in sorted(rhythm.members)]}
+    return {
+        "leader": escape_path(rhythm.leader),
+        "members": [escape_path(name) for name in sorted(rhythm.members)],
+        "parts": [escape_path(template) for template in sorted(parts)],
+    }
 
 
 def _rhythm(stored: JsonValue) -> Rhythm:
@@ -450,3 +486,9 @@ def _rhythm(stored: JsonValue) -> Rhythm:
     members = stored.get("members")
     names = [name for name in members if isinstance(name, str)] if isinstance(members, list) else []
     return Rhythm(unescape_path(str(stored["leader"])), frozenset(map(unescape_path, names)), rounds=1)
+
+
+def _parts(stored: JsonValue) -> list[bytes]:
+    """The templates of numbered files of one checkpoint that an earlier attempt has learnt."""
+    parts = stored.get("parts") if isinstance(stored, dict) else None
+    return [unescape_path(name) for name in parts if isinstance(name, str)] if isinstance(parts, list) else []

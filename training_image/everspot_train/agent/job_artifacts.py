@@ -70,8 +70,11 @@ class JobArtifacts:
             self.folder.keep_if_due(urgent=urgent)
         except Fenced as error:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
-        except (OSError, ValueError) as error:  # an agent that ends for a file would lose much more
-            _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error)
+        except StoreError:
+            raise
+        except Exception as error:  # an agent that ends for a file would lose much more
+            _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error, exc_info=True)
+            self.folder.note_failure(error)
 
     def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
         """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
@@ -83,7 +86,17 @@ class JobArtifacts:
         remaining = (
             stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
         )
-        if not within(remaining, lambda: self._quietly("folder", lambda: folder.keep_last(ended))):
+
+        def keep() -> None:
+            try:
+                folder.keep_last(ended)
+            except Fenced:
+                raise
+            except Exception as error:
+                folder.note_failure(error)
+                raise
+
+        if not within(remaining, lambda: self._quietly("folder", keep)):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
 
     def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
@@ -115,8 +128,10 @@ class JobArtifacts:
     def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except (StoreError, OSError, ValueError) as error:  # an agent that ends for a file would lose much more
+        except StoreError as error:
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, subject, error)
+        except Exception as error:  # an agent that ends for a file would lose much more
+            _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, subject, error, exc_info=True)
 
 
 def how_ended(exit_code: int | None) -> ProgramEnd:

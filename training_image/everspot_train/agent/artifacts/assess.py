@@ -5,6 +5,7 @@ and the order of the kernel's own times of change.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,6 +21,7 @@ from everspot_train.agent.artifacts.layouts import (
     divide,
     is_settings,
     member_template,
+    numbered_template,
     path_template,
 )
 from everspot_train.agent.artifacts.look import Look, Stamp
@@ -87,12 +89,14 @@ class Assessor:
 
     Args:
         rhythm: what is known of the program's rounds from earlier attempts.
+        parts: what `Assessor.parts` was in the attempt before.
 
     Attributes:
         wrote: whether the program has written anything but logs.
+        parts: templates whose numbers tell the files of one checkpoint apart.
     """
 
-    def __init__(self, rhythm: Rhythm | None = None) -> None:
+    def __init__(self, rhythm: Rhythm | None = None, parts: Iterable[bytes] = ()) -> None:
         self.rhythm = rhythm or Rhythm()
         self._learned_rhythm = deepcopy(self.rhythm)
         self._settings = SettingsFiles({*self.rhythm.members, self.rhythm.leader or b""})
@@ -105,7 +109,7 @@ class Assessor:
         self._churns: dict[bytes, int] = {}
         self._opened: dict[bytes, timedelta] = {}
         self._logs: set[bytes] = set()
-        self._parts: set[bytes] = set()  # templates whose numbers tell the files of one checkpoint apart
+        self.parts = set(parts)
         self._history = deque[Write](maxlen=_LONGEST_HISTORY)
         self._ever_written = False
         self.wrote = False
@@ -198,8 +202,8 @@ class Assessor:
             self._last_write, self._ever_written = look.at, True
         if undecided & changed:
             self._last_write = look.at
-        numbered = _parts(writes, before, look) - self._parts
-        self._parts |= numbered
+        numbered = _parts(writes, before, look) - self.parts
+        self.parts |= numbered
         if numbered or self._settings.state != state_settings:
             self._learned_rhythm = Rhythm()  # what seemed to be rounds were not, or not all files of one
         if numbered or self._settings.state != state_settings or self._logs != logs:
@@ -224,8 +228,7 @@ class Assessor:
         return write.path not in self._logs and (not is_settings(write.path) or self._settings.holds_state(write.path))
 
     def _template(self, path: bytes) -> bytes:
-        template = path_template(path)
-        return member_template(path) if template in self._parts else template
+        return member_template(path) if numbered_template(path) in self.parts else path_template(path)
 
     def _note_churning(self, before: Look, look: Look, changed: set[bytes]) -> None:
         """Find files that are written in place all the time: a program rewrites no checkpoint at every look."""
@@ -334,7 +337,7 @@ def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
         if (earlier := last.get(template)) is not None:
             gap = look.items[path].ctime_ns - look.items[earlier].ctime_ns
             if timedelta(microseconds=gap / 1000) < BURST or path in before.items:
-                parts.add(template)
+                parts.add(numbered_template(path))
         last[template] = path
     return parts
 

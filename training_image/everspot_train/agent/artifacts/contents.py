@@ -18,6 +18,9 @@ from typing import BinaryIO
 
 _EMPTY_IS_TORN = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".json")
 _ZIP, _NUMPY, _PICKLE = b"PK\x03\x04", b"\x93NUMPY", re.compile(rb"\x80[\x02-\x05]")
+_LEGACY_TORCH = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")
+"""The magic number of torch's format before its archives, which ends with the bytes of tensors and not like a pickle
+(torch/serialization.py)."""
 _LONGEST_JSON = 64 << 20
 _LONGEST_HEADER = 100 << 20  # safetensors' own limit
 
@@ -55,8 +58,13 @@ def check_content(path: Path, name: bytes, siblings: Collection[bytes] = ()) -> 
                 return _json(file.read(), siblings)
             if ending in (".pkl", ".pickle") and _PICKLE.match(head):
                 file.seek(-1, os.SEEK_END)
-                return _judge(file.read(1) == b".")
-        except (ValueError, SyntaxError, KeyError, TypeError, struct.error, zipfile.BadZipFile):
+                if file.read(1) == b".":
+                    return Wholeness.WHOLE
+                file.seek(0)
+                return Wholeness.UNKNOWN if _LEGACY_TORCH in file.read(64) else Wholeness.TORN
+        except (NotImplementedError, RecursionError, MemoryError):  # whole or not, it is more than can be read here
+            return Wholeness.UNKNOWN
+        except (ValueError, SyntaxError, LookupError, TypeError, AttributeError, struct.error, zipfile.BadZipFile):
             return Wholeness.TORN
     return Wholeness.UNKNOWN
 
@@ -92,6 +100,10 @@ def _numpy(file: BinaryIO, size: int) -> Wholeness:
 def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
     try:
         return _judge(_has_shards(json.loads(text), siblings))
+    except UnicodeDecodeError as error:  # it is in another encoding, unless its last character is cut off
+        return (
+            _judge(False) if error.end == len(text) and error.reason == "unexpected end of data" else Wholeness.UNKNOWN
+        )
     except json.JSONDecodeError as error:
         cut_off = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
         return Wholeness.TORN if cut_off else Wholeness.UNKNOWN  # such as one document in each line

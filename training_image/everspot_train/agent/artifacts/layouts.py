@@ -191,6 +191,13 @@ def member_template(path: bytes) -> bytes:
     return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
 
 
+def numbered_template(path: bytes) -> bytes:
+    """Return the path with `#` for the numbers of its name and, unlike `path_template`, of its folders too."""
+    folder, slash, _ = path.rpartition(b"/")
+    name = path_template(path).rpartition(b"/")[2]
+    return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
+
+
 def missing_shards(paths: Iterable[bytes]) -> str:
     """Return which shard of a sharded file is missing; empty if none is."""
     names = set(paths)

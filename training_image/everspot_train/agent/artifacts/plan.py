@@ -97,13 +97,11 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
     dropped = [unit for unit in assessment.units if unit.paths & set(torn)]
     left_out = dict(assessment.left_out)
     for unit in dropped:
-        reason = next(torn[path] for path in sorted(unit.paths) if path in torn)
-        left_out |= dict.fromkeys(unit.paths, reason)
+        left_out |= _reasons_of(unit.paths, torn)
     loose = assessment.loose
     if loose is not None and loose & set(torn):
-        reason = next(torn[path] for path in sorted(loose) if path in torn)
         earlier = loose - assessment.added if loose & set(torn) <= assessment.added else frozenset()
-        left_out |= dict.fromkeys(loose - earlier, reason)
+        left_out |= _reasons_of(loose - earlier, torn)
         loose = earlier or None
     return Assessment(
         units=tuple(unit for unit in assessment.units if unit not in dropped),
@@ -117,6 +115,13 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
         doubtful=assessment.doubtful,
         reason=assessment.reason or next((left_out[path] for path in sorted(left_out)), ""),
     )
+
+
+def _reasons_of(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[bytes, str]:
+    """Return why each file of a checkpoint is left out: for its own reason, or for that of another of its files."""
+    first = min(path for path in paths if path in torn)
+    together = f"it belongs to the same checkpoint as {escape_path(first)}: {torn[first]}"
+    return {path: torn.get(path, together) for path in paths}
 
 
 def _stays(path: bytes, entry: TreeEntry, look: Look, assessment: Assessment) -> bool:

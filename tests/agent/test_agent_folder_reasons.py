@@ -1,0 +1,131 @@
+"""What is not kept of a folder has the true reason: torn files, files written again, faults of the agent."""
+
+import pickle
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_core.records import EventKind
+from everspot_train.agent.actions import JobKey
+from everspot_train.agent.artifacts.assess import ProgramEnd
+from everspot_train.agent.artifacts.contents import Wholeness, check_content
+from everspot_train.agent.artifacts.look import FolderWatch
+from everspot_train.agent.job_artifacts import JobArtifacts
+from folder_helpers import Place, tree_of, write
+
+EVERY = timedelta(seconds=5)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_only_the_file_that_is_not_whole_is_called_so(place: Place) -> None:
+    keeper = place.keeper(1, EVERY)
+    keeper.restore()
+    write(keeper, "model.json", '{"a": 1')
+    write(keeper, "optim.json", '{"b": 2}')
+    keeper.keep_last(ProgramEnd.SOUND)
+    reasons = {path: event["reason"] for event in place.of(EventKind.SKIPPED) for path in event["paths"]}
+    assert reasons == {
+        "model.json": "its content is not whole",
+        "optim.json": "it belongs to the same checkpoint as model.json: its content is not whole",
+    }
+
+
+def test_a_file_that_stays_torn_is_told_of_while_the_program_runs(place: Place) -> None:
+    keeper = place.keeper(1, EVERY)
+    keeper.restore()
+    write(keeper, "model.json", '{"a": 1')
+    place.look(keeper, 100)
+    (skipped,) = place.of(EventKind.SKIPPED)
+    assert (skipped["paths"], skipped["reason"]) == (["model.json"], "its content is not whole")
+    (overdue, *_) = place.of(EventKind.NOT_CHECKPOINTED)
+    assert overdue["reason"] == "its content is not whole"
+
+
+def test_a_program_that_writes_faster_than_files_are_copied_is_not_said_to_write_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = place.keeper(1, EVERY)
+    keeper.restore()
+    write(keeper, "model.pt", "0")
+    look, count = FolderWatch.look, 0
+
+    def written_again(watch: FolderWatch, at: timedelta, *, thorough: bool = False):  # type: ignore[no-untyped-def]
+        nonlocal count
+        seen = look(watch, at, thorough=thorough)
+        if thorough:  # between the look and the copy
+            count += 1
+            (keeper.folder / "model.pt").write_text("x" * count)
+        return seen
+
+    place.look(keeper, 19)
+    monkeypatch.setattr(FolderWatch, "look", written_again)
+    for _ in range(10):
+        place.look(keeper, 21)
+    assert place.told == []
+    reasons = {event["reason"] for event in place.of(EventKind.NOT_CHECKPOINTED)}
+    assert not [reason for reason in reasons if "written nothing" in reason], reasons
+
+
+def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = place.keeper(1, EVERY)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.say)
+    artifacts.put_back(keeper)
+    artifacts.launched()
+
+    def fail(*_: object, **__: object) -> None:
+        raise AttributeError("no such thing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderWatch, "look", fail)
+        for _ in range(5):
+            place.clock.advance(timedelta(seconds=1))
+            artifacts.keep_if_due(urgent=False)
+    (event,) = place.of(EventKind.NOT_CHECKPOINTED)
+    assert event["reason"] == "the agent failed, and tries again: AttributeError: no such thing"
+    write(keeper, "model.ckpt", "1", rename=True)
+    place.look(keeper, 3)
+    assert len(place.told) == 1, "it tries again"
+
+
+@pytest.mark.parametrize("name", ["f%05d.bin", "s{step}/f%05d.bin"])
+def test_numbered_files_of_one_checkpoint_are_known_as_such_on_the_next_machine(place: Place, name: str) -> None:
+    def save(keeper, step: int) -> None:  # type: ignore[no-untyped-def]
+        for number in range(5):
+            path = keeper.folder / (name.format(step=step) % number)
+            path.parent.mkdir(exist_ok=True)
+            temporary = path.with_name(path.name + ".tmp")
+            temporary.write_text(str(step))
+            temporary.rename(path)
+
+    first = place.keeper(1, EVERY)
+    first.restore()
+    for step in (1, 2, 3):
+        save(first, step)
+        place.look(first, 30)
+    second = place.next_machine(2)
+    save(second, 4)
+    place.look(second, 3)
+    assert "4" in tree_of(place, 3).values()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wholeness"),
+    [
+        ("latin.json", '{"name": "é"}'.encode("latin-1"), Wholeness.UNKNOWN),
+        ("cut.json", '{"name": "é'.encode()[:-1], Wholeness.TORN),
+        ("deep.json", b"[" * 200_000 + b"]" * 200_000, Wholeness.UNKNOWN),
+        ("list.safetensors", (2).to_bytes(8, "little") + b"[]", Wholeness.TORN),
+        ("old.pkl", pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps({}, 2) + b"\0" * 20, Wholeness.UNKNOWN),
+        ("cut.pkl", pickle.dumps([1, 2, 3])[:-1], Wholeness.TORN),
+    ],
+)
+def test_no_content_makes_the_check_fail_or_call_a_whole_file_torn(
+    tmp_path: Path, name: str, content: bytes, wholeness: Wholeness
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert check_content(path, name.encode()) is wholeness

@@ -23,7 +23,8 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
     orphans = settled(google, lambda: list_names(google, GROUPS, ""))
     roots = {name.rpartition("-")[0] for name in orphans}
     interrupted = pending(google, STACK)
-    assert roots == interrupted & {f"{NAME}-{end}" for end in ("fleet-spot", "fleet-on-demand", "scheduler-group")}
+    assert roots and roots <= interrupted  # another group's request may not have reached the cloud when the engine died
+    assert roots <= {f"{NAME}-{end}" for end in ("fleet-spot", "fleet-on-demand", "scheduler-group")}
     with at_home(google):
         report = preview(Engine.find(google.project), STACK, Revisions())
         assert report.outcome is Foreseen.FAILED and "--clear-pending-creates" in report.errors[0]

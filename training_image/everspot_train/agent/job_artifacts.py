@@ -90,7 +90,7 @@ class JobArtifacts:
         def keep() -> None:
             try:
                 folder.keep_last(ended)
-            except Fenced:
+            except StoreError:
                 raise
             except Exception as error:
                 folder.note_failure(error)

@@ -101,9 +101,8 @@ def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
     try:
         return _judge(_has_shards(json.loads(text), siblings))
     except UnicodeDecodeError as error:  # it is in another encoding, unless its last character is cut off
-        return (
-            _judge(False) if error.end == len(text) and error.reason == "unexpected end of data" else Wholeness.UNKNOWN
-        )
+        cut_off = error.end == len(text) and error.reason == "unexpected end of data"
+        return Wholeness.TORN if cut_off else Wholeness.UNKNOWN
     except json.JSONDecodeError as error:
         cut_off = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
         return Wholeness.TORN if cut_off else Wholeness.UNKNOWN  # such as one document in each line

@@ -26,9 +26,9 @@ from everspot_core.records import InstanceRecord
 from everspot_core.schedule.admission import commitment
 
 from everspot_cli.job_view import plain_view
-from everspot_cli.report.gather import settle
 from everspot_cli.report.terminal import money
 from everspot_cli.session import Session, side_by_side
+from everspot_cli.settling import missing_entries
 
 LATELY = timedelta(days=1)
 """A forecast continues the spending of this span."""
@@ -60,7 +60,7 @@ class BudgetReading:
 
 def read(session: Session) -> BudgetReading:
     """Return every team that has a cap or has spent something this month, and the environment."""
-    note, store, now = settle(session), session.store, session.now
+    note, store, now = missing_entries(session), session.store, session.now
     budgets = store.budgets()
     since = min(Period.MONTH.begin(now), now - LATELY)
     dossiers = _dossiers(session, since)

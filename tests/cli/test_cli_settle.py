@@ -16,6 +16,8 @@ from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
+from tests.cli.test_cli_down import BUCKET, ground  # noqa: F401 - a fixture
+
 ROOT = Path(__file__).parents[2]
 SCALE = 1800.0  # half an hour in a second
 
@@ -80,7 +82,7 @@ def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_schedule
     for client in (s3, ec2, iam):
         client.close()
     world.url = "s3://control"
-    report = world.run("--json", "report", env=environment(market)).json
+    report = world.run("--json", "report", "--settle", env=environment(market)).json
     assert report["notes"] == []
     assert report["time_scale"] == SCALE
     assert {i["instance_id"]: i["interrupted"] for i in report["instances"]}[first]
@@ -98,5 +100,28 @@ def test_a_cloud_that_does_not_answer_is_a_note_and_not_a_failure(world):
     manifest = world.store.manifest().model_copy(update={"cloud": "aws"})
     world.store.write_manifest(manifest)
     env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
-    (note,) = world.run("--json", "report", env=env).json["notes"]
+    (note,) = world.run("--json", "report", "--settle", env=env).json["notes"]
     assert "could not be asked" in note
+
+
+def test_down_writes_what_ended_before_the_destroy_and_in_it(ground, market, monkeypatch):  # noqa: F811 - the fixture
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = ground.world.store
+    store.write_manifest(store.manifest().model_copy(update={"cloud": "aws"}))
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+    earlier, standing = (launch(ec2, "m6i.large", "us-east-1a", spot=False) for _ in range(2))
+    ec2.terminate_instances(InstanceIds=[earlier])
+    wait_for_ends(market, 1)
+    ground.place.resources = [BUCKET]
+    ground.pulumi(code=1)
+    assert ground.run("--yes").code == 1
+    assert set(store.launches.scan()) == {earlier, standing}
+    assert set(store.ends.scan()) == {earlier}
+    ground.pulumi()
+    script = ground.folder / "pulumi"
+    ends_it = f"__import__('boto3').client('ec2').terminate_instances(InstanceIds=['{standing}'])"
+    log_line = 'if sys.argv[1] == "stack":'
+    script.write_text(script.read_text().replace(log_line, f"if sys.argv[1] == 'destroy': {ends_it}\n{log_line}"))
+    assert ground.run("--yes").code == 0
+    ec2.close()
+    assert set(store.ends.scan()) == {earlier, standing}

@@ -46,7 +46,8 @@ def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playgro
 
 def test_a_command_that_dies_between_choosing_and_submitting_leaves_no_trial_behind(play: Playground) -> None:
     sweep = play.sweep()
-    optuna.suggest_trial(sweep._study, sweep._spec)
+    study = optuna.open_study(sweep._spec, play.world.store.studies.journal("rates"), create=True)
+    optuna.suggest_trial(study, sweep._spec)
     assert play.waiting() == []
     play.sweep().turn()
     assert play.waiting() == ["rates-t0000", "rates-t0001"]

@@ -135,7 +135,7 @@ def everspot(store: Store, *arguments: str) -> tuple[int, str]:
 
 def test_the_command_speaks_of_a_second_cloud_by_its_own_rules(store: Store, pretend: type[PretendCloud]) -> None:
     pretend.preempted_at = BEGAN + timedelta(minutes=30)
-    code, output = everspot(store, "report")
+    code, output = everspot(store, "report", "--settle")
     assert code == 0
     assert "the weather" in output
     # Half an hour of Spot at $3.60: this cloud waives nothing of what it takes.

@@ -137,7 +137,7 @@ def test_the_bill_is_the_markets_own_sum_to_the_cent(live: GoogleLive) -> None:
     live.until(lambda: early in live.store.launches.scan() or None)
     live.cloud.do("interrupt", instance=early, notice=False)
     live.until(lambda: early in live.store.ends.scan() or None)
-    report = json.loads(everspot("report", "--json"))
+    report = json.loads(everspot("report", "--settle", "--json"))
     log = live.folder / "market.jsonl"
     words = [sys.executable, AUDIT, log, "--cloud", "gcp", "--until", report["as_of"], "--json"]
     audit = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)

@@ -22,6 +22,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.requests import build_request
 from everspot_cli.session import Session
+from everspot_cli.settling import settle
 from everspot_cli.stacks import Stack
 from everspot_cli.target import Target
 
@@ -84,12 +85,16 @@ def down(
     if any(operation.operation != "creating" for operation in declared.pending):
         _report(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
         declared.clear_pending()  # what is deleted already cannot be deleted again
+    if drained is not None:  # else there is no store
+        _settle(session)
     session.errors.print(f"Destroying {declared.label}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
         declared.clear_pending()
     remaining = _check(session, site)
     retained = [resource.name for resource in remaining if resource.retained]
+    if retained and drained is not None:
+        _settle(session)  # the ends of the scheduler's and the standing instances, which the destroy brought
     _refuse_remaining([resource for resource in remaining if not resource.retained])
     answer = {
         "cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "orphans_removed": removed,
@@ -258,6 +263,14 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
         f"These did not checkpoint: {names}." if still else f"Drained: {counted(len(had), 'job')} checkpointed.",
     )
     return had
+
+
+def _settle(session: Session) -> None:
+    """Write the ends and prices that the ledger lacks: after the destroy no scheduler does. A failure is only reported,
+    since the report can say later what is missing."""
+    failure = settle(session)
+    if failure is not None:
+        _report(session, f"The ledger may lack the latest entries: {failure}")
 
 
 def _still_drained(session: Session, drained: Sequence[str] | None, force: bool) -> None:

@@ -40,8 +40,7 @@ def parse_month(text: str | None, now: datetime) -> Month:
 
 
 def read_month(session: Session, month: Month, as_of: datetime | None = None) -> MonthLedger:
-    """Read the cluster, update its ledger, and cut out one month. With `as_of` it is the ledger of that
-    moment, and is not updated."""
+    """Read the cluster and cut out one month. With `as_of` it is the ledger of that moment."""
     material = gather(session, as_of)
     rows = usage_rows(material.bill, reported_at(session), material.records, since=month.begin, until=month.end)
     return MonthLedger(month, month.over(material.as_of), material, rows)

@@ -14,10 +14,11 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_core.sweep import SweepRecord
-from everspot_store import BadDocument, Store, StoreError
+from everspot_store import BadDocument, Store
 
 from everspot_cli.report.sweeps import read_sweeps
 from everspot_cli.session import Session, side_by_side
+from everspot_cli.settling import missing_entries
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Material:
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
     """Read the whole cluster and compute its bill. All jobs are needed, even for the bill of one, to know which seconds
-    were its own. Without `as_of` it is the bill of this moment, and the ledger is updated first."""
+    were its own. Without `as_of` it is the bill of this moment. Nothing is written."""
     store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now
-        note = settle(session)
+        note = missing_entries(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
     dossiers = _dossiers(session)
@@ -149,30 +150,3 @@ def _last_step(lines: Sequence[bytes]) -> int:
         if isinstance(sample, dict) and isinstance(sample.get("step"), int):
             return int(sample["step"])
     return 0
-
-
-def settle(session: Session) -> str | None:
-    """Bring the ledger up to date from the cloud, by the same code as the scheduler. This adds what the scheduler has
-    not written yet, and the end of the scheduler's own instance, which it cannot write.
-
-    Every entry is written once, by whoever comes first, so this is harmless beside a running scheduler. Returns why it
-    failed, for the report's notes. None: the ledger is complete.
-    """
-    manifest = session.manifest
-    cloud = session.cloud
-    try:
-        errors: tuple[type[Exception], ...] = (*cloud.errors(), StoreError)
-        from everspot_scheduler.settling import settle_ledger
-    except ImportError as error:
-        return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
-    try:
-        reader = cloud.reading(manifest, session.clock)
-        if reader is None:
-            return None
-        try:
-            settle_ledger(session.store, manifest, reader)
-        finally:
-            reader.close()
-    except errors as error:
-        return f"{manifest.cloud} could not be asked for the latest ends and prices: {error}"
-    return None

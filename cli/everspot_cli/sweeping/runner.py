@@ -77,7 +77,8 @@ class SweepRun:
 
     def __init__(self, session: Session, spec: SweepSpec, file: Path) -> None:
         self._session, self._spec, self._file = session, spec, file
-        self._study = optuna.open_study(spec, session.store.studies.journal(spec.name))
+        self._journal = session.store.studies.journal(spec.name)
+        self._study: Any = None
         self._spent: dict[int, Amount] = {}
         self._settled: set[int] = set()
         self._last_reports: dict[int, tuple[float | None, int]] = {}
@@ -89,7 +90,9 @@ class SweepRun:
         Raises:
             CliError: if a trial's job is refused, or if no trial reports the metric.
         """
-        trials = self._study.get_trials(deepcopy=False)
+        if self._study is None:
+            self._study = optuna.open_study(self._spec, self._journal, create=act)
+        trials = self._study.get_trials(deepcopy=False) if self._study is not None else []
         dossiers = self._dossiers([t for t in trials if t.state.name == "RUNNING" or t.number not in self._settled])
         self._reckon(trials, dossiers)
         standing = self._read_standing(trials, dossiers)

@@ -16,8 +16,13 @@ LENGTH = "everspot:steps"
 trials into brackets by it, so it never changes: with another length a trial would change its bracket."""
 
 
-def open_study(spec: SweepSpec, journal: Journal) -> Any:
-    """Return the study of a sweep, an `optuna.Study`. It is created if it does not exist yet.
+def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
+    """Return the study of a sweep, an `optuna.Study`.
+
+    Args:
+        spec: The sweep.
+        journal: The operations on its study so far.
+        create: Whether to create a study that does not exist yet, which writes; else the study is None.
 
     Raises:
         CliError: if Optuna is not installed.
@@ -28,13 +33,19 @@ def open_study(spec: SweepSpec, journal: Journal) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Optuna calls experimental: trials that run count while others are chosen
         sampler = optuna.samplers.TPESampler(seed=spec.seed, constant_liar=True)
-    study = optuna.create_study(
-        storage=storage,
-        study_name=spec.name,
-        load_if_exists=True,
-        direction="maximize" if spec.direction is Direction.MAXIMIZE else "minimize",
-        sampler=sampler,
-    )
+    if create:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=spec.name,
+            load_if_exists=True,
+            direction="maximize" if spec.direction is Direction.MAXIMIZE else "minimize",
+            sampler=sampler,
+        )
+    else:
+        try:
+            study = optuna.load_study(storage=storage, study_name=spec.name, sampler=sampler)
+        except KeyError:  # its first command was ended before it created the study
+            return None
     study.pruner = _pruner(optuna, spec, study.user_attrs.get(LENGTH))
     return study
 

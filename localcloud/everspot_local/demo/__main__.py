@@ -121,7 +121,7 @@ def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
 
 
 def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
-    report = world.everspot_json("report", "--html", str(world.home / "report.html"))
+    report = world.everspot_json("report", "--settle", "--html", str(world.home / "report.html"))
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
     console.print(world.everspot("report", "--as-of", report["as_of"]))
     audit = subprocess.run(  # noqa: S603

@@ -76,6 +76,7 @@ def job_row(
         "priority": submission.spec.priority.value,
         "step": progress.step,
         "total_steps": progress.total_steps,
+        "steps_per_epoch": progress.steps_per_epoch,
         "steps_per_second": progress.steps_per_second,
         "metrics": progress.metrics,
         "stalled_seconds": _to_market_seconds(progress.stalled_seconds, record, scale),

@@ -1,5 +1,6 @@
 """Rows as tables for the terminal."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -31,6 +32,8 @@ STYLE = {
 
 NARROW = 110
 """Terminals of fewer columns get tables with fewer, stacked columns."""
+EPOCH_TOLERANCE = 1e-6
+"""Epochs by which a quotient of steps may miss a whole number."""
 
 
 def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
@@ -104,12 +107,20 @@ def is_late(row: dict[str, Any]) -> bool:
 
 
 def steps(row: dict[str, Any], between: str = " ") -> str:
-    """Return progress, such as `120/938 13%`. A job that succeeded before its last step called `run.finish()`."""
+    """Return progress, such as `120/938 13%, epoch 1 of 2`. A job that succeeded before its last step called
+    `run.finish()`."""
     if not row["total_steps"]:
         return str(row["step"] or "—")
     if row["status"] == "SUCCEEDED" and row["step"] < row["total_steps"]:
         return f"{row['step']}/{row['total_steps']}{between}finished early"
-    return f"{row['step']}/{row['total_steps']} {100 * row['step'] // row['total_steps']}%"
+    epoch = f",{between}epoch {_epoch(row)}" if row.get("steps_per_epoch") else ""
+    return f"{row['step']}/{row['total_steps']} {100 * row['step'] // row['total_steps']}%{epoch}"
+
+
+def _epoch(row: dict[str, Any]) -> str:
+    """Return the epoch that the next step belongs to and the number of epochs, such as `2 of 3`."""
+    epochs = max(1, math.ceil(row["total_steps"] / row["steps_per_epoch"] - EPOCH_TOLERANCE))
+    return f"{min(epochs, int(row['step'] / row['steps_per_epoch'] + EPOCH_TOLERANCE) + 1)} of {epochs}"
 
 
 def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:

@@ -18,7 +18,7 @@ from everspot_core.instances import NoticeKind as NoticeKind
 from everspot_core.instances import Resident as Resident
 from everspot_core.instances import Role as Role
 from everspot_core.market import Market as Market
-from everspot_core.reported_values import Gib, Rate, Seconds, Step, Steps
+from everspot_core.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
 from everspot_core.visits import Away, Trip
 
 
@@ -114,6 +114,9 @@ class Progress(Stored):
 
     step: Step = 0
     total_steps: Steps = None
+    steps_per_epoch: PerEpoch = Field(
+        default=None, description="Steps that read its data once; None: not told, or the data has no length."
+    )
     durable_step: Steps = Field(
         default=None,
         description="Steps of its newest checkpoint, where another instance would go on; None: not told.",

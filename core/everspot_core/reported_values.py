@@ -46,6 +46,8 @@ Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
 """A count of optimizer steps; 0 if the value cannot be one."""
 Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
 Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
+PerEpoch = Annotated[float | None, BeforeValidator(_within(_SLOWEST, MOST_STEPS))]
+"""Optimizer steps of one epoch: less than one where several epochs make a step; None: not known."""
 Seconds = Annotated[float | None, BeforeValidator(_within(0, MOST_SECONDS))]
 Gib = Annotated[float | None, BeforeValidator(_within(0, _LARGEST))]
 Billed = Annotated[float | None, AfterValidator(_within(0, _DEAREST))]

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 
+import pytest
 from everspot_core.records import EventKind, JobState, Progress, Reason
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -44,6 +45,30 @@ def test_state_words_tell_where_a_job_is(world):
     assert world.run("cancel", "a").code == 0
     record_status()
     assert words == ["STARTING", "STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "per_epoch", "expected"),
+    [
+        (0, 12, 4.0, "0/12 0%, epoch 1 of 3"),
+        (4, 12, 4.0, "4/12 33%, epoch 2 of 3"),
+        (12, 12, 4.0, "12/12 100%, epoch 3 of 3"),
+        (2, 4, 1.5, "2/4 50%, epoch 2 of 3"),
+        (5, 6, 0.1, "5/6 83%, epoch 51 of 60"),
+        (1, 2, 8.0, "1/2 50%, epoch 1 of 1"),
+        (5, 12, None, "5/12 41%"),
+    ],
+)
+def test_the_epoch_is_shown_where_the_steps_are(world, step, total, per_epoch, expected):
+    world.launch("i-base", 0)
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    progress = Progress(step=step, total_steps=total, steps_per_epoch=per_epoch)
+    world.save(world.record("a").model_copy(update={"progress": progress}))
+    shown = world.run("job", "a").out
+    assert re.search(rf"steps +{re.escape(expected)} *\n", shown)
+    assert world.run("--json", "jobs").json[0]["steps_per_epoch"] == per_epoch
 
 
 def test_the_exit_code_of_an_attempt_is_not_that_of_a_job_that_goes_on(world):

@@ -170,7 +170,7 @@ def test_the_log_tells_step_loss_and_rate_every_ten_seconds_and_reads_no_loss_be
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Counting:
-        rank, steps_done, reads = 0, 0, 0
+        rank, steps_done, reads, epoch = 0, 0, 0, 0
 
         @property
         def last_loss(self) -> float:
@@ -180,14 +180,15 @@ def test_the_log_tells_step_loss_and_rate_every_ten_seconds_and_reads_no_loss_be
     run, now = Counting(), 0.0
     caplog.set_level("INFO", "everspot.recipe")
     told = ProgressLog(total=1000, samples=64, clock=lambda: now)
-    for _ in range(500):  # 20 steps a second
+    for number in range(500):  # 20 steps a second, 300 in an epoch
+        run.epoch = number // 300
         run.steps_done += 1
         told.step(cast(Run, run))
         now += 0.05
     assert caplog.messages == [
-        "step 1 of 1000: loss 0.5000",
-        "step 201 of 1000: loss 0.5000, 1280 samples/s",
-        "step 401 of 1000: loss 0.5000, 1280 samples/s",
+        "step 1 of 1000, epoch 1: loss 0.5000",
+        "step 201 of 1000, epoch 1: loss 0.5000, 1280 samples/s",
+        "step 401 of 1000, epoch 2: loss 0.5000, 1280 samples/s",
     ]
     assert run.reads == 3
     run.rank = 1
@@ -210,4 +211,4 @@ def test_the_recipe_leaves_its_figures_and_weights_in_the_folder_that_is_kept(
     assert (metrics["steps"], metrics["parameters"]["width"]) == (2, 4)
     weights = torch.load(tmp_path / "outputs" / "model.pt", weights_only=True)
     ResNet(10, 4, 2, 0.0).load_state_dict(weights)
-    assert any(message.startswith("step 1 of 2: loss ") for message in caplog.messages)
+    assert any(message.startswith("step 1 of 2, epoch 1: loss ") for message in caplog.messages)

@@ -15,7 +15,7 @@ from typing import BinaryIO, ClassVar, TypeVar
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import Reason
-from everspot_core.reported_values import Gib, Rate, Step, Steps
+from everspot_core.reported_values import Gib, PerEpoch, Rate, Step, Steps
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets
@@ -127,6 +127,9 @@ class Status(RunFile):
     phase: TrainingPhase = TrainingPhase.STARTING
     step: Step = 0
     total_steps: Steps = None
+    steps_per_epoch: PerEpoch = Field(
+        default=None, description="Steps that read the loader once; None: the loader does not know its length."
+    )
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
     durable_step: Steps = Field(default=None, description="Step of the newest published checkpoint.")

@@ -20,6 +20,7 @@ def report_progress(status: Status, last: Progress, stalled_seconds: float | Non
         return Progress(
             step=last.step if saved is None else saved,
             total_steps=last.total_steps,
+            steps_per_epoch=last.steps_per_epoch,
             durable_step=saved,
             metrics=status.metrics,
             **used,
@@ -27,6 +28,7 @@ def report_progress(status: Status, last: Progress, stalled_seconds: float | Non
     return Progress(
         step=status.step,
         total_steps=status.total_steps,
+        steps_per_epoch=status.steps_per_epoch,
         durable_step=status.durable_step,
         steps_per_second=status.steps_per_second,
         metrics=status.metrics,

@@ -39,14 +39,14 @@ def train(p: ImageClassification) -> float:
         net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=layout)
         model = run.prepare(net)
         order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
-        accumulation = run.accumulation_for(p.batch_size)
-        total = max(1, int(p.epochs * len(order)) // accumulation)
+        total = run.steps_for(p.epochs, order)
         optimizer, scheduler = schedule(model, p, total)
         loader = TensorLoader((images.x, images.y), order)
         run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
         scale = Scale(images, layout)
-        progress = ProgressLog(total, p.batch_size * accumulation * run.world_size)
-        for x, y in run.batches(total):
+        samples = p.batch_size * run.accumulation_for(p.batch_size) * run.world_size
+        progress = ProgressLog(total, samples)
+        for x, y in run.batches(epochs=p.epochs):
             x, y = scale(x.to(run.device)), y.to(run.device)
             if p.flip:
                 mirrored = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5

@@ -40,11 +40,18 @@ class ProgressLog:
         now = self._clock()
         if self._logged_at is None:
             self._logged_at, self._logged_step = now, run.steps_done
-            log.info("step %d of %d: loss %.4f", run.steps_done, self._total, run.last_loss)
+            log.info("step %d of %d, epoch %d: loss %.4f", run.steps_done, self._total, run.epoch + 1, run.last_loss)
         elif now - self._logged_at >= EVERY:
             rate = (run.steps_done - self._logged_step) * self._samples / (now - self._logged_at)
             self._logged_at, self._logged_step = now, run.steps_done
-            log.info("step %d of %d: loss %.4f, %.0f samples/s", run.steps_done, self._total, run.last_loss, rate)
+            log.info(
+                "step %d of %d, epoch %d: loss %.4f, %.0f samples/s",
+                run.steps_done,
+                self._total,
+                run.epoch + 1,
+                run.last_loss,
+                rate,
+            )
 
 
 def leave(model: torch.nn.Module, metrics: Mapping[str, Any]) -> Path | None:

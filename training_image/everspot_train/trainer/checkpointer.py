@@ -91,6 +91,11 @@ class Checkpointer:
             lower = mixed(Precision(str(self._info["precision"])))
             self._link.training(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
 
+    def report_epochs(self, steps_per_epoch: float | None) -> None:
+        """Report the optimizer steps of one epoch; None: the loader does not know its length."""
+        if self._link:
+            self._link.reporter.update(steps_per_epoch=steps_per_epoch)
+
     def finish(self) -> None:
         """Report that the program is finished, however many steps are done."""
         if self._link:

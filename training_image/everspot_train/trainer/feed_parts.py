@@ -26,6 +26,11 @@ class PositionedLoader(Protocol):
 class Feed(Protocol):
     """Epochs of batches, with a position that can be saved and restored."""
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest batch, from 0; before the first batch, the epoch of the position."""
+        ...
+
     def open_epoch(self) -> Iterator[Any]:
         """Make the iterator over the rest of the current epoch. All random numbers that decide the order up to the
         position are drawn before it returns."""
@@ -42,6 +47,14 @@ class Feed(Protocol):
     def close(self) -> None:
         """Let go of worker processes."""
         ...
+
+
+def count_batches(loader: Any) -> int | None:
+    """Return the batches of this rank in one epoch, or None if the loader does not know them."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
 
 
 def sampler_parts(loader: Any) -> list[Any]:

@@ -6,16 +6,19 @@ and draws the same ones when it goes to a position.
 """
 
 import logging
+import math
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from everspot_train.trainer.data import BatchOrder
-from everspot_train.trainer.feed_parts import REHEARSE, Feed, PositionedLoader
+from everspot_train.trainer.feed_parts import REHEARSE, Feed, PositionedLoader, count_batches
 from everspot_train.trainer.sampled import OrderedFeed, SampledFeed
 from everspot_train.trainer.stateful import StatefulFeed
 
 log = logging.getLogger("everspot.trainer")
+
+_ROUNDING = 1e-6  # batches: 0.1 epochs of 30 batches are 3, also where the product is a little less
 
 
 def read_batch_size(loader: Any) -> int | None:
@@ -25,6 +28,24 @@ def read_batch_size(loader: Any) -> int | None:
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:
             return size
     return None
+
+
+def steps_of_epochs(epochs: float, loader: Any, accumulation: int) -> int:
+    """Return the optimizer steps that so many epochs make, at least one. Losses are accumulated across the end of an
+    epoch. Those that are left at the very end are too few for a step, and are not read.
+
+    Raises:
+        ValueError: if `epochs` is not above zero, or the loader does not know its length.
+    """
+    if not 0 < epochs < math.inf:
+        raise ValueError(f"epochs ({epochs}) must be a number above zero")
+    batches = count_batches(loader)
+    if not batches:
+        raise ValueError(
+            f"epochs=… needs a loader with a length, and this {type(loader).__name__} has none: give total_steps"
+        )
+    whole = math.floor(epochs * batches + _ROUNDING)
+    return max(1, whole // accumulation)
 
 
 def as_feed(loader: Any) -> Feed:

@@ -16,6 +16,7 @@ class LoopState:
         total_steps: how many steps `batches` was asked for, in this attempt or the one before; None if it never was.
         restored_total_steps: how many steps the loop of the restored checkpoint was asked for; None without one.
         finished: whether the program said that it is finished.
+        epochs: how many epochs `batches` was asked for, in this attempt or the one before; None if it never was.
     """
 
     def __init__(self) -> None:
@@ -23,6 +24,8 @@ class LoopState:
         self.total_steps: int | None = None
         self.restored_total_steps: int | None = None
         self.finished = False
+        self.epochs: float | None = None
+        self._epoch_steps = 0
         self._stepper: Stepper | None = None
 
     def track(self, stepper: Stepper) -> None:
@@ -32,6 +35,13 @@ class LoopState:
     def log(self, values: dict[str, float]) -> None:
         """Note metrics."""
         self.metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+
+    def plan_epochs(self, epochs: float, steps: int) -> int:
+        """Return the steps of a loop over `epochs`. If the attempt before was asked for as many, these are its steps:
+        a loader on another number of ranks may round differently. Else they are `steps`."""
+        if self.epochs != epochs:
+            self.epochs, self._epoch_steps = epochs, steps
+        return self._epoch_steps
 
     def complete(self, step: int) -> bool:
         """Return whether a program may end after this step."""
@@ -49,12 +59,15 @@ class LoopState:
             "metrics": self.metrics | ({"loss": last_loss} if math.isfinite(last_loss) else {}),
             "finished": self.finished,
             "total_steps": self.total_steps,
+            "epochs": self.epochs,
+            "epoch_steps": self._epoch_steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])
         self.restored_total_steps = state.get("total_steps")  # a checkpoint of an earlier version has none
+        self.epochs, self._epoch_steps = state.get("epochs"), state.get("epoch_steps", 0)
         if self._stepper is not None:
             self._stepper.finite_checks.last_loss = float(state["last_loss"])
             losses: list[torch.Tensor] = state["accumulated"]

@@ -25,6 +25,7 @@ from everspot_train.rehearsal_orders import AT_END, REHEARSAL_VARIABLE, Orders
 from everspot_train.rundir import CheckpointRequest, RunDir, StopRequest
 from everspot_train.trainer.digests import describe, flatten
 from everspot_train.trainer.errors import TrainerError
+from everspot_train.trainer.feed_parts import count_batches
 from everspot_train.trainer.randomness import GlobalRandomness
 from everspot_train.trainer.state import TrainState, unwrapped
 from everspot_train.trainer.variables import Walk
@@ -72,7 +73,7 @@ class Recorder:
 
     def limit(self, total_steps: int, accumulation: int) -> int:
         """Return after how many steps the loop ends: those of the rehearsal, at most its own."""
-        epoch = _length(self._loader)
+        epoch = count_batches(self._loader)
         per_epoch = epoch // accumulation if epoch is not None else None
         if self._steps is None:
             past = per_epoch + PAST_EPOCH if per_epoch is not None and per_epoch <= LONGEST_EPOCH else 0
@@ -206,13 +207,6 @@ def _flat_optimizer(name: str, optimizer: torch.optim.Optimizer, state: Any, nam
         flat |= flatten(f"{name}/group {place}", own | {"parameters": len(group.get("params", []))})
     extra = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
     return flat | (flatten(name, extra) if extra else {})
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _describe_loader(loader: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from everspot_train.trainer.checkpointer import Checkpointer
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
-from everspot_train.trainer.feed_parts import Feed
-from everspot_train.trainer.feeds import as_feed, read_batch_size
+from everspot_train.trainer.feed_parts import Feed, count_batches
+from everspot_train.trainer.feeds import as_feed, read_batch_size, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
 from everspot_train.trainer.module_state import ModuleState
@@ -59,6 +59,7 @@ class Run:
         self._accumulation, self._clip_norm = accumulation, clip_norm
         self._checkpointer: Checkpointer | None = None
         self._stepper: Stepper | None = None
+        self._loader: Any = None
         self._feed: Feed | None = None
         self._stream: Generator[Any, None, None] | None = None
         self._randomness = LoopRandomness()
@@ -155,6 +156,22 @@ class Run:
         """
         return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
 
+    def steps_for(self, epochs: float, loader: Any) -> int:
+        """Optimizer steps of so many epochs of this loader, or of its batch sampler, as a schedule needs them before
+        `batches(epochs=…)`. They are `epochs` times the loader's length, divided by the accumulation.
+
+        Raises:
+            ValueError: if `epochs` is not above zero, or the loader does not know its length.
+            StateMismatch: if the global batch cannot be that of the first attempt.
+        """
+        return steps_of_epochs(epochs, loader, self.accumulation_for(read_batch_size(loader)))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest batch, from 0: the number of times that the loader was read to its end before. It is
+        known after `restore`."""
+        return self._feed.epoch if self._feed else 0
+
     @property
     def resume_step(self) -> int:
         """The step from which this attempt goes on, 0 if there is no checkpoint. It is known before `track` and
@@ -209,7 +226,7 @@ class Run:
         accumulation = self.accumulation_for(batch_size)
         if self._checkpointer:
             self._checkpointer.pin(accumulation, batch_size)
-        self._model, self._feed, self._stream = model, as_feed(loader), None
+        self._model, self._loader, self._feed, self._stream = model, loader, as_feed(loader), None
         self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         pieces: dict[str, Any] = {name: piece for name, piece in others.items() if not is_generator(piece)}
@@ -252,8 +269,9 @@ class Run:
         self.steps_done = step or 0
         return step
 
-    def batches(self, total_steps: int) -> Iterator[Any]:
-        """Yield batches until `total_steps` optimizer steps are done, over as many epochs as that takes.
+    def batches(self, total_steps: int | None = None, *, epochs: float | None = None) -> Iterator[Any]:
+        """Yield batches until `total_steps` optimizer steps are done, over as many epochs as that takes, or until the
+        steps of `epochs` are done, which may be a fraction. Both count from the job's very beginning.
 
         Between two steps, when the loop's body is over, it stops if the agent asks for it, and checkpoints when due.
         Random generators that the loader or the calling function refers to are part of the state.
@@ -262,21 +280,30 @@ class Run:
             RunStopped: after the state was made durable. Let it pass.
             RunFenced: if the job has another owner. Let it pass.
             TrainerError: if `track` was not called, or an epoch has no batch.
+            ValueError: unless there is either `total_steps` or `epochs`; for `epochs` of a loader without a length.
             UnsupportedState: if the loop changes an optimizer by a schedule, or steps one, that is not tracked.
         """
-        self._tracked()
+        stepper, _ = self._tracked()
+        if epochs is not None and total_steps is None:
+            total_steps = steps_of_epochs(epochs, self._loader, stepper.accumulation)
+        elif total_steps is None or epochs is not None:
+            raise ValueError("run.batches needs either total_steps or epochs=…, and not both")
         self._randomness.watch(find_generators(self._random_roots | frame_roots(sys._getframe(1))))
-        return self._batches(total_steps)
+        return self._batches(total_steps, epochs)
 
-    def _batches(self, total_steps: int) -> Iterator[Any]:
+    def _batches(self, total_steps: int, epochs: float | None) -> Iterator[Any]:
         stepper, feed = self._tracked()
         if not self._restore_done:
             self.restore()
+        if epochs is not None:
+            total_steps = self._loop.plan_epochs(epochs, total_steps)
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         self._loop.total_steps = total_steps
         if self._checkpointer:
             self._checkpointer.begin(self.steps_done, total_steps, self._loop.metrics)
+            batches = count_batches(self._loader)
+            self._checkpointer.report_epochs(batches / stepper.accumulation if batches else None)
         over, goes_on = self._loop.finished, self._goes_on()  # `over`: since an attempt before
         if self._stream is None and goes_on:
             if self._settled:  # the code after a loop has run since, and what it drew counts

@@ -31,6 +31,11 @@ class OrderedFeed:
         self._order = order
         self._loader = SeededLoader(loader) if isinstance(loader, DataLoader) else loader
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest batch, from 0."""
+        return self._order.epoch
+
     def open_epoch(self) -> Iterator[Any]:
         """The batches from the position to the end of the epoch."""
         order = self._order
@@ -79,6 +84,11 @@ class SampledFeed:
         self._digest = ""
         self._samplers: _SamplerStates | None = None
         self._pending: dict[str, Any] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest batch, from 0."""
+        return self._epoch if self._pending is None else int(self._pending.get("epoch", 0))
 
     def open_epoch(self) -> Iterator[Any]:
         """The batches from the position to the end of the epoch."""

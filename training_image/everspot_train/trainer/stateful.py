@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from everspot_train.trainer.digests import describe
-from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, set_epoch
+from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, count_batches, set_epoch
 from everspot_train.trainer.generators import find_generators, generator_state, set_generator_state
 from everspot_train.trainer.randomness import RandomStream
 from everspot_train.trainer.ranks import world_size_from_environment
@@ -29,13 +29,18 @@ class StatefulFeed:
     def __init__(self, loader: PositionedLoader) -> None:
         self._loader = loader
         self._epoch = self._batches = 0
-        self._length = _length(loader)
+        self._length = count_batches(loader)
         self._stream: RandomStream | None = None
         self._generators: dict[str, Any] = {}
         self._start: dict[str, Any] = {}
         self._draws_later = False
         self._evidence: tuple[str, tuple[str, ...]] | None = None
         self._pending: dict[str, Any] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest batch, from 0."""
+        return self._epoch if self._pending is None else int(self._pending.get("epoch", 0))
 
     def open_epoch(self) -> Iterator[Any]:
         """The batches from the position to the end of the epoch."""
@@ -180,14 +185,6 @@ class StatefulFeed:
 
     def close(self) -> None:
         """Do nothing: the loader is the program's own."""
-
-
-def _length(loader: Any) -> int | None:
-    """Batches per epoch, if the loader knows."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError, AttributeError):
-        return None
 
 
 def _is_only_counted(state: Any) -> bool:

@@ -18,8 +18,10 @@ def work(hours: float | None) -> Outlook | None:
     """A quarter of the hours is changeover, by upper bounds; half as much is expected."""
     if hours is None:
         return None
-    left, change = 0.75 * hours * HOUR, 0.25 * hours * HOUR
-    return outlook_view(remaining=left / 2, remaining_upper=left, changeover=change / 2, changeover_upper=change)
+    remaining_upper, change = 0.75 * hours * HOUR, 0.25 * hours * HOUR
+    return outlook_view(
+        remaining=remaining_upper / 2, remaining_upper=remaining_upper, changeover=change / 2, changeover_upper=change
+    )
 
 
 def job(name: str, nodes: int = 1, hours: float | None = None, *, age: float = 10, vcpus: int = 1, **kw) -> JobView:

@@ -58,7 +58,7 @@ def instance(
     return instance_view(instance_id=iid, record=InstanceRecord(**{**fields, **kw}), assignment=assignment, **flags)
 
 
-def given(iid: str, name: str | None, epoch: int = 1, **kw) -> Assignment:
+def assigned_to(iid: str, name: str | None, epoch: int = 1, **kw) -> Assignment:
     return Assignment(instance_id=iid, job_id=name, epoch=epoch, changed_at=NOW, **kw)
 
 
@@ -70,7 +70,7 @@ def running(name: str, iid: str, epoch: int = 1, market: Market = Market.SPOT, *
         instance(
             iid,
             market,
-            assignment=given(iid, name, epoch, **order),
+            assignment=assigned_to(iid, name, epoch, **order),
             state=InstanceState.BUSY,
             job_id=name,
             epoch=epoch,

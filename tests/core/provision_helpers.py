@@ -54,9 +54,9 @@ AWAY = Behaviour(up=False, since=NOW, first=NOW - 900 * HOUR, ups=(4.0,) * 12, d
 """Spot that has just gone, and comes back within the hour or so."""
 
 
-def outlook(left=10.0, upper=None, changeover=0.1, changeover_upper=0.25, changing=0.0) -> Outlook:
+def outlook(remaining=10.0, upper=None, changeover=0.1, changeover_upper=0.25, changing=0.0) -> Outlook:
     """Hours. `upper`: as expected, if nothing is said."""
-    hours = (left, left if upper is None else upper, changeover, changeover_upper, changing)
+    hours = (remaining, remaining if upper is None else upper, changeover, changeover_upper, changing)
     return outlook_view(
         **dict(
             zip(
@@ -81,8 +81,8 @@ def job(name="j", *, due=None, work=None, record=None, ago=0.0, critical=False, 
 def pool(market=SPOT, zone="a", usd=None, kind=TYPE, behaviour=None, **more) -> PoolView:
     """Spot at $1, on-demand at $3."""
     price = (1.0 if market is SPOT else 3.0) if usd is None else usd
-    seen = (STEADY if market is SPOT else Behaviour()) if behaviour is None else behaviour
-    return pool_view(instance_type=kind, zone=zone, market=market, usd_per_hour=price, behaviour=seen, **more)
+    pool_behaviour = (STEADY if market is SPOT else Behaviour()) if behaviour is None else behaviour
+    return pool_view(instance_type=kind, zone=zone, market=market, usd_per_hour=price, behaviour=pool_behaviour, **more)
 
 
 def dry(zone="a", **more) -> PoolView:
@@ -124,7 +124,7 @@ def holding(view: JobView, *instances: InstanceView, epoch=1, order=Order.RUN) -
     record = JobRecord(
         job_id=view.job_id, state=JobState.RUNNING, epoch=epoch, owner=instances[0].instance_id, changed_at=NOW
     )
-    given = [
+    assigned_instances = [
         replace(
             i,
             assignment=Assignment(
@@ -133,7 +133,7 @@ def holding(view: JobView, *instances: InstanceView, epoch=1, order=Order.RUN) -
         )
         for i in instances
     ]
-    return replace(view, record=record), given
+    return replace(view, record=record), assigned_instances
 
 
 def lost(reason=Reason.NOTICE, owner="i-0", epoch=1, **more) -> JobRecord:
@@ -162,7 +162,7 @@ class World:
         self.jobs = {j.job_id: j for j in jobs}
         self.instances = {i.instance_id: i for i in instances}
         self.pools, self.more, self.now, self.count = tuple(pools), more, NOW, 0
-        self.told: list[Action] = []
+        self.changes: list[Action] = []
 
     def round(self) -> list[Action]:
         """One plan, carried out. What it changes."""
@@ -170,7 +170,7 @@ class World:
         changes = [a for a in actions if not isinstance(a, Hold | Stay)]
         for action in changes:
             self._do(action)
-        self.told += changes
+        self.changes += changes
         return changes
 
     def settle(self, rounds=8) -> int:
@@ -178,7 +178,7 @@ class World:
         for count in range(rounds):
             if not self.round():
                 return count
-        raise AssertionError(f"it never settles: {self.told[-6:]}")
+        raise AssertionError(f"it never settles: {self.changes[-6:]}")
 
     def boot(self) -> None:
         """All that has been launched is ready."""
@@ -189,12 +189,12 @@ class World:
 
     def lose(self, name) -> None:
         """The cloud takes an instance; a job that it holds, alone or with others, waits again."""
-        gone = self.instances.pop(name)
-        given = gone.assignment
-        if given is not None and given.job_id is not None and self.jobs[given.job_id].state.owned:
-            view = self.jobs[given.job_id]
+        lost_instance = self.instances.pop(name)
+        assignment = lost_instance.assignment
+        if assignment is not None and assignment.job_id is not None and self.jobs[assignment.job_id].state.owned:
+            view = self.jobs[assignment.job_id]
             record = lease.release(view.record, Reason.NOTICE, self.now, view.submission.spec)
-            self.jobs[given.job_id] = replace(view, record=record)
+            self.jobs[assignment.job_id] = replace(view, record=record)
 
     def notice(self, name, minutes=2) -> None:
         """The cloud says that it takes an instance so soon."""
@@ -219,22 +219,24 @@ class World:
                 record = lease.assign(view.record, action.job_id, action.instance_id, self.now)
                 self.jobs[action.job_id] = replace(view, record=record)
                 for name in (action.instance_id, *action.gang):
-                    self._give(name, job_id=action.job_id, epoch=action.epoch)
+                    self._write_assignment(name, job_id=action.job_id, epoch=action.epoch)
             case Stop():
                 view = self.jobs[action.job_id]
                 reason = Reason.CANCEL if view.cancel else action.reason
                 record = lease.release(view.record, reason, self.now, view.submission.spec)
                 self.jobs[action.job_id] = replace(view, record=record)
             case Clear():
-                given = self.instances[action.instance_id].assignment
-                self._give(action.instance_id, cordoned=given is not None and given.cordoned)
+                assignment = self.instances[action.instance_id].assignment
+                self._write_assignment(action.instance_id, cordoned=assignment is not None and assignment.cordoned)
             case Release():
                 assert self.instances[action.instance_id].launched_for is not None
                 assert self.instances.pop(action.instance_id).idle
             case Cordon():
-                given = self.instances[action.instance_id].assignment
-                held = {"job_id": given.job_id, "epoch": given.epoch, "order": Order.STOP} if given else {}
-                self._give(action.instance_id, cordoned=True, deadline=action.deadline, **held)
+                assignment = self.instances[action.instance_id].assignment
+                stop_fields = (
+                    {"job_id": assignment.job_id, "epoch": assignment.epoch, "order": Order.STOP} if assignment else {}
+                )
+                self._write_assignment(action.instance_id, cordoned=True, deadline=action.deadline, **stop_fields)
             case Finish() | Refuse():
                 view = self.jobs[action.job_id]
                 record = view.record or lease.pending(action.job_id, self.now)
@@ -242,9 +244,9 @@ class World:
             case _:
                 raise AssertionError(f"not foreseen: {action}")
 
-    def _give(self, name, **what) -> None:
-        given = Assignment(instance_id=name, changed_at=self.now, **what)
-        self.instances[name] = replace(self.instances[name], assignment=given)
+    def _write_assignment(self, name, **fields) -> None:
+        assignment = Assignment(instance_id=name, changed_at=self.now, **fields)
+        self.instances[name] = replace(self.instances[name], assignment=assignment)
 
 
 def names(actions, kind) -> list[str]:
@@ -260,7 +262,7 @@ OFTEN = tuple(NOW - n * WINDOW / (PREEMPTIONS + 1) for n in range(PREEMPTIONS, 0
 """Lost often enough to fail over."""
 
 
-def one(actions, kind):
+def only_action(actions, kind):
     """The only action, which is of this kind."""
     (action,) = actions
     assert isinstance(action, kind), action

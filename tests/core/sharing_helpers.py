@@ -18,8 +18,10 @@ def job(name: str, *, age: float = 10, hours: float | None = None, nodes: int = 
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=age))
     outlook = None
     if hours is not None:
-        none, left = 0 * HOUR, hours * HOUR
-        outlook = outlook_view(remaining=left / 2, remaining_upper=left, changeover=none, changeover_upper=none)
+        none, remaining_upper = 0 * HOUR, hours * HOUR
+        outlook = outlook_view(
+            remaining=remaining_upper / 2, remaining_upper=remaining_upper, changeover=none, changeover_upper=none
+        )
     return job_view(submission=submission, record=record, outlook=outlook, nodes=nodes)
 
 

@@ -98,11 +98,11 @@ def test_no_pool_gives_more_than_it_has_and_no_spot_costs_more_than_allowed(
 ) -> None:
     request, pools = situation
     result = allocate(request, pools)
-    for one in pools:
-        key = (one.instance_type, one.zone, one.market)
-        taken = [p for p in result.placements if (p.instance_type, p.zone, p.market) == key]
-        assert len(taken) <= one.available
-        assert all(p.usd_per_hour == one.usd_per_hour for p in taken)
+    for offered_pool in pools:
+        key = (offered_pool.instance_type, offered_pool.zone, offered_pool.market)
+        pool_placements = [p for p in result.placements if (p.instance_type, p.zone, p.market) == key]
+        assert len(pool_placements) <= offered_pool.available
+        assert all(p.usd_per_hour == offered_pool.usd_per_hour for p in pool_placements)
     for placed in result.placements:
         limit = request.candidates[placed.candidate].max_price
         # A limit is for a unit, as EC2's MaxPrice is.
@@ -113,8 +113,8 @@ def test_no_pool_gives_more_than_it_has_and_no_spot_costs_more_than_allowed(
 def test_the_on_demand_base_does_not_depend_on_spot(situation: tuple[AllocationRequest, list[Pool]]) -> None:
     request, pools = situation
     alone = allocate(request.model_copy(update={"spot": 0}), [p for p in pools if p.market is Market.ON_DEMAND])
-    both = allocate(request, pools)
-    assert alone.placements == tuple(p for p in both.placements if p.market is Market.ON_DEMAND)
+    with_spot = allocate(request, pools)
+    assert alone.placements == tuple(p for p in with_spot.placements if p.market is Market.ON_DEMAND)
 
 
 @given(situations(), st.randoms(use_true_random=False))

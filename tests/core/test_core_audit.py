@@ -47,12 +47,12 @@ RULES = st.sampled_from([("aws", AWS), ("gcp", GOOGLE)])
 
 @settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(markets(), seconds, RULES)
-def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, named):
-    (points, launches, ends), (cloud, rules) = market, named
-    ours = bill(
+def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, cloud_and_rules):
+    (points, launches, ends), (cloud, rules) = market, cloud_and_rules
+    computed_bill = bill(
         [LaunchRecord(instance_id=i, instance_type=k, zone=z, market=m, launched_at=at(s))
          for i, k, z, m, s in launches],
-        [EndRecord(instance_id=i, ended_at=at(s), interrupted=taken) for i, s, taken in ends],
+        [EndRecord(instance_id=i, ended_at=at(s), interrupted=interrupted) for i, s, interrupted in ends],
         [PricePoint(instance_type=k, zone=z, market=Market.SPOT, at=at(s), usd_per_hour=usd, source="t")
          for (k, z, s), usd in points.items()],
         {}, builtin(), at(until), rules=rules,
@@ -63,10 +63,12 @@ def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, n
         listed = {"usd_per_hour": exact(TYPES[k])} if m is Market.ON_DEMAND else {}
         lines.append({"event": "launch", "at": at(s).isoformat(), "id": i, "type": k, "zone": z, "market": m.value,
                       **listed})  # fmt: skip
-    lines += [{"event": "end", "at": at(s).isoformat(), "id": i, "interrupted": taken} for i, s, taken in ends]
-    theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until), cloud)}
-    assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs
-    by_hours: dict[str, Fraction] = dict.fromkeys(theirs, Fraction(0))
-    for row in usage_rows(ours):
+    lines += [
+        {"event": "end", "at": at(s).isoformat(), "id": i, "interrupted": interrupted} for i, s, interrupted in ends
+    ]
+    audited_costs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until), cloud)}
+    assert {i.launch.instance_id: i.cost for i in computed_bill.instances} == audited_costs
+    by_hours: dict[str, Fraction] = dict.fromkeys(audited_costs, Fraction(0))
+    for row in usage_rows(computed_bill):
         by_hours[row.resource] += row.cost
-    assert by_hours == theirs
+    assert by_hours == audited_costs

@@ -42,27 +42,29 @@ from test_core_cost_properties import moments, worlds
 )
 def test_days_and_months_are_those_of_the_calendar_in_utc(moment, day, month) -> None:
     for period, span in ((Period.DAY, day), (Period.MONTH, month)):
-        found = [edge(datetime.fromisoformat(moment)) for edge in (period.begin, period.end)]
-        assert found == [datetime.fromisoformat(d).replace(tzinfo=UTC) for d in span]
+        edges = [edge(datetime.fromisoformat(moment)) for edge in (period.begin, period.end)]
+        assert edges == [datetime.fromisoformat(d).replace(tzinfo=UTC) for d in span]
 
 
 def count(launches, ends, points, events, now, *, cuts=()) -> dict[tuple[date, str], Amount]:
     """Of every instance, with each job's name for its team; in several goes, where there are `cuts`."""
     book, ended = PriceBook(points, builtin()), {e.instance_id: e for e in ends}
-    found: dict[tuple[date, str], Amount] = {}
-    for one in launches:
-        if one.launched_at >= now:
+    amounts: dict[tuple[date, str], Amount] = {}
+    for launch_record in launches:
+        if launch_record.launched_at >= now:
             continue
-        holds = in_order(
+        tenures = in_order(
             Tenure(job, a.start, a.end or now)
             for job, own in events.items()
             for a in attempts(own)
-            if a.instance_id == one.instance_id
+            if a.instance_id == launch_record.instance_id
         )
-        for since, until in pairwise([one.launched_at, *(c for c in cuts if one.launched_at < c < now), now]):
+        for since, until in pairwise(
+            [launch_record.launched_at, *(c for c in cuts if launch_record.launched_at < c < now), now]
+        ):
             settings = {"gpus": 2, "book": book, "rules": BILLING, "since": since, "now": until}
-            add(found, spending(one, ended.get(one.instance_id), holds, **settings))
-    return found
+            add(amounts, spending(launch_record, ended.get(launch_record.instance_id), tenures, **settings))
+    return amounts
 
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
@@ -70,13 +72,13 @@ def count(launches, ends, points, events, now, *, cuts=()) -> dict[tuple[date, s
 def test_what_is_spent_is_what_is_billed_to_each_team_and_to_all(world, as_of) -> None:
     launches, ends, points, events = world
     bill = compute(launches, ends, points, events, as_of)
-    found = count(launches, ends, points, events, at(as_of))
+    amounts = count(launches, ends, points, events, at(as_of))
     begin = datetime(2026, 3, 1, tzinfo=UTC)
-    assert spent(found, ENVIRONMENT, begin).dollars == pytest.approx(float(bill.cost))
+    assert spent(amounts, ENVIRONMENT, begin).dollars == pytest.approx(float(bill.cost))
     for job in bill.jobs:
-        assert spent(found, job.job_id, begin).dollars == pytest.approx(float(job.cost))
-        held = sum(float(u.seconds) for u in job.usages)
-        assert spent(found, job.job_id, begin).gpu_hours == pytest.approx(2 * held / 3600)
+        assert spent(amounts, job.job_id, begin).dollars == pytest.approx(float(job.cost))
+        job_seconds = sum(float(u.seconds) for u in job.usages)
+        assert spent(amounts, job.job_id, begin).gpu_hours == pytest.approx(2 * job_seconds / 3600)
 
 
 def test_what_is_reckoned_in_parts_is_the_same_as_what_is_reckoned_at_once() -> None:
@@ -90,28 +92,28 @@ def test_what_is_reckoned_in_parts_is_the_same_as_what_is_reckoned_at_once() -> 
 
 
 def test_spot_that_the_cloud_takes_in_its_first_hour_takes_gpu_hours_and_no_dollars() -> None:
-    found = count([launch()], [end(1800, interrupted=True)], [price(0.04)], {}, at(7200))
-    assert found == {(T0.date(), ENVIRONMENT): Amount(0.0, 1.0)}
+    amounts = count([launch()], [end(1800, interrupted=True)], [price(0.04)], {}, at(7200))
+    assert amounts == {(T0.date(), ENVIRONMENT): Amount(0.0, 1.0)}
 
 
 def test_a_purse_knows_its_period_and_whose_jobs_spend_of_it() -> None:
     day, other = T0.date(), T0.date() - timedelta(days=1)
-    found = {(day, "vision"): Amount(3, 1), (other, "vision"): Amount(50, 9), (day, ENVIRONMENT): Amount(1, 0)}
+    amounts = {(day, "vision"): Amount(3, 1), (other, "vision"): Amount(50, 9), (day, ENVIRONMENT): Amount(1, 0)}
     caps = Budgets(
         environment=Caps(month=Allowance(dollars=100)), teams={"vision": Caps(day=Allowance(dollars=3, gpu_hours=2))}
     )
-    env, dollars, hours = cap_uses(caps, found, T0)
+    env, dollars, hours = cap_uses(caps, amounts, T0)
     assert (env.spent, env.cap, env.until, env.empty) == (4, 100, datetime(2026, 4, 1, tzinfo=UTC), False)
     assert (dollars.spent, dollars.until, dollars.empty) == (3, datetime(2026, 3, 2, tzinfo=UTC), True)
     assert (hours.spent, hours.unit, hours.empty) == (1, Unit.GPU_HOURS, False)
     assert [p.concerns("speech") for p in (env, dollars)] == [True, False]
-    assert cap_uses(Budgets(), found, T0) == ()
+    assert cap_uses(Budgets(), amounts, T0) == ()
 
 
 def test_a_cap_that_is_taken_away_leaves_nothing_of_its_team() -> None:
-    one = Budgets().changed("vision", Caps(day=Allowance(dollars=0)), T0, "ann")
-    assert [limit[0] for limit in one.limits()] == ["vision"]
-    none = one.changed("vision", Caps(), at(1), "bob")
+    with_cap = Budgets().changed("vision", Caps(day=Allowance(dollars=0)), T0, "ann")
+    assert [limit[0] for limit in with_cap.limits()] == ["vision"]
+    none = with_cap.changed("vision", Caps(), at(1), "bob")
     assert (none.teams, none.changed_at, none.changed_by) == ({}, at(1), "bob")
     assert not list(none.limits())
 

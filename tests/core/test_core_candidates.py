@@ -6,16 +6,16 @@ from everspot_core.job import Resources
 
 
 def test_only_types_that_fit_are_offered_cheapest_spot_first():
-    found = candidates(Resources(vcpus=4, memory_gib=16, gpus=1), builtin(), ["us-east-1"])
-    assert found[0].instance_type.name == "g4dn.xlarge"
-    assert all(c.instance_type.gpus >= 1 and c.region == "us-east-1" for c in found)
-    lows = [c.spot[0].usd_per_hour for c in found if c.spot]
+    choices = candidates(Resources(vcpus=4, memory_gib=16, gpus=1), builtin(), ["us-east-1"])
+    assert choices[0].instance_type.name == "g4dn.xlarge"
+    assert all(c.instance_type.gpus >= 1 and c.region == "us-east-1" for c in choices)
+    lows = [c.spot[0].usd_per_hour for c in choices if c.spot]
     assert lows == sorted(lows)
 
 
 def test_the_gpu_model_is_honoured_in_any_case():
-    found = candidates(Resources(gpus=1, gpu="a10g"), builtin(), ["us-east-1"])
-    assert {c.instance_type.gpu for c in found} == {"A10G"}
+    choices = candidates(Resources(gpus=1, gpu="a10g"), builtin(), ["us-east-1"])
+    assert {c.instance_type.gpu for c in choices} == {"A10G"}
 
 
 def test_expected_duration_gives_costs():
@@ -25,13 +25,13 @@ def test_expected_duration_gives_costs():
 
 
 def test_without_expected_duration_there_are_prices_but_no_costs():
-    found = candidates(Resources(), builtin(), ["us-east-1"])
-    assert found and all(c.spot_cost is None and c.on_demand_cost is None for c in found)
+    choices = candidates(Resources(), builtin(), ["us-east-1"])
+    assert choices and all(c.spot_cost is None and c.on_demand_cost is None for c in choices)
 
 
 def test_a_type_without_any_spot_price_is_still_a_candidate():
-    found = candidates(Resources(gpus=1, gpu="H100"), builtin(), ["us-east-1"])
-    only = next(c for c in found if c.instance_type.name == "p5.4xlarge")
+    choices = candidates(Resources(gpus=1, gpu="H100"), builtin(), ["us-east-1"])
+    only = next(c for c in choices if c.instance_type.name == "p5.4xlarge")
     assert only.spot is None and only.on_demand is not None
 
 

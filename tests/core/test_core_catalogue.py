@@ -104,8 +104,8 @@ def test_a_zone_id_is_not_a_zone_name():
      ("local_nvme_gb", 0, 1_000_000), ("on_demand_usd_per_hour", 0.001, 10_000)],
 )  # fmt: skip
 def test_a_type_has_figures_that_a_machine_can_have(field, least, most):
-    given = {"name": "one", "vcpus": 1, "memory_gib": 1}
-    assert [getattr(InstanceType(**given | {field: value}), field) for value in (least, most)] == [least, most]
+    type_fields = {"name": "one", "vcpus": 1, "memory_gib": 1}
+    assert [getattr(InstanceType(**type_fields | {field: value}), field) for value in (least, most)] == [least, most]
     for value in (least - 1, most + 1):
         with pytest.raises(ValidationError, match=rf"1 validation error for InstanceType\n{field}\n"):
-            InstanceType(**given | {field: value})
+            InstanceType(**type_fields | {field: value})

@@ -41,8 +41,8 @@ def test_each_kind_of_use_is_in_one_line():
         None: {UsageKind.BOOT: 1, UsageKind.IDLE: 2, UsageKind.SHARED: 3, UsageKind.SCHEDULER: 4},
     }
     rows = [row(kind, cost, job) for job, used in of_jobs.items() for kind, cost in used.items()]
-    found = charges(rows, JOBS, "Team")
-    assert [(line.kind, line.value, line.sums.cost, line.lost) for line in found.lines] == [
+    statement = charges(rows, JOBS, "Team")
+    assert [(line.kind, line.value, line.sums.cost, line.lost) for line in statement.lines] == [
         (LineKind.VALUE, "vision", 8, 1),
         (LineKind.VALUE, "speech", 0, 3),
         (LineKind.UNTAGGED, "", 4, 0),
@@ -53,13 +53,13 @@ def test_each_kind_of_use_is_in_one_line():
         (LineKind.SHARED, "", 3, 0),
         (LineKind.SCHEDULER, "", 4, 0),
     ]
-    assert sum(line.sums.cost for line in found.lines) == found.whole.cost == 33
+    assert sum(line.sums.cost for line in statement.lines) == statement.whole.cost == 33
 
 
 def test_a_line_with_an_unknown_price_is_a_lower_bound():
-    found = charges([row(UsageKind.WORK, 0, "a", known=False), row(UsageKind.WORK, 1, "b")], JOBS, "Team")
-    assert {line.value: line.sums.known for line in found.lines} == {"vision": False, "speech": True}
-    assert not found.whole.known
+    statement = charges([row(UsageKind.WORK, 0, "a", known=False), row(UsageKind.WORK, 1, "b")], JOBS, "Team")
+    assert {line.value: line.sums.known for line in statement.lines} == {"vision": False, "speech": True}
+    assert not statement.whole.known
 
 
 amounts = st.lists(st.fractions(0, 1000), max_size=12)
@@ -68,12 +68,12 @@ amounts = st.lists(st.fractions(0, 1000), max_size=12)
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(amounts, st.integers(0, 6))
 def test_rounded_amounts_add_up_to_their_rounded_sum(given_amounts, places):
-    found = apportioned(given_amounts, places)
+    rounded_amounts = apportioned(given_amounts, places)
     unit = Fraction(1, 10**places)
-    assert abs(sum(found) - sum(given_amounts)) <= unit / 2
+    assert abs(sum(rounded_amounts) - sum(given_amounts)) <= unit / 2
     assert all(
-        abs(one - exact) < unit and (one / unit).denominator == 1
-        for one, exact in zip(found, given_amounts, strict=True)
+        abs(amount - exact) < unit and (amount / unit).denominator == 1
+        for amount, exact in zip(rounded_amounts, given_amounts, strict=True)
     )
 
 
@@ -88,23 +88,23 @@ def test_lines_add_up_whatever_was_used(used):
         )
         for kind, cost, job in used
     ]
-    found = charges(rows, JOBS, "Team")
-    assert sum(line.sums.cost for line in found.lines) == sum(r.cost for r in rows)
+    statement = charges(rows, JOBS, "Team")
+    assert sum(line.sums.cost for line in statement.lines) == sum(r.cost for r in rows)
 
 
 def outcome(cost=1, accuracy=None, **fields) -> JobOutcome:
     metrics = {} if accuracy is None else {"test_accuracy": accuracy}
-    made = JobOutcome(cost=Fraction(cost), known=True, ended_at=at(100), succeeded=True, metrics=metrics)
-    return replace(made, **fields)
+    base_outcome = JobOutcome(cost=Fraction(cost), known=True, ended_at=at(100), succeeded=True, metrics=metrics)
+    return replace(base_outcome, **fields)
 
 
 def chain(run: int, trains=1) -> dict[str, JobSubmission]:
     begin = run * 1000
     names = [f"train-{run}-{n}" for n in range(trains)]
-    found = [submission(f"prepare-{run}", "prepare", begin)]
-    found += [submission(t, t, begin + 1, after=[f"prepare-{run}"], tags={"Stage": "train"}) for t in names]
-    found.append(submission(f"evaluate-{run}", "evaluate", begin + 2, after=names))
-    return {one.job_id: one for one in found}
+    submissions = [submission(f"prepare-{run}", "prepare", begin)]
+    submissions += [submission(t, t, begin + 1, after=[f"prepare-{run}"], tags={"Stage": "train"}) for t in names]
+    submissions.append(submission(f"evaluate-{run}", "evaluate", begin + 2, after=names))
+    return {member.job_id: member for member in submissions}
 
 
 def test_jobs_chained_by_after_are_stages_and_a_fan_out_is_one():

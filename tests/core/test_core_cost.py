@@ -30,25 +30,25 @@ from everspot_core.records import EventKind, Market
     ],
 )
 def test_an_instance_costs_its_seconds_with_a_minimum_and_a_free_first_hour(market, life, interrupted, expected):
-    found = compute([launch(market=market)], [end(life, interrupted=interrupted)], [price(0.04)])
-    assert found.cost == expected
-    assert found.instances[0].free == (expected == 0)
+    bill = compute([launch(market=market)], [end(life, interrupted=interrupted)], [price(0.04)])
+    assert bill.cost == expected
+    assert bill.instances[0].free == (expected == 0)
 
 
 def test_each_moment_costs_its_own_price():
-    found = compute([launch()], [end(3600)], [price(0.01), price(0.04, 900), price(0.02, 2700)])
-    assert found.cost == (900 * Fraction("0.01") + 1800 * Fraction("0.04") + 900 * Fraction("0.02")) / 3600
+    bill = compute([launch()], [end(3600)], [price(0.01), price(0.04, 900), price(0.02, 2700)])
+    assert bill.cost == (900 * Fraction("0.01") + 1800 * Fraction("0.04") + 900 * Fraction("0.02")) / 3600
 
 
 def test_a_price_change_at_launch_or_at_the_end_makes_no_empty_segment():
-    found = compute([launch()], [end(600)], [price(0.03), price(0.9, 600)])
-    assert found.cost == Fraction("0.03") / 6
-    assert len(found.instances[0].usages[0].paid) == 1
+    bill = compute([launch()], [end(600)], [price(0.03), price(0.9, 600)])
+    assert bill.cost == Fraction("0.03") / 6
+    assert len(bill.instances[0].usages[0].paid) == 1
 
 
 def test_the_minimum_is_paid_at_the_prices_of_the_minute_it_covers():
-    found = compute([launch()], [end(10)], [price(0.36), price(0.72, 30)])
-    assert found.cost == 30 * Fraction("0.36") / 3600 + 30 * Fraction("0.72") / 3600
+    bill = compute([launch()], [end(10)], [price(0.36), price(0.72, 30)])
+    assert bill.cost == 30 * Fraction("0.36") / 3600 + 30 * Fraction("0.72") / 3600
 
 
 def test_assumed_prices_are_named():
@@ -65,29 +65,29 @@ def test_assumed_prices_are_named():
 
 
 def test_a_running_instance_is_billed_up_to_the_moment_of_the_bill():
-    found = compute([launch()], [end(5000)], [price(0.036)], as_of=1000)
-    assert found.cost == Fraction("0.01")
-    assert found.instances[0].running
+    bill = compute([launch()], [end(5000)], [price(0.036)], as_of=1000)
+    assert bill.cost == Fraction("0.01")
+    assert bill.instances[0].running
     assert compute([launch(seconds=1000)], [], [], as_of=1000).instances == ()
 
 
 def test_a_job_pays_from_assignment_to_release_and_the_fleet_pays_the_rest():
     launches = [launch(), launch("i-2", Market.ON_DEMAND)]
-    found = compute(launches, [end(720, interrupted=False), end(1300, "i-2")], [price(0.036)], interrupted_job())
+    bill = compute(launches, [end(720, interrupted=False), end(1300, "i-2")], [price(0.036)], interrupted_job())
     per_second = Fraction("0.036") / 3600
-    job = found.jobs[0]
+    job = bill.jobs[0]
     assert job.cost == 520 * per_second + 560 * LISTED / 3600
-    assert sum(u.cost for u in found.idle) == 200 * per_second + (1300 - 560) * LISTED / 3600
-    assert job.cost + sum(u.cost for u in found.idle) == found.cost
+    assert sum(u.cost for u in bill.idle) == 200 * per_second + (1300 - 560) * LISTED / 3600
+    assert job.cost + sum(u.cost for u in bill.idle) == bill.cost
 
 
 def test_a_job_on_an_instance_that_the_ledger_does_not_know_is_named():
-    found = compute([launch()], [], [price(0.036)], {"job-1": [event(EventKind.ASSIGNED, 0, iid="i-9")]}, as_of=400)
-    assert found.jobs[0].cost == 0
-    assert any("no launch is recorded of i-9" in note for note in found.notes)
+    bill = compute([launch()], [], [price(0.036)], {"job-1": [event(EventKind.ASSIGNED, 0, iid="i-9")]}, as_of=400)
+    assert bill.jobs[0].cost == 0
+    assert any("no launch is recorded of i-9" in note for note in bill.notes)
 
 
-def test_what_the_free_first_hour_waives_is_told():
+def test_the_bill_notes_what_the_free_first_hour_waives():
     (usage,) = compute([launch()], [end(1800, interrupted=True)], [price(0.04)]).usages
     assert (usage.cost, usage.waived) == (0, Fraction("0.02"))
     (usage,) = compute([launch()], [end(1800)], [price(0.04)]).usages
@@ -97,9 +97,9 @@ def test_what_the_free_first_hour_waives_is_told():
 def test_two_jobs_never_pay_for_the_same_second():
     first = [event(EventKind.ASSIGNED, 0)]
     second = [event(EventKind.ASSIGNED, 50, job="job-2"), event(EventKind.FINISHED, 80, job="job-2")]
-    found = compute([launch()], [end(100)], [price(0.036)], {"job-1": first, "job-2": second})
-    assert [float(j.cost) for j in found.jobs] == [0.0005, 0.0003]
-    assert found.cost == Fraction("0.001")
+    bill = compute([launch()], [end(100)], [price(0.036)], {"job-1": first, "job-2": second})
+    assert [float(j.cost) for j in bill.jobs] == [0.0005, 0.0003]
+    assert bill.cost == Fraction("0.001")
 
 
 def test_savings_may_be_negative_or_undefined():
@@ -115,7 +115,7 @@ def test_money_is_rounded_for_display_only_half_away_from_zero(amount, shown):
     assert str(rounded(Fraction(amount))) == shown
 
 
-def spent_of(events, **kwargs):
+def job_spending(events, **kwargs):
     defaults = {
         "submitted_at": T0,
         "now": at(1000),
@@ -131,19 +131,19 @@ def spent_of(events, **kwargs):
 def test_spent_agrees_with_the_bill_of_the_same_job():
     events, ends = interrupted_job()["job-1"], {"i-1": end(720), "i-2": end(1300, "i-2")}
     launches = {"i-1": launch(), "i-2": launch("i-2", Market.ON_DEMAND)}
-    found = spent_of(events, now=at(2000), launches=launches, ends=ends)
+    job_spent = job_spending(events, now=at(2000), launches=launches, ends=ends)
     whole = compute(launches.values(), ends.values(), [price(0.036)], {"job-1": events}, as_of=2000)
-    assert found.dollars == pytest.approx(float(whole.jobs[0].cost))
-    assert found.wall_clock == timedelta(seconds=2000)
+    assert job_spent.dollars == pytest.approx(float(whole.jobs[0].cost))
+    assert job_spent.wall_clock == timedelta(seconds=2000)
 
 
 def test_spent_counts_gpu_hours_and_reads_the_assignment_where_the_launch_is_not_recorded_yet():
     events = [event(EventKind.ASSIGNED, 0, instance_type="g4dn.12xlarge", zone=ZONE, market="on-demand")]
-    found = spent_of(events, launches={}, now=at(1800))
-    assert found.gpu_hours == 2
-    assert found.dollars == pytest.approx(3.912 / 2)
+    job_spent = job_spending(events, launches={}, now=at(1800))
+    assert job_spent.gpu_hours == 2
+    assert job_spent.dollars == pytest.approx(3.912 / 2)
 
 
 def test_a_free_instance_costs_the_budget_nothing():
     events = [event(EventKind.ASSIGNED, 0), event(EventKind.LOST, 500)]
-    assert spent_of(events, ends={"i-1": end(500, interrupted=True)}).dollars == 0
+    assert job_spending(events, ends={"i-1": end(500, interrupted=True)}).dollars == 0

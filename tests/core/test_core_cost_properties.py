@@ -20,8 +20,12 @@ def worlds(draw):
     ids = [f"i-{n}" for n in range(draw(st.integers(1, 4)))]
     launches = [launch(i, draw(st.sampled_from(list(Market))), draw(moments)) for i in ids]
     ends = [
-        end((one.launched_at - T0).total_seconds() + draw(moments) * 4, one.instance_id, draw(st.booleans()))
-        for one in launches
+        end(
+            (launch_record.launched_at - T0).total_seconds() + draw(moments) * 4,
+            launch_record.instance_id,
+            draw(st.booleans()),
+        )
+        for launch_record in launches
         if draw(st.booleans())
     ]
     points = [price(draw(st.integers(1, 500)) / 1000, draw(moments)) for _ in range(draw(st.integers(0, 5)))]
@@ -42,23 +46,27 @@ def worlds(draw):
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(worlds(), moments)
 def test_the_parts_add_up_to_the_total_exactly(world, as_of):
-    found = bill(*world, builtin(), at(as_of), rules=BILLING)
-    parts = sum((j.cost for j in found.jobs), Fraction(0)) + sum((u.cost for u in found.idle), Fraction(0))
-    assert parts == found.cost
-    listed = sum((j.on_demand_cost for j in found.jobs), Fraction(0))
-    assert listed + sum((u.on_demand_cost for u in found.idle), Fraction(0)) == found.on_demand_cost
-    for instance in found.instances:
+    computed_bill = bill(*world, builtin(), at(as_of), rules=BILLING)
+    parts = sum((j.cost for j in computed_bill.jobs), Fraction(0)) + sum(
+        (u.cost for u in computed_bill.idle), Fraction(0)
+    )
+    assert parts == computed_bill.cost
+    listed = sum((j.on_demand_cost for j in computed_bill.jobs), Fraction(0))
+    assert listed + sum((u.on_demand_cost for u in computed_bill.idle), Fraction(0)) == computed_bill.on_demand_cost
+    for instance in computed_bill.instances:
         life = Fraction((instance.end - instance.launch.launched_at) // timedelta(microseconds=1), 10**6)
         assert sum(u.seconds for u in instance.usages) == max(life, 60)
-    for job in found.jobs:
+    for job in computed_bill.jobs:
         assert all(u.useful_seconds <= u.seconds for u in job.usages)
 
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(worlds(), moments, moments)
-def test_without_interruptions_by_the_cloud_a_later_bill_is_never_smaller(world, one, other):
+def test_without_interruptions_by_the_cloud_a_later_bill_is_never_smaller(world, moment, other):
     launches, ends, points, events = world
-    ours = [e.model_copy(update={"interrupted": False}) for e in ends]
-    early, late = sorted((one, other))
-    sums = [bill(launches, ours, points, events, builtin(), at(t), rules=BILLING).cost for t in (early, late)]
+    uninterrupted_ends = [e.model_copy(update={"interrupted": False}) for e in ends]
+    early, late = sorted((moment, other))
+    sums = [
+        bill(launches, uninterrupted_ends, points, events, builtin(), at(t), rules=BILLING).cost for t in (early, late)
+    ]
     assert sums[0] <= sums[1]

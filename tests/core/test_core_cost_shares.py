@@ -20,24 +20,24 @@ HOUR = 3600
 
 def seated(job: str, start: float, until: float | None, share: float | None, gpus: int = 0, **kw) -> list[Event]:
     data = {} if share is None else {"share": share, "gpus": gpus}
-    told = [event(EventKind.ASSIGNED, start, job=job, instance_type=TYPE, zone=ZONE, market="spot", **data, **kw)]
-    return told if until is None else [*told, event(EventKind.FINISHED, until, job=job, step=1, **kw)]
+    events = [event(EventKind.ASSIGNED, start, job=job, instance_type=TYPE, zone=ZONE, market="spot", **data, **kw)]
+    return events if until is None else [*events, event(EventKind.FINISHED, until, job=job, step=1, **kw)]
 
 
 def test_four_quarters_and_what_is_left_are_what_the_instance_cost():
     events = {n: seated(n, 0.25 * HOUR * i, HOUR, 0.25) for i, n in enumerate("abcd")}
-    found = compute([launch()], [end(2 * HOUR)], [price(0.04)], events)
-    assert found.cost == Fraction("0.08")
-    assert [job.cost for job in found.jobs] == [Fraction("0.01") * Fraction(4 - i, 4) for i in range(4)]
-    assert sum(job.cost for job in found.jobs) + sum(u.cost for u in found.idle) == found.cost
-    assert [float(u.seconds) for u in found.jobs[1].usages] == [0.75 * HOUR], "a part is not cut by who comes beside it"
-    assert sum(u.instance_seconds for u in found.usages) == 2 * HOUR
+    bill = compute([launch()], [end(2 * HOUR)], [price(0.04)], events)
+    assert bill.cost == Fraction("0.08")
+    assert [job.cost for job in bill.jobs] == [Fraction("0.01") * Fraction(4 - i, 4) for i in range(4)]
+    assert sum(job.cost for job in bill.jobs) + sum(u.cost for u in bill.idle) == bill.cost
+    assert [float(u.seconds) for u in bill.jobs[1].usages] == [0.75 * HOUR], "a part is not cut by who comes beside it"
+    assert sum(u.instance_seconds for u in bill.usages) == 2 * HOUR
 
 
 def test_what_a_budget_counts_is_what_the_bill_says():
     events = {"a": seated("a", 0, HOUR, 0.25, gpus=1), "b": seated("b", 100, None, 0.5, gpus=2)}
-    found = compute([launch()], [], [price(0.04), price(0.08, 1800)], events, as_of=2 * HOUR)
-    for job in found.jobs:
+    bill = compute([launch()], [], [price(0.04), price(0.08, 1800)], events, as_of=2 * HOUR)
+    for job in bill.jobs:
         used = spent(
             events[job.job_id], submitted_at=T0, now=at(2 * HOUR), launches={"i-1": launch()}, ends={},
             prices=PriceBook([price(0.04), price(0.08, 1800)], builtin()), catalogue=builtin(), rules=BILLING,
@@ -48,27 +48,27 @@ def test_what_a_budget_counts_is_what_the_bill_says():
 
 
 def test_a_team_pays_the_shares_of_its_jobs():
-    holds = in_order([Tenure("x", at(0), at(HOUR), Fraction(1, 4)), Tenure("y", at(0), at(HOUR), Fraction(1, 2))])
+    tenures = in_order([Tenure("x", at(0), at(HOUR), Fraction(1, 4)), Tenure("y", at(0), at(HOUR), Fraction(1, 2))])
     book = PriceBook([price(0.04)], builtin())
-    found = spending(launch(), end(HOUR), holds, gpus=4, book=book, rules=BILLING, since=T0, now=at(2 * HOUR))
-    by_team = {whose: (round(a.dollars, 9), a.gpu_hours) for (_, whose), a in found.items()}
+    amounts = spending(launch(), end(HOUR), tenures, gpus=4, book=book, rules=BILLING, since=T0, now=at(2 * HOUR))
+    by_team = {team: (round(a.dollars, 9), a.gpu_hours) for (_, team), a in amounts.items()}
     assert by_team == {"x": (0.01, 1.0), "y": (0.02, 2.0), ENVIRONMENT: (0.01, 1.0)}
-    assert sum(a.dollars for a in found.values()) == pytest.approx(0.04)
+    assert sum(a.dollars for a in amounts.values()) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(
-    ("told", "share"),
+    ("event_data", "share"),
     [({}, 1), ({"share": 0.25}, Fraction(1, 4)), ({"share": 0}, 0), ({"share": 7}, 1), ({"share": "x"}, 1)],
 )
-def test_a_share_that_is_none_is_the_whole(told, share):
-    (attempt,) = attempts([event(EventKind.ASSIGNED, 0, **told)])
+def test_a_share_that_is_none_is_the_whole(event_data, share):
+    (attempt,) = attempts([event(EventKind.ASSIGNED, 0, **event_data)])
     assert attempt.share == share
 
 
 def test_one_that_has_it_alone_pays_all_whoever_is_told_to_overlap():
     events = {"a": seated("a", 0, 700, 0.5), "x": seated("x", 600, 900, None), "b": seated("b", 890, 1000, 0.5)}
-    found = compute([launch()], [end(1000)], [price(0.036)], events)
-    assert {j.job_id: float(j.cost) for j in found.jobs} == pytest.approx({"a": 0.003, "x": 0.0029, "b": 0.00055})
+    bill = compute([launch()], [end(1000)], [price(0.036)], events)
+    assert {j.job_id: float(j.cost) for j in bill.jobs} == pytest.approx({"a": 0.003, "x": 0.0029, "b": 0.00055})
 
 
 moments = st.integers(0, 200)
@@ -77,12 +77,12 @@ shares = st.sampled_from([Fraction(n, 8) for n in (1, 2, 3, 5, 8)])
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), moments, moments, shares), max_size=9), moments)
 def test_at_each_moment_the_shares_add_up_to_one(claims, life):
-    holds = in_order(Tenure(n, at(s), at(s + d), share) for n, s, d, share in claims)
-    found = parts(T0, at(life), BILLING.minimum, holds)
-    whole = sum(((until - start).total_seconds() * share for _, start, until, share in found), Fraction(0))
+    tenures = in_order(Tenure(n, at(s), at(s + d), share) for n, s, d, share in claims)
+    intervals = parts(T0, at(life), BILLING.minimum, tenures)
+    whole = sum(((until - start).total_seconds() * share for _, start, until, share in intervals), Fraction(0))
     assert whole == max(life, 60)
-    for moment in {start for _, start, _, _ in found}:
-        assert sum(share for _, start, until, share in found if start <= moment < until) == 1
+    for moment in {start for _, start, _, _ in intervals}:
+        assert sum(share for _, start, until, share in intervals if start <= moment < until) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), moments, moments, st.floats(0, 1)), max_size=6))
@@ -95,7 +95,7 @@ def test_to_the_cent_the_jobs_and_the_rest_are_the_instance(claims):
             *own[:1],
             event(EventKind.LOST, start * 100 + span * 100, epoch, job=name),
         ]
-    found = compute([launch()], [end(30_000)], [price(0.0404), price(0.0701, 9_000)], events)
-    assert sum((j.cost for j in found.jobs), Fraction(0)) + sum((u.cost for u in found.idle), Fraction(0)) == found.cost
-    assert found.cost == compute([launch()], [end(30_000)], [price(0.0404), price(0.0701, 9_000)]).cost
-    assert rounded(found.cost, 2) == rounded(sum((u.cost for u in found.usages), Fraction(0)), 2)
+    bill = compute([launch()], [end(30_000)], [price(0.0404), price(0.0701, 9_000)], events)
+    assert sum((j.cost for j in bill.jobs), Fraction(0)) + sum((u.cost for u in bill.idle), Fraction(0)) == bill.cost
+    assert bill.cost == compute([launch()], [end(30_000)], [price(0.0404), price(0.0701, 9_000)]).cost
+    assert rounded(bill.cost, 2) == rounded(sum((u.cost for u in bill.usages), Fraction(0)), 2)

@@ -8,9 +8,9 @@ HIDDEN = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
 
 def test_an_urn_says_stack_project_parents_and_name() -> None:
     urn = "urn:pulumi:aws-prod::everspot::everspot:index:Cluster$cloud:x/y:Fleet::everspot::spot"
-    found = Declared(urn, "cloud:x/y:Fleet", {})
-    assert (found.stack, found.project, found.name) == ("aws-prod", "everspot", "everspot::spot")
-    assert found.parent_types == ("everspot:index:Cluster",)
+    resource = Declared(urn, "cloud:x/y:Fleet", {})
+    assert (resource.stack, resource.project, resource.name) == ("aws-prod", "everspot", "everspot::spot")
+    assert resource.parent_types == ("everspot:index:Cluster",)
 
 
 def test_what_is_no_urn_is_refused() -> None:
@@ -31,5 +31,5 @@ def test_what_is_no_urn_is_refused() -> None:
         (f"arn:{UNKNOWN}", False, False, True),
     ],
 )
-def test_markers_are_told(value: object, is_secret: bool, is_unknown: bool, whole: bool) -> None:
+def test_markers_are_recognized(value: object, is_secret: bool, is_unknown: bool, whole: bool) -> None:
     assert (secret(value), unknown(value), is_fully_known(value)) == (is_secret, is_unknown, whole)

@@ -16,8 +16,8 @@ def fault(name, kind=FaultKind.NEVER_REPORTED, image="ami-1", at=NOW, detail="wh
 
 
 def launched(*names, image="ami-1", role=Role.AGENT, ago=timedelta(hours=1), **pool):
-    made = {"image": image, "role": role, "launched_at": NOW - ago, **POOL, **pool}
-    return {name: LaunchRecord(instance_id=name, **made) for name in names}
+    fields = {"image": image, "role": role, "launched_at": NOW - ago, **POOL, **pool}
+    return {name: LaunchRecord(instance_id=name, **fields) for name in names}
 
 
 SILENT = "never reported"
@@ -56,6 +56,6 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("faults", "launches", "said"), TABLE)
-def test_what_is_to_be_doubted(faults, launches, said):
-    assert [(d.words, d.grave) for d in find_suspects(faults, launches, NOW)] == said
+@pytest.mark.parametrize(("faults", "launches", "expected"), TABLE)
+def test_what_is_to_be_doubted(faults, launches, expected):
+    assert [(d.words, d.grave) for d in find_suspects(faults, launches, NOW)] == expected

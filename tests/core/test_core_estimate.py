@@ -64,7 +64,7 @@ fixed = st.builds(
     team=st.sampled_from(["red", "green"]),
     expected=st.integers(0, 10_000).map(lambda n: Fraction(n, 700)),
 )
-asked = st.builds(
+any_side = st.builds(
     AskedFor,
     standing=st.lists(standing, max_size=3).map(tuple),
     elastic=st.lists(elastic, max_size=1).map(tuple),
@@ -73,55 +73,59 @@ asked = st.builds(
 
 
 def figures(side: AskedFor) -> CostFigures:
-    found = estimate(AskedFor(), side, KNOWN, as_of=DAY).after
-    assert found is not None
-    return found
+    side_figures = estimate(AskedFor(), side, KNOWN, as_of=DAY).after
+    assert side_figures is not None
+    return side_figures
 
 
 def cents(ranges: list[Range]) -> list[int]:
     return [round(100 * sum(getattr(each, name) for each in ranges)) for name in Range.model_fields]
 
 
-@given(asked)
+@given(any_side)
 def test_teams_and_parts_add_up_to_the_total_and_expected_lies_between_low_and_high(side: AskedFor) -> None:
-    found = figures(side)
-    assert cents(list(found.teams.values())) == cents([found.total]) == cents([part.range for part in found.parts])
-    for part in found.parts:
+    side_figures = figures(side)
+    assert (
+        cents(list(side_figures.teams.values()))
+        == cents([side_figures.total])
+        == cents([part.range for part in side_figures.parts])
+    )
+    for part in side_figures.parts:
         assert part.range.low <= part.range.expected <= part.range.high
 
 
-@given(asked)
+@given(any_side)
 def test_a_change_of_nothing_is_exactly_nothing(side: AskedFor) -> None:
-    found = estimate(side, side, KNOWN, as_of=DAY)
-    assert found.before == found.after
+    cost_estimate = estimate(side, side, KNOWN, as_of=DAY)
+    assert cost_estimate.before == cost_estimate.after
 
 
 @given(standing, st.integers(1, 40))
-def test_a_larger_target_never_costs_less(ask: StandingAsk, more: int) -> None:
-    larger = StandingAsk(**{**vars(ask), "units": ask.units + more})
-    less, much = (figures(AskedFor(standing=(one,))).total for one in (ask, larger))
+def test_a_larger_target_never_costs_less(smaller: StandingAsk, more: int) -> None:
+    larger = StandingAsk(**{**vars(smaller), "units": smaller.units + more})
+    less, much = (figures(AskedFor(standing=(fleet,))).total for fleet in (smaller, larger))
     assert less.low <= much.low and less.expected <= much.expected and less.high <= much.high
     assert less.on_demand <= much.on_demand
 
 
-def ask(units: int, *names: str, market: Market = Market.SPOT, **more: object) -> StandingAsk:
-    given = {"name": "fleet", "team": "red", "region": REGION, "market": market, "units": Fraction(units)}
+def standing_fleet(units: int, *names: str, market: Market = Market.SPOT, **more: object) -> StandingAsk:
+    fields = {"name": "fleet", "team": "red", "region": REGION, "market": market, "units": Fraction(units)}
     own = tuple(TypeOption(instance_type=name) for name in names)
-    return StandingAsk(**{**given, "candidates": own, **more})  # type: ignore[arg-type]
+    return StandingAsk(**{**fields, "candidates": own, **more})  # type: ignore[arg-type]
 
 
-def total(*asks: StandingAsk) -> tuple[float, ...]:
-    return tuple(figures(AskedFor(standing=asks)).total.model_dump().values())
+def total(*fleets: StandingAsk) -> tuple[float, ...]:
+    return tuple(figures(AskedFor(standing=fleets)).total.model_dump().values())
 
 
 def test_spot_reaches_from_the_cheapest_pool_to_the_dearest_one_and_no_higher_than_on_demand() -> None:
     # a: 0.2 to 0.6; c: 1.0 to 3.5, of which more than 3.0 is never paid; a is chosen, at 0.4
-    assert total(ask(10, "a", "c")) == (1460, 2920, 21900, 7300)
+    assert total(standing_fleet(10, "a", "c")) == (1460, 2920, 21900, 7300)
 
 
 def test_a_limit_bounds_the_highest_price() -> None:
     limited = (TypeOption(instance_type="a", max_price=Fraction("0.45")),)
-    assert total(ask(1, "a", candidates=limited)) == (146, 292, 328.5, 730)
+    assert total(standing_fleet(1, "a", candidates=limited)) == (146, 292, 328.5, 730)
 
 
 def limited(name: str, usd: str) -> TypeOption:
@@ -129,16 +133,23 @@ def limited(name: str, usd: str) -> TypeOption:
 
 
 def test_a_limit_below_every_known_price_buys_nothing_and_says_why() -> None:
-    told = "fleet: no spot a is bought: its maxPrice allows $0.1 an hour, and its lowest known price is $0.2"
-    alone = AskedFor(standing=(ask(2, candidates=(limited("a", "0.1"),)),))
-    found = estimate(AskedFor(), alone, KNOWN, as_of=DAY)
-    assert found.unknown == (told,)
-    assert found.after is not None and (found.after.unpriced, found.after.nothing_known) == (("fleet",), True)
-    beside = AskedFor(standing=(ask(2, candidates=(limited("a", "0.1"), TypeOption(instance_type="b"))),))
-    found = estimate(AskedFor(), beside, KNOWN, as_of=DAY)
-    assert found.unknown == (told,)
-    assert found.after is not None and found.after.unpriced == ()
-    assert found.after.total.model_dump() == figures(AskedFor(standing=(ask(2, "b"),))).total.model_dump() | {
+    reason = "fleet: no spot a is bought: its maxPrice allows $0.1 an hour, and its lowest known price is $0.2"
+    alone = AskedFor(standing=(standing_fleet(2, candidates=(limited("a", "0.1"),)),))
+    cost_estimate = estimate(AskedFor(), alone, KNOWN, as_of=DAY)
+    assert cost_estimate.unknown == (reason,)
+    assert cost_estimate.after is not None and (cost_estimate.after.unpriced, cost_estimate.after.nothing_known) == (
+        ("fleet",),
+        True,
+    )
+    with_second_type = AskedFor(
+        standing=(standing_fleet(2, candidates=(limited("a", "0.1"), TypeOption(instance_type="b"))),)
+    )
+    cost_estimate = estimate(AskedFor(), with_second_type, KNOWN, as_of=DAY)
+    assert cost_estimate.unknown == (reason,)
+    assert cost_estimate.after is not None and cost_estimate.after.unpriced == ()
+    assert cost_estimate.after.total.model_dump() == figures(
+        AskedFor(standing=(standing_fleet(2, "b"),))
+    ).total.model_dump() | {
         "on_demand": 1460.0  # the limit is one of Spot alone
     }
 
@@ -153,31 +164,39 @@ def test_elastic_capacity_whose_limit_is_below_every_known_price_has_no_figure()
         most_usd_per_hour=None,
         candidates=(limited("a", "0.1"),),
     )
-    found = estimate(AskedFor(), AskedFor(elastic=(more,)), KNOWN, as_of=DAY)
-    assert found.unknown[0].startswith("more: no spot a is bought: its maxPrice allows $0.1 an hour")
-    assert found.after is not None and (found.after.unpriced, found.after.nothing_known) == (("more",), True)
+    cost_estimate = estimate(AskedFor(), AskedFor(elastic=(more,)), KNOWN, as_of=DAY)
+    assert cost_estimate.unknown[0].startswith("more: no spot a is bought: its maxPrice allows $0.1 an hour")
+    assert cost_estimate.after is not None and (cost_estimate.after.unpriced, cost_estimate.after.nothing_known) == (
+        ("more",),
+        True,
+    )
 
 
 def test_the_last_instance_may_bring_more_units_than_are_missing() -> None:
     mixed = (TypeOption(instance_type="a"), TypeOption(instance_type="c", weight=Fraction(4)))
     # 3 units, at the most 6: a costs 0.4 a unit, and c, which is a unit's 2.25 / 4, is not chosen
-    low, expected, high, _ = total(ask(3, "a", candidates=mixed))
+    low, expected, high, _ = total(standing_fleet(3, "a", candidates=mixed))
     assert (low, expected, high) == (438, 876, 3285)
     whole = (TypeOption(instance_type="c", weight=Fraction(4)),)
-    assert total(ask(3, "c", candidates=whole)) == (547.5, 1642.5, 2190, 2190)
+    assert total(standing_fleet(3, "c", candidates=whole)) == (547.5, 1642.5, 2190, 2190)
 
 
 def test_the_dearest_type_bounds_what_is_on_demand_and_the_cheapest_is_expected() -> None:
-    assert total(ask(2, "a", "b", market=Market.ON_DEMAND)) == (1460, 1460, 3650, 1460)
+    assert total(standing_fleet(2, "a", "b", market=Market.ON_DEMAND)) == (1460, 1460, 3650, 1460)
 
 
 def test_what_no_price_is_known_of_is_named_and_is_in_no_figure() -> None:
-    found = estimate(AskedFor(), AskedFor(standing=(ask(2, "a", "q"), ask(1, "r", name="other"))), KNOWN, as_of=DAY)
-    assert found.unknown == ("fleet: no spot price of q is known", "other: no spot price of r is known")
-    assert found.after is not None and {part.name for part in found.after.parts} == {"fleet"}
-    assert found.after.unpriced == ("other",)
+    cost_estimate = estimate(
+        AskedFor(),
+        AskedFor(standing=(standing_fleet(2, "a", "q"), standing_fleet(1, "r", name="other"))),
+        KNOWN,
+        as_of=DAY,
+    )
+    assert cost_estimate.unknown == ("fleet: no spot price of q is known", "other: no spot price of r is known")
+    assert cost_estimate.after is not None and {part.name for part in cost_estimate.after.parts} == {"fleet"}
+    assert cost_estimate.after.unpriced == ("other",)
 
 
 def test_a_side_that_is_not_known_has_no_figures() -> None:
-    found = estimate(AskedFor(standing=(ask(1, "a"),)), None, KNOWN, as_of=DAY)
-    assert found.after is None and found.before is not None and found.prices_as_of == DAY
+    cost_estimate = estimate(AskedFor(standing=(standing_fleet(1, "a"),)), None, KNOWN, as_of=DAY)
+    assert cost_estimate.after is None and cost_estimate.before is not None and cost_estimate.prices_as_of == DAY

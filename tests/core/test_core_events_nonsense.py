@@ -40,10 +40,10 @@ def begun(*more: tuple[EventKind, dict[str, object]]) -> list[tuple[EventKind, d
     st.lists(st.tuples(st.sampled_from(list(EventKind)), st.dictionaries(st.sampled_from(KEYS), WILD, max_size=4)),
              min_size=1, max_size=8)
 )  # fmt: skip
-def test_no_event_keeps_a_history_from_being_told(told: list[tuple[EventKind, dict[str, object]]]) -> None:
-    events = [event(n, kind, (PLACE if n == 0 else {}) | data) for n, (kind, data) in enumerate(told)]
+def test_no_event_keeps_a_history_from_being_read(kinds_and_data: list[tuple[EventKind, dict[str, object]]]) -> None:
+    events = [event(n, kind, (PLACE if n == 0 else {}) | data) for n, (kind, data) in enumerate(kinds_and_data)]
     history = attempts(events)
     assert all(0 <= a.share <= 1 and isinstance(a.share, Fraction) for a in history)
     assert len(interruptions(history)) <= len(history)
-    for found in measurements(events, [1], {}, 60.0):
-        assert found.length >= timedelta(0)
+    for measurement in measurements(events, [1], {}, 60.0):
+        assert measurement.length >= timedelta(0)

@@ -38,7 +38,7 @@ class Outer(Frozen):
         return value
 
 
-def told(values: object) -> dict[str, str]:
+def find_problems(values: object) -> dict[str, str]:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate(values)
     return {problem.path: problem.reason for problem in faults(caught.value, Outer)}
@@ -67,22 +67,22 @@ def told(values: object) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_each_field_is_told_in_one_sentence_with_what_is_allowed(values: object, path: str, words: str) -> None:
-    assert told(values)[path] == words
+    assert find_problems(values)[path] == words
 
 
 def test_what_may_be_of_two_types_is_told_once() -> None:
-    assert list(told({"when": "soon"})) == ["when"]
-    assert "soon" in told({"when": "soon"})["when"]
-    assert list(told({"when": datetime(2026, 1, 1)})) == ["when"]  # noqa: DTZ001 - that it lacks its zone is the point
+    assert list(find_problems({"when": "soon"})) == ["when"]
+    assert "soon" in find_problems({"when": "soon"})["when"]
+    assert list(find_problems({"when": datetime(2026, 1, 1)})) == ["when"]  # noqa: DTZ001 - that it lacks its zone is the point
 
 
 def test_beyond_those_that_are_shown_faults_are_counted_without_words() -> None:
-    found = told({f"key{number}": number for number in range(5000)})
-    assert len(found) == 5000
-    assert sum(bool(words) for words in found.values()) == SHOWN_AT_MOST
+    problems = find_problems({f"key{number}": number for number in range(5000)})
+    assert len(problems) == 5000
+    assert sum(bool(words) for words in problems.values()) == SHOWN_AT_MOST
 
 
 def test_names_and_values_are_cut_and_send_nothing_to_a_terminal() -> None:
-    found = told({"\x1b[2J": 1, "k" * 10**5: 1, "count": "\x1b" * 10**5})
-    assert all(char.isprintable() for pair in found.items() for char in "".join(pair))
-    assert all(len(path) <= 80 and len(words) <= 800 for path, words in found.items())
+    problems = find_problems({"\x1b[2J": 1, "k" * 10**5: 1, "count": "\x1b" * 10**5})
+    assert all(char.isprintable() for pair in problems.items() for char in "".join(pair))
+    assert all(len(path) <= 80 and len(words) <= 800 for path, words in problems.items())

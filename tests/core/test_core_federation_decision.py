@@ -48,7 +48,7 @@ def without_spot(hours=1.0, **more):
 
 
 @pytest.mark.parametrize(
-    ("job", "here", "peers", "to", "why"),
+    ("job", "here", "peers", "to", "reason"),
     [
         pytest.param(UNDATED, dry(), [place()], "peer", MoveWhy.NO_CAPACITY, id="nothing here for an hour"),
         pytest.param(UNDATED, dry(0.4), [place()], None, None, id="not for long enough yet"),
@@ -90,9 +90,9 @@ def without_spot(hours=1.0, **more):
         pytest.param(RUNNING, home(usd=None), [place(usd=10)], None, None, id="nobody knows what it costs here"),
     ],
 )
-def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, why):
+def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, reason):
     move = decide(job, here, peers, DEFAULT, NOW)
-    assert (move and move.cluster, move and move.reason) == (to, why)
+    assert (move and move.cluster, move and move.reason) == (to, reason)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_pri
 
 @pytest.mark.parametrize(("vain", "minutes"), [(0, 15), (1, 15), (2, 30), (4, 120), (40, 720)])
 def test_a_cluster_where_the_job_got_no_instance_is_asked_again_ever_later(vain, minutes):
-    def asked(later):
+    def is_offered(later):
         job = replace(UNDATED, declined={"peer": NOW}, vain={"peer": vain})
         return decide(job, dry(), [place()], DEFAULT, NOW + timedelta(minutes=later)) is not None
 
-    assert (asked(minutes - 1), asked(minutes)) == (False, True)
+    assert (is_offered(minutes - 1), is_offered(minutes)) == (False, True)
 
 
 def test_a_cluster_that_declined_is_asked_again_later_and_another_one_meanwhile():
@@ -159,16 +159,16 @@ def test_a_job_that_has_just_moved_stays_for_a_while():
 
 
 def test_the_reason_is_told_with_its_figures():
-    def said(job, here, *peers):
+    def describe(job, here, *peers):
         return describe_move(decide(job, here, peers, DEFAULT, NOW))
 
-    assert said(UNDATED, dry(reason="4 pools refuse"), place()) == (
+    assert describe(UNDATED, dry(reason="4 pools refuse"), place()) == (
         "offer j to peer: home has had no capacity for it since 2026-05-01 11:00 UTC: 4 pools refuse"
     )
-    assert said(JOB, home(done=12), place(done=9.7)) == (
+    assert describe(JOB, home(done=12), place(done=9.7)) == (
         "offer j to peer: home would have it done by 2026-05-02 00:00 UTC, peer by 2026-05-01 21:42 UTC"
     )
-    assert said(RUNNING, home(usd=20), place(usd=10)) == (
+    assert describe(RUNNING, home(usd=20), place(usd=10)) == (
         "offer j to peer: the rest of it costs $20.00 in home and $10.00 in peer, the way there included"
     )
 
@@ -255,5 +255,5 @@ def test_between_two_moves_of_a_job_lies_the_pause_and_before_a_cheaper_one_the_
         if move is not None:
             moved.append((now, move.reason))
             inside, job = move.cluster, replace(job, moved_at=now)
-    for (before, _), (then, why) in pairwise(moved):
-        assert then - before >= (by.min_stay if why is MoveWhy.CHEAPER else by.pause)
+    for (before, _), (after, reason) in pairwise(moved):
+        assert after - before >= (by.min_stay if reason is MoveWhy.CHEAPER else by.pause)

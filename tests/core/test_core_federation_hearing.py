@@ -25,17 +25,17 @@ def looks(offset: timedelta, count: int, *, scale: float = 1.0, dies_after: int 
 
 @pytest.mark.parametrize("scale", [1.0, 60.0])
 @pytest.mark.parametrize(
-    ("real", "told"),
+    ("real", "is_reported"),
     [
         (0, 0), (45, 0), (-45, 0), (90, 1), (-120, -1), (3 * 3600, 1), (-3 * 3600, -1),
         # A heartbeat is 7 s old when it is seen: a whole lease ahead of this look, and behind the look before it.
         (67, 0), (68, 1), (-73, 0), (-74, -1),
     ],
 )  # fmt: skip
-def test_clocks_more_than_a_lease_apart_are_told_of(real, told, scale):
+def test_clocks_more_than_a_lease_apart_are_reported(real, is_reported, scale):
     heard, alive = looks(timedelta(seconds=real) * scale, 3, scale=scale)
     assert alive, "a heartbeat that changes is one of a living scheduler, whatever its clock says"
-    if not told:
+    if not is_reported:
         assert heard.apart is None
     else:
         assert heard.apart is not None
@@ -61,5 +61,5 @@ def test_a_clock_that_was_mended_is_right_again():
     first = hear(None, {"s1": T0 + timedelta(hours=3)}, T0, timedelta(0), LEASE, lambda span: span)
     assert first.apart == timedelta(hours=3)
     beats = {"s1": T0 + timedelta(hours=3), "s2": T0 + LOOK}
-    then = hear(first, beats, T0 + LOOK, LOOK, LEASE, lambda span: span)
-    assert then.apart is None and then.newest == T0 + LOOK
+    second = hear(first, beats, T0 + LOOK, LOOK, LEASE, lambda span: span)
+    assert second.apart is None and second.newest == T0 + LOOK

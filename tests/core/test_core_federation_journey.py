@@ -66,37 +66,37 @@ class Actor:
         self.world.offers[visit] = self.offer = offer
         return True
 
-    def home(self, what: str) -> None:
+    def home(self, move: str) -> None:
         record, away = self.record, self.record.away
-        if what == "depart" and record.state is JobState.PENDING:
+        if move == "depart" and record.state is JobState.PENDING:
             self.write(migration.depart(record, JOB, HERE, "host", "no capacity", T0))
         elif away is None:
             return
-        elif what == "sent" and not away.told:
+        elif move == "sent" and not away.told:
             self.write(migration.sent(record, "SENT", 10, T0))
-        elif what == "offer" and away.told and self.offer is None:
+        elif move == "offer" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.OFFERED))
-        elif what == "withdraw" and away.told and self.offer is None:
+        elif move == "withdraw" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.WITHDRAWN))
-        elif what == "withdraw" and self.offer is not None:
+        elif move == "withdraw" and self.offer is not None:
             self.put(away.visit, migration.answered(self.offer, OfferState.WITHDRAWN, "", T0))
-        elif what == "back" and (not away.told or self._refused()):
+        elif move == "back" and (not away.told or self._refused()):
             self.write(migration.come_back(record, self._trip(TripEnd.REFUSED), T0))
-        elif what == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
+        elif move == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
             assert self.visit is not None
             if self.offer.returned:
                 self.write(migration.come_back(record, self._trip(TripEnd.RETURNED), T0))
             else:
                 self.write(migration.arrive(record, self.visit, self._trip(TripEnd.ENDED), T0))
 
-    def host(self, what: str) -> None:
+    def host(self, move: str) -> None:
         if self.offer is None:
             return
         visit, states = self.offer.visit, {"accept": OfferState.ACCEPTED, "refuse": OfferState.REFUSED}
-        if what in states or what == "recall":
-            self.put(visit, migration.answered(self.offer, states.get(what, OfferState.RECALLED), "", T0))
+        if move in states or move == "recall":
+            self.put(visit, migration.answered(self.offer, states.get(move, OfferState.RECALLED), "", T0))
         elif self.offer.state.hosted:
-            over = Reason.RETURNED if what == "give back" else Reason.CANCEL
+            over = Reason.RETURNED if move == "give back" else Reason.CANCEL
             record = lease.close(None, visit, over, T0)
             if self.put(visit, migration.ended(self.offer, record, 1.0, 0.5, T0)):
                 self.world.visits[visit] = self.visit = record
@@ -124,21 +124,21 @@ MOVES = st.lists(st.one_of(AT_HOME, AT_HOST), min_size=60, max_size=80)  # short
 def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tuple[int, str]]) -> None:
     world = World()
     actors, epochs = [Actor(world, hosts=n >= 2) for n in range(4)], [0]
-    for number, what in moves:
+    for number, move in moves:
         actor = actors[number]
-        if what == "look":
+        if move == "look":
             actor.look()
         elif actor.hosts:
-            actor.host(what)
+            actor.host(move)
         else:
-            actor.home(what)
+            actor.home(move)
         world.check()
         epochs.append(world.record.epoch)
     assert epochs == sorted(epochs)
     last = Actor(world)
-    for what in ("withdraw", "back", "finish", "settle"):  # whatever was begun can be ended
+    for move in ("withdraw", "back", "finish", "settle"):  # whatever was begun can be ended
         last.look()
-        (last.host if what in HOST else last.home)(what)
+        (last.host if move in HOST else last.home)(move)
         world.check()
     if world.record.away is not None and not world.record.away.told:
         last.look()
@@ -173,15 +173,15 @@ def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> No
 
 
 def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:
-    held = lease.assign(None, "j", "i-1", T0)
+    assigned_record = lease.assign(None, "j", "i-1", T0)
     away = migration.depart(None, JOB, HERE, "host", "", T0)
     trip = migration.close_trip(away, TripEnd.REFUSED, "", T0, None, PEER)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
-        migration.depart(held, JOB, HERE, "host", "", T0)
+        migration.depart(assigned_record, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
         migration.depart(away, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot bring it back"):
-        migration.come_back(held, trip, T0)
+        migration.come_back(assigned_record, trip, T0)
     with pytest.raises(IllegalTransition, match="cannot assign it"):
         lease.assign(away, "j", "i-1", T0)
     with pytest.raises(IllegalTransition, match="cannot close it"):
@@ -249,8 +249,8 @@ def test_a_hosts_bill_that_cannot_be_one_is_not_known(lie: object) -> None:
         changed_at=T0,
     )
     for document in (offer, migration.close_trip(away, TripEnd.RETURNED, "", T0, offer, PEER)):
-        told = type(document).read if isinstance(document, VisitOffer) else type(document).model_validate_json
+        parse = type(document).read if isinstance(document, VisitOffer) else type(document).model_validate_json
         text = document.model_dump(mode="json")
-        for said, known in ((lie, None), (1.5, 1.5)):
-            found = told(json.dumps(text | {"usd": said, "gpu_hours": said}))
-            assert (found.usd, found.gpu_hours) == (known, known)
+        for amount, expected in ((lie, None), (1.5, 1.5)):
+            read_back = parse(json.dumps(text | {"usd": amount, "gpu_hours": amount}))
+            assert (read_back.usd, read_back.gpu_hours) == (expected, expected)

@@ -29,15 +29,15 @@ def market(*pools, cluster="there", **more):
 
 
 def spot(**more):
-    given = {"instance_type": KIND, "zone": "a", "market": Market.SPOT, "usd_per_hour": 1.0, "behaviour": STEADY}
-    return pool_view(**given | more)
+    defaults = {"instance_type": KIND, "zone": "a", "market": Market.SPOT, "usd_per_hour": 1.0, "behaviour": STEADY}
+    return pool_view(**defaults | more)
 
 
 def on_demand(**more):
     return spot(**{"market": Market.ON_DEMAND, "usd_per_hour": 3.0, "behaviour": Behaviour()} | more)
 
 
-def gone(pool):
+def dry_pool(pool):
     return pool_view(**{f: getattr(pool, f) for f in pool.__dataclass_fields__ if f != "key"} | NOTHING)
 
 
@@ -58,54 +58,54 @@ def job(*, hours=10.0, deadline=20.0, gpus=1, priority=Priority.NORMAL, nodes=1,
 
 
 def test_on_demand_is_paid_by_the_hour_with_its_changeover_and_bounds_the_end():
-    found = prospect(job(), market(on_demand()), NOW)
-    assert found.feasible and found.usd == pytest.approx(3.0 * 10.1)
-    assert found.done_by == NOW + 12.25 * HOUR
+    forecast = prospect(job(), market(on_demand()), NOW)
+    assert forecast.feasible and forecast.usd == pytest.approx(3.0 * 10.1)
+    assert forecast.done_by == NOW + 12.25 * HOUR
     assert prospect(job(nodes=4), market(on_demand()), NOW).usd == pytest.approx(4 * 3.0 * 10.1)
 
 
 def test_steady_spot_costs_little_more_than_its_price_and_on_demand_bounds_the_end():
-    found = prospect(job(), market(spot(), on_demand()), NOW)
-    assert 10.0 < found.usd < 15.0
-    assert found.done_by == NOW + 12.25 * HOUR
+    forecast = prospect(job(), market(spot(), on_demand()), NOW)
+    assert 10.0 < forecast.usd < 15.0
+    assert forecast.done_by == NOW + 12.25 * HOUR
     assert prospect(job(), market(spot()), NOW).done_by is None
 
 
 def test_a_long_outage_is_worked_through_on_on_demand_as_far_as_the_job_cannot_wait():
-    here = market(gone(spot()), on_demand())
-    there = market(spot(), on_demand())
+    here = market(dry_pool(spot()), on_demand())
+    peer_market = market(spot(), on_demand())
     pressed, patient = (prospect(job(deadline=d), here, NOW).usd for d in (13.5, 80.0))
-    assert prospect(job(deadline=80.0), there, NOW).usd < patient < pressed <= 3.0 * 10.1 + 1e-9
+    assert prospect(job(deadline=80.0), peer_market, NOW).usd < patient < pressed <= 3.0 * 10.1 + 1e-9
 
 
 def test_a_critical_job_and_one_at_its_last_safe_moment_are_priced_on_demand():
-    both = market(spot(), on_demand())
-    assert prospect(job(priority=Priority.CRITICAL), both, NOW).usd == pytest.approx(30.3)
-    assert prospect(job(deadline=12.3), both, NOW).usd == pytest.approx(30.3)
+    both_markets = market(spot(), on_demand())
+    assert prospect(job(priority=Priority.CRITICAL), both_markets, NOW).usd == pytest.approx(30.3)
+    assert prospect(job(deadline=12.3), both_markets, NOW).usd == pytest.approx(30.3)
 
 
 def test_the_way_is_paid_and_takes_its_time():
     way = Passage.for_bytes(100, 0.09, 200)
     assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
-    found = prospect(job(), market(on_demand()), NOW, passage=way)
-    assert found.usd == pytest.approx(30.3 + 9.0) and found.passage_usd == pytest.approx(9.0)
-    assert found.done_by == NOW + 12.25 * HOUR + timedelta(minutes=70)
+    forecast = prospect(job(), market(on_demand()), NOW, passage=way)
+    assert forecast.usd == pytest.approx(30.3 + 9.0) and forecast.passage_usd == pytest.approx(9.0)
+    assert forecast.done_by == NOW + 12.25 * HOUR + timedelta(minutes=70)
     assert (way + way).usd == pytest.approx(18.0)
 
 
 def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
-    waiting = market(gone(spot()), on_demand())
+    waiting = market(dry_pool(spot()), on_demand())
     way = Passage.for_bytes(0, 0, 1)
     assert prospect(job(deadline=None), waiting, NOW).usd < 20
     assert prospect(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
 
 
 def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_nowhere():
-    waiting, undated = market(gone(spot()), on_demand()), job(deadline=None)
-    found = prospect(undated, waiting, NOW)
-    assert (found.feasible, found.placed, found.dry_since) == (True, False, NOW - 3 * HOUR)
-    assert found.reason == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
-    assert found.on_demand_usd == pytest.approx(3.0 * 10.1)
+    waiting, undated = market(dry_pool(spot()), on_demand()), job(deadline=None)
+    forecast = prospect(undated, waiting, NOW)
+    assert (forecast.feasible, forecast.placed, forecast.dry_since) == (True, False, NOW - 3 * HOUR)
+    assert forecast.reason == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
+    assert forecast.on_demand_usd == pytest.approx(3.0 * 10.1)
     assert prospect(job(deadline=None, outlook=None), waiting, NOW).on_demand_usd == pytest.approx(3.0 * 24)
     assert prospect(undated, market(spot(), on_demand()), NOW).placed
     assert prospect(undated, waiting, NOW, held_pool=SPOT).placed
@@ -116,58 +116,60 @@ def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_no
 
 def test_spot_that_never_lasts_as_long_as_a_changeover_places_no_job_either():
     brief = Behaviour(up=True, since=NOW - 0.02 * HOUR, first=NOW - HOUR, ups=(0.03,) * 4, downs=(0.2,) * 4)
-    found = prospect(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
-    assert (found.feasible, found.placed) == (True, False)
-    assert found.reason == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
+    forecast = prospect(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
+    assert (forecast.feasible, forecast.placed) == (True, False)
+    assert forecast.reason == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
 
 
 def test_a_visit_goes_on_with_the_wait_that_began_at_home():
-    waiting, whose = market(gone(spot()), on_demand()), {"home": "h", "job_id": "j", "number": 1}
+    waiting, visit_fields = market(dry_pool(spot()), on_demand()), {"home": "h", "job_id": "j", "number": 1}
     for since, placed in ((NOW - 25 * HOUR, True), (NOW - 2 * HOUR, False), (None, False)):
-        submission = job(deadline=None).submission.model_copy(update={"visit": Visit(**whose, waits_since=since)})
+        submission = job(deadline=None).submission.model_copy(
+            update={"visit": Visit(**visit_fields, waits_since=since)}
+        )
         assert prospect(job(deadline=None, submission=submission), waiting, NOW).placed is placed
 
 
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
-    found = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
-    assert found.usd == pytest.approx(3.0 * 10.5)
-    assert found.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
+    forecast = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
+    assert forecast.usd == pytest.approx(3.0 * 10.5)
+    assert forecast.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
 
 
 def test_where_all_pools_are_dry_there_is_nothing_and_the_end_is_as_late_as_the_drought_is_long():
-    found = prospect(job(), market(gone(spot()), gone(on_demand())), NOW)
-    assert not found.feasible and found.dry_since == NOW - 3 * HOUR
-    assert found.done_by == NOW + 15.25 * HOUR
-    assert found.reason == "none of 2 pools has capacity for it"
+    forecast = prospect(job(), market(dry_pool(spot()), dry_pool(on_demand())), NOW)
+    assert not forecast.feasible and forecast.dry_since == NOW - 3 * HOUR
+    assert forecast.done_by == NOW + 15.25 * HOUR
+    assert forecast.reason == "none of 2 pools has capacity for it"
 
 
 def test_what_never_fits_is_dry_without_a_beginning():
-    found = prospect(job(gpus=8), market(on_demand()), NOW)
-    assert (found.feasible, found.dry_since, found.usd, found.done_by) == (False, None, None, None)
-    assert found.reason == "no instance type there can hold it"
+    forecast = prospect(job(gpus=8), market(on_demand()), NOW)
+    assert (forecast.feasible, forecast.dry_since, forecast.usd, forecast.done_by) == (False, None, None, None)
+    assert forecast.reason == "no instance type there can hold it"
 
 
 def test_the_cap_and_what_is_promised_to_others_leave_no_room():
     full = Headroom(instances=1, usd_per_hour=None)
     assert prospect(job(), market(on_demand(), headroom=full), NOW).feasible
     assert not prospect(job(nodes=2), market(on_demand(), headroom=full), NOW).feasible
-    found = prospect(job(), market(on_demand(), headroom=full, promised=1), NOW)
-    assert (found.feasible, found.reason, found.done_by) == (False, "the cap leaves no room for it", None)
+    forecast = prospect(job(), market(on_demand(), headroom=full, promised=1), NOW)
+    assert (forecast.feasible, forecast.reason, forecast.done_by) == (False, "the cap leaves no room for it", None)
     assert not prospect(job(), market(on_demand(), headroom=Headroom(instances=9, usd_per_hour=2.9)), NOW).feasible
     assert not prospect(job(), market(on_demand(available=2), promised=2), NOW).feasible
 
 
 def test_what_a_job_holds_is_there_for_it():
-    dry = market(gone(spot()), gone(on_demand()))
+    dry = market(dry_pool(spot()), dry_pool(on_demand()))
     on_spot, fixed = (prospect(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
     assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR
     assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
 
 
 def test_of_a_job_of_unknown_length_only_the_price_of_an_hour_is_known():
-    found = prospect(job(outlook=None), market(spot(), on_demand()), NOW)
-    assert (found.feasible, found.usd, found.done_by, found.usd_per_hour) == (True, None, None, 1.0)
+    forecast = prospect(job(outlook=None), market(spot(), on_demand()), NOW)
+    assert (forecast.feasible, forecast.usd, forecast.done_by, forecast.usd_per_hour) == (True, None, None, 1.0)
 
 
 def test_the_market_of_a_view_counts_what_runs_under_its_cap():
@@ -178,15 +180,15 @@ def test_the_market_of_a_view_counts_what_runs_under_its_cap():
 
 
 def test_pools_together_are_up_while_any_of_them_is():
-    def seen(*changes):
-        found = Behaviour()
+    def observed_behaviour(*changes):
+        behaviour = Behaviour()
         for at, up in changes:
-            found = found.observe(up, NOW + at * HOUR)
-        return found
+            behaviour = behaviour.observe(up, NOW + at * HOUR)
+        return behaviour
 
-    one, other = seen((0, True), (2, False), (6, True)), seen((1, True), (4, False))
-    assert joined([one, other]) == seen((0, True), (4, False), (6, True))
-    assert joined([Behaviour(), one]) == one and joined([]) == Behaviour()
+    first, other = observed_behaviour((0, True), (2, False), (6, True)), observed_behaviour((1, True), (4, False))
+    assert joined([first, other]) == observed_behaviour((0, True), (4, False), (6, True))
+    assert joined([Behaviour(), first]) == first and joined([]) == Behaviour()
 
 
 def test_a_job_that_is_over_cancelled_or_may_not_run_now_is_offered_to_nobody():
@@ -203,10 +205,10 @@ spells = st.lists(st.floats(0.05, 30), max_size=6)
 @st.composite
 def pools(draw: st.DrawFn, kind: Market, usd: float):
     up, age = draw(st.booleans()), draw(st.floats(0, 40))
-    seen = Behaviour(up=up, since=NOW - age * HOUR, ups=tuple(draw(spells)), downs=tuple(draw(spells)))
+    behaviour = Behaviour(up=up, since=NOW - age * HOUR, ups=tuple(draw(spells)), downs=tuple(draw(spells)))
     free = draw(st.sampled_from([None, 0, 1, 5]))
     return pool_view(
-        instance_type=KIND, zone="a", market=kind, usd_per_hour=usd, behaviour=seen, available=free if up else 0
+        instance_type=KIND, zone="a", market=kind, usd_per_hour=usd, behaviour=behaviour, available=free if up else 0
     )
 
 
@@ -217,10 +219,10 @@ def pools(draw: st.DrawFn, kind: Market, usd: float):
     st.builds(Passage.for_bytes, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
     st.sampled_from([None, SPOT, DEAR]),
 )
-def test_nobody_moves_between_clusters_that_are_alike(one, other, job, way, held):
+def test_nobody_moves_between_clusters_that_are_alike(pool, other, job, way, held_pool):
     """The way there only costs and takes time: what is as it is here cannot be better there."""
-    here = prospect(job, market(one, other, cluster="here"), NOW, held_pool=held)
-    there = prospect(job, market(one, other), NOW, passage=way)
-    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held is not None)
-    assert decide(traveller, here, [there], MoveTerms(), NOW) is None
-    assert there.done_by is None or here.done_by is None or there.done_by >= here.done_by
+    here = prospect(job, market(pool, other, cluster="here"), NOW, held_pool=held_pool)
+    peer_forecast = prospect(job, market(pool, other), NOW, passage=way)
+    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held_pool is not None)
+    assert decide(traveller, here, [peer_forecast], MoveTerms(), NOW) is None
+    assert peer_forecast.done_by is None or here.done_by is None or peer_forecast.done_by >= here.done_by

@@ -52,20 +52,20 @@ GONE = fleet(offer(availability="dry"))
 
 def test_a_job_that_finds_nothing_at_home_moves_once_and_ends_elsewhere():
     run = drive([{"id": "j", "hours": 4}], {"a": GONE, "b": THERE}, {"dry": DRY})
-    told = federated_figures(run)
+    totals = federated_figures(run)
     assert paths(run) == [("j", MoveWhy.NO_CAPACITY, "a", "b")]
     (move,) = run.moves
     # Half an hour of patience, 2 min for the offer, 10 GB at 180 GB/h; then launch, set-up and work.
     assert move.usd == pytest.approx(1.0)
     task = run.jobs["j"].task
     assert task.finished_at - run.runs["a"].began_at == timedelta(minutes=35, seconds=20) + 4.5 * HOUR
-    assert (told.finished, told.clusters["b"].finished, told.usd) == (1, 1, pytest.approx(3.0 * 4.5))
-    assert told.total_usd == pytest.approx(3.0 * 4.5 + 1.0)
+    assert (totals.finished, totals.clusters["b"].finished, totals.usd) == (1, 1, pytest.approx(3.0 * 4.5))
+    assert totals.total_usd == pytest.approx(3.0 * 4.5 + 1.0)
 
 
 def test_a_job_that_is_told_to_stay_waits_for_its_home():
-    told = federated_figures(drive([{"id": "j", "hours": 4}], {"a": GONE, "b": THERE}, {"dry": DRY}, moving=False))
-    assert (told.finished, told.unfinished, told.moves) == (0, 1, {})
+    totals = federated_figures(drive([{"id": "j", "hours": 4}], {"a": GONE, "b": THERE}, {"dry": DRY}, moving=False))
+    assert (totals.finished, totals.unfinished, totals.moves) == (0, 1, {})
 
 
 def test_a_running_job_moves_with_its_progress_where_that_saves_enough():
@@ -77,10 +77,10 @@ def test_a_running_job_moves_with_its_progress_where_that_saves_enough():
     at_home, away = ([x.work for x in run.runs[name].attempts] for name in ("a", "b"))
     assert len(at_home) == 1 and 1.4 * 3600 <= at_home[0] <= 3.6 * 3600
     assert sum(at_home) + sum(away) == pytest.approx(first.job.actual * 3600)
-    told = federated_figures(run)
+    totals = federated_figures(run)
     stayed = federated_figures(drive([{"id": "j", "hours": 40}], {"a": fleet(offer()), "b": cheap}, {"soon": soon},
                                      moving=False))  # fmt: skip
-    assert told.total_usd < 0.5 * stayed.total_usd
+    assert totals.total_usd < 0.5 * stayed.total_usd
 
 
 def test_a_checkpoint_that_costs_more_to_send_than_it_saves_stays():
@@ -89,14 +89,14 @@ def test_a_checkpoint_that_costs_more_to_send_than_it_saves_stays():
     assert paths(run) == []
 
 
-@pytest.mark.parametrize(("deadline", "why"), [(5.5, [MoveWhy.LATE]), (30, [])])
-def test_a_job_on_spot_leaves_while_it_can_if_its_home_has_no_on_demand_to_fall_back_on(deadline, why):
+@pytest.mark.parametrize(("deadline", "reasons"), [(5.5, [MoveWhy.LATE]), (30, [])])
+def test_a_job_on_spot_leaves_while_it_can_if_its_home_has_no_on_demand_to_fall_back_on(deadline, reasons):
     """Its spot stays for eight hours; nobody knows that. With time to spare it runs on there."""
     spot = trace((96, 9), (100_000, 0), name="spot")
     here = fleet(offer("spot", 1.0, availability="spot"), offer(availability="dry"))
     job = {"id": "j", "hours": 4, "deadline_hours": deadline}
     run = drive([job], {"a": here, "b": THERE}, {"dry": trace((100_000, 0), name="dry"), "spot": spot})
-    assert [m.reason for m in run.moves] == why and federated_figures(run).misses == 0
+    assert [m.reason for m in run.moves] == reasons and federated_figures(run).misses == 0
     assert sum(a.work for each in run.runs.values() for a in each.attempts) == pytest.approx(4 * 3600)
 
 
@@ -154,9 +154,9 @@ def test_a_day_of_drought_on_one_side_misses_no_deadline_and_costs_no_more(seed)
     moving, staying = federated_figures(run), federated_figures(simulate_federated(read, traces, moving=False))
     assert staying.misses >= 3 and moving.misses == 0
     moves = sorted(run.moves, key=lambda m: (m.job_id, m.at))
-    for before, then in pairwise(moves):
-        rest = DEFAULT.min_stay if then.reason is MoveWhy.CHEAPER else DEFAULT.pause
-        assert then.job_id != before.job_id or then.at - before.at >= rest
+    for before, after in pairwise(moves):
+        least_gap = DEFAULT.min_stay if after.reason is MoveWhy.CHEAPER else DEFAULT.pause
+        assert after.job_id != before.job_id or after.at - before.at >= least_gap
     assert moving.finished == 60 and moving.total_usd <= staying.total_usd
 
 
@@ -173,7 +173,7 @@ def test_in_a_drought_of_spot_jobs_without_a_deadline_move_instead_of_waiting_fo
     assert max(Counter(move.job_id for move in run.moves).values()) <= 2
 
 
-def test_a_trace_of_a_file_counts_times_and_is_dry_when_told():
+def test_a_trace_of_a_file_counts_times_and_is_dry_in_its_dry_hours():
     values = {"a": {"file": "f", "times": 3, "dry_hours": [0.1, 0.25]}, "b": {"generator": "full", "instances": 7}}
     read = federation([{"id": "j", "hours": 1}], {"a": THERE, "b": THERE})
     read = read.model_copy(
@@ -184,6 +184,6 @@ def test_a_trace_of_a_file_counts_times_and_is_dry_when_told():
             }
         }
     )
-    made = load_traces(read, lambda name: replace(Trace(name=name, gap=GAP, available=np.array([1, 2, 1, 1]))))
-    assert made["a"].available.tolist() == [3, 6, 0, 3]
-    assert set(made["b"].available.tolist()) == {7}
+    traces = load_traces(read, lambda name: replace(Trace(name=name, gap=GAP, available=np.array([1, 2, 1, 1]))))
+    assert traces["a"].available.tolist() == [3, 6, 0, 3]
+    assert set(traces["b"].available.tolist()) == {7}

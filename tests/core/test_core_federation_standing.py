@@ -47,27 +47,27 @@ def idle(kind=SMALL, count=1, market=Market.ON_DEMAND):
     return Idle(instance_type=kind.name, market=market, shape=Shape.from_machine(kind), count=count)
 
 
-def there(*lines, promised=0, **more):
-    given = {"cluster": "peer", "pools": (), "unions": {}, "tick": timedelta(minutes=1)}
-    return ClusterMarket(**given | {"idle": lines, "promised": promised, **more})
+def peer_market(*lines, promised=0, **more):
+    defaults = {"cluster": "peer", "pools": (), "unions": {}, "tick": timedelta(minutes=1)}
+    return ClusterMarket(**defaults | {"idle": lines, "promised": promised, **more})
 
 
 def test_only_what_a_job_could_have_now_and_no_launch_brought_counts_as_idle():
-    given = Assignment(instance_id="busy", job_id="x", epoch=1, changed_at=NOW)
+    busy = Assignment(instance_id="busy", job_id="x", epoch=1, changed_at=NOW)
     view = cluster_view(
         instances=(
-            agent("free"), agent("other"), agent("large", LARGE, Market.SPOT), agent("busy", assignment=given),
+            agent("free"), agent("other"), agent("large", LARGE, Market.SPOT), agent("busy", assignment=busy),
             agent("launched", launched_for="y"), agent("silent", stale=True), agent("going", ending=True),
             agent("broken", state=InstanceState.DRAINING), instance_view(instance_id="boots"),
         )
     )  # fmt: skip
-    found = {(i.instance_type, i.market): (i.count, i.shape.memory_gib) for i in idle_in(view)}
-    assert found == {("small", "on-demand"): (2, 7.8), ("large", "spot"): (1, 31.8)}
+    idle_counts = {(i.instance_type, i.market): (i.count, i.shape.memory_gib) for i in idle_in(view)}
+    assert idle_counts == {("small", "on-demand"): (2, 7.8), ("large", "spot"): (1, 31.8)}
     assert idle_in(replace(view, draining=True)) == ()
 
 
 @pytest.mark.parametrize(
-    ("asked", "lines", "promised", "found"),
+    ("need", "lines", "promised", "expected"),
     [
         pytest.param(job(), [idle()], 0, "small", id="it fits"),
         pytest.param(job(vcpus=4), [idle()], 0, None, id="too small"),
@@ -79,57 +79,57 @@ def test_only_what_a_job_could_have_now_and_no_launch_brought_counts_as_idle():
         pytest.param(job(speeds={"small": 0.0}), [idle()], 0, None, id="it cannot run there"),
     ],
 )
-def test_a_job_gets_an_idle_instance_that_holds_it_and_that_nobody_waits_for(asked, lines, promised, found):
-    given = berth(asked, lines, promised)
-    assert (given and given.instance_type) == found
+def test_a_job_gets_an_idle_instance_that_holds_it_and_that_nobody_waits_for(need, lines, promised, expected):
+    idle_line = berth(need, lines, promised)
+    assert (idle_line and idle_line.instance_type) == expected
 
 
 def test_on_an_idle_instance_only_the_way_costs():
-    found = prospect(job(), there(idle()), NOW, passage=WAY)
-    assert (found.feasible, found.placed, found.paid, found.usd, found.reason) == (
+    forecast = prospect(job(), peer_market(idle()), NOW, passage=WAY)
+    assert (forecast.feasible, forecast.placed, forecast.paid, forecast.usd, forecast.reason) == (
         True,
         True,
         True,
         pytest.approx(1.0),
         "",
     )
-    assert found.done_by == NOW + 10.2 * HOUR + WAY.upper
-    assert prospect(job(), there(idle(market=Market.SPOT)), NOW, passage=WAY).done_by is None
-    unknown = prospect(job(outlook=None), there(idle()), NOW, passage=WAY)
+    assert forecast.done_by == NOW + 10.2 * HOUR + WAY.upper
+    assert prospect(job(), peer_market(idle(market=Market.SPOT)), NOW, passage=WAY).done_by is None
+    unknown = prospect(job(outlook=None), peer_market(idle()), NOW, passage=WAY)
     assert (unknown.usd, unknown.usd_per_hour, unknown.done_by) == (None, 0.0, None)
 
 
 def test_where_nothing_is_idle_and_nothing_launched_a_job_waits():
-    found = prospect(job(), there(idle(), promised=1), NOW, passage=WAY)
-    assert (found.feasible, found.placed, found.dry_since) == (False, False, NOW - 2 * HOUR)
-    assert found.reason == "none of its instances is free for it"
+    forecast = prospect(job(), peer_market(idle(), promised=1), NOW, passage=WAY)
+    assert (forecast.feasible, forecast.placed, forecast.dry_since) == (False, False, NOW - 2 * HOUR)
+    assert forecast.reason == "none of its instances is free for it"
 
 
 def test_an_idle_instance_of_a_cluster_that_also_launches_comes_before_a_launch():
     pool = pool_view(instance_type=LARGE, zone="a", market=Market.ON_DEMAND, usd_per_hour=2.0)
-    launched = prospect(job(), there(pools=(pool,)), NOW, passage=WAY)
-    both = prospect(job(), there(idle(), pools=(pool,)), NOW, passage=WAY)
-    assert launched.usd == pytest.approx(2.0 * 10.1 + 1.0) and both.usd == pytest.approx(1.0)
+    launched = prospect(job(), peer_market(pools=(pool,)), NOW, passage=WAY)
+    with_idle = prospect(job(), peer_market(idle(), pools=(pool,)), NOW, passage=WAY)
+    assert launched.usd == pytest.approx(2.0 * 10.1 + 1.0) and with_idle.usd == pytest.approx(1.0)
 
 
 def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
     here = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
-    found = prospect(job(), there(idle()), NOW, passage=WAY)
-    move = decide(Traveller(job_id="j", deadline_at=None, has_instance=True), here, [found], DEFAULT, NOW)
+    forecast = prospect(job(), peer_market(idle()), NOW, passage=WAY)
+    move = decide(Traveller(job_id="j", deadline_at=None, has_instance=True), here, [forecast], DEFAULT, NOW)
     assert move.reason is MoveWhy.CHEAPER and describe_move(move).endswith(
         "on an idle instance that is paid for anyway"
     )
     budgeted = Traveller(job_id="j", deadline_at=None, has_instance=True, budgeted=True)
-    assert decide(budgeted, here, [found], DEFAULT, NOW) is None  # its budget pays what its host takes for it
-    assert decide(budgeted, here, [replace(found, paid=False)], DEFAULT, NOW) is not None
+    assert decide(budgeted, here, [forecast], DEFAULT, NOW) is None  # its budget pays what its host takes for it
+    assert decide(budgeted, here, [replace(forecast, paid=False)], DEFAULT, NOW) is not None
 
 
 def test_nothing_is_saved_by_leaving_an_instance_that_is_paid_for_anyway():
-    held = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
-    found = prospect(job(), there(idle()), NOW, passage=WAY)
+    home_forecast = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
+    forecast = prospect(job(), peer_market(idle()), NOW, passage=WAY)
     traveller = Traveller(job_id="j", deadline_at=None, has_instance=True)
-    assert decide(traveller, on_standing(held), [found], DEFAULT, NOW) is None
-    assert on_standing(replace(held, usd=None)).usd is None
+    assert decide(traveller, on_standing(home_forecast), [forecast], DEFAULT, NOW) is None
+    assert on_standing(replace(home_forecast, usd=None)).usd is None
 
 
 def test_a_job_of_a_standing_fleet_leaves_for_no_more_than_half_as_much_again_as_its_own_instances_cost():

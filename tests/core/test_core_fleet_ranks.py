@@ -13,8 +13,8 @@ def spec(prefer: Prefer, *types: TypeChoice) -> CapacitySpec:
     return CapacitySpec(target=0, prefer=prefer, types=types)
 
 
-def types(**given: dict[str, Any]) -> list[TypeChoice]:
-    return [TypeChoice(name=name, **facts) for name, facts in given.items()]
+def types(**facts_by_name: dict[str, Any]) -> list[TypeChoice]:
+    return [TypeChoice(name=name, **facts) for name, facts in facts_by_name.items()]
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def test_each_preference_has_its_ranks(prefer: Prefer, expected: dict[str, int])
 
 
 def test_what_counts_is_the_price_of_the_work() -> None:
-    given = types(slow={"throughput": 1}, fast={"throughput": 4}, dear={"throughput": 1.2})
+    type_choices = types(slow={"throughput": 1}, fast={"throughput": 4}, dear={"throughput": 1.2})
     # 1.00, 0.75 and 1.00 a unit: the two that cost the same share a rank.
-    assert ranks(spec(Prefer.PRICE, *given), PRICES) == {"fast": 0, "slow": 1, "dear": 1}
+    assert ranks(spec(Prefer.PRICE, *type_choices), PRICES) == {"fast": 0, "slow": 1, "dear": 1}
 
 
 def test_a_type_without_a_price_comes_last() -> None:
-    given = types(unknown={}, dearest={}, other={})
-    assert ranks(spec(Prefer.BALANCE, *given), PRICES) == {"dearest": 0, "unknown": 1, "other": 1}
+    type_choices = types(unknown={}, dearest={}, other={})
+    assert ranks(spec(Prefer.BALANCE, *type_choices), PRICES) == {"dearest": 0, "unknown": 1, "other": 1}
 
 
 def test_priorities_decide_an_order_before_the_list() -> None:
-    given = types(slow={"priority": 3.0}, fast={"priority": 1.0}, dear={"priority": 2.0})
-    assert ranks(spec(Prefer.ORDER, *given), PRICES) == {"fast": 0, "dear": 1, "slow": 2}
+    type_choices = types(slow={"priority": 3.0}, fast={"priority": 1.0}, dear={"priority": 2.0})
+    assert ranks(spec(Prefer.ORDER, *type_choices), PRICES) == {"fast": 0, "dear": 1, "slow": 2}
     alike = types(slow={"priority": 3.0}, fast={"priority": 1.0}, dear={"priority": 1.0})
     assert ranks(spec(Prefer.ORDER, *alike), PRICES) == {"fast": 0, "dear": 0, "slow": 1}

@@ -26,11 +26,13 @@ def context(invoicing, **fields) -> FocusContext:
                         submissions={"job-1": submission(**fields)})  # fmt: skip
 
 
-def rows_of(zone="us-east-1a"):
+def zone_rows(zone="us-east-1a"):
     events = {"job-1": [event(EventKind.ASSIGNED, 100, share=1 / 3), event(EventKind.TRAINING, 133)]}
-    there = {"zone": zone}
-    launches = [one.model_copy(update=there) for one in (launch(), launch("i-2", Market.ON_DEMAND, 7))]
-    points = [point.model_copy(update=there) for point in (price(0.0377, 0), price(0.0411, 1777))]
+    zone_update = {"zone": zone}
+    launches = [
+        launch_record.model_copy(update=zone_update) for launch_record in (launch(), launch("i-2", Market.ON_DEMAND, 7))
+    ]
+    points = [point.model_copy(update=zone_update) for point in (price(0.0377, 0), price(0.0411, 1777))]
     return usage_rows(compute(launches, [end(8000)], points, events, 9000))
 
 
@@ -39,52 +41,52 @@ def rows_of(zone="us-east-1a"):
     (GOOGLE, "us-central1-a", ("Google Cloud", "Compute Engine", "us-central1", "Spot:m6i.large")),
 ])  # fmt: skip
 def test_the_rows_have_each_cloud_s_own_names_and_pass_an_independent_linter(invoicing, zone, names):
-    rows = rows_of(zone)
-    found = focus_rows(rows, context(invoicing))
-    spot = next(r for r in found if r["ResourceId"] == "i-1")
+    rows = zone_rows(zone)
+    exported_rows = focus_rows(rows, context(invoicing))
+    spot = next(r for r in exported_rows if r["ResourceId"] == "i-1")
     assert (spot["ProviderName"], spot["ServiceName"], spot["RegionId"], spot["SkuMeter"]) == names
-    made = convert_to_focus_1_4(found, mode=Mode.STRICT).datasets["Cost and Usage"]
-    report = lint_focus_1_4_structure("Cost and Usage", made)
+    dataset = convert_to_focus_1_4(exported_rows, mode=Mode.STRICT).datasets["Cost and Usage"]
+    report = lint_focus_1_4_structure("Cost and Usage", dataset)
     assert report.ok, report.messages()[:5]
 
 
 def test_twelve_decimals_lose_less_than_a_millionth_of_a_cent():
-    rows = rows_of()
-    found = focus_rows(rows, context(AWS))
-    assert len(found) + len(unpriced(rows)) == len(rows)
-    assert abs(sum(Fraction(r["BilledCost"]) for r in found) - Sums.sum_rows(rows).cost) < Fraction(1, 10**8)
-    assert abs(sum(Fraction(r["ConsumedQuantity"]) for r in found) * 3600 - Sums.sum_rows(rows).seconds) < Fraction(
-        1, 10**6
-    )
+    rows = zone_rows()
+    exported_rows = focus_rows(rows, context(AWS))
+    assert len(exported_rows) + len(unpriced(rows)) == len(rows)
+    assert abs(sum(Fraction(r["BilledCost"]) for r in exported_rows) - Sums.sum_rows(rows).cost) < Fraction(1, 10**8)
+    assert abs(
+        sum(Fraction(r["ConsumedQuantity"]) for r in exported_rows) * 3600 - Sums.sum_rows(rows).seconds
+    ) < Fraction(1, 10**6)
 
 
 def test_what_is_known_in_part_has_a_row_with_that_part_and_says_so():
     """Half an hour of the first hour has no price, the second has none at all, and the third's end is not known."""
-    (first, second, third, *_) = rows_of()
+    (first, second, third, *_) = zone_rows()
     rows = [
         replace(first, seconds=first.seconds + 1800, unpriced_seconds=Fraction(1800), known=False),
         replace(second, cost=Fraction(0), unpriced_seconds=second.seconds, known=False),
         replace(third, open_ended=True, known=False),
     ]
-    found = focus_rows(rows, context(AWS))
-    assert sum(Fraction(r["BilledCost"]) for r in found) == pytest.approx(Sums.sum_rows(rows).cost, abs=1e-11)
-    assert [(r["ResourceId"], r["x_IsLeast"]) for r in found] == [
+    exported_rows = focus_rows(rows, context(AWS))
+    assert sum(Fraction(r["BilledCost"]) for r in exported_rows) == pytest.approx(Sums.sum_rows(rows).cost, abs=1e-11)
+    assert [(r["ResourceId"], r["x_IsLeast"]) for r in exported_rows] == [
         (first.resource, "true"), (third.resource, "true"),
     ]  # fmt: skip
-    assert Fraction(found[0]["ConsumedQuantity"]) * 3600 == pytest.approx(first.seconds, abs=1e-6)
-    assert found[0]["ChargeDescription"].endswith(", at least: no price is known of a part of it")
-    assert found[1]["ChargeDescription"].endswith(", at least: when it ended is not known")
-    assert {r["x_IsLeast"] for r in focus_rows(rows_of(), context(AWS))} == {"false"}
+    assert Fraction(exported_rows[0]["ConsumedQuantity"]) * 3600 == pytest.approx(first.seconds, abs=1e-6)
+    assert exported_rows[0]["ChargeDescription"].endswith(", at least: no price is known of a part of it")
+    assert exported_rows[1]["ChargeDescription"].endswith(", at least: when it ended is not known")
+    assert {r["x_IsLeast"] for r in focus_rows(zone_rows(), context(AWS))} == {"false"}
     assert unpriced(rows) == rows[:2]
-    made = convert_to_focus_1_4(found, mode=Mode.STRICT).datasets["Cost and Usage"]
-    assert lint_focus_1_4_structure("Cost and Usage", made).ok
+    dataset = convert_to_focus_1_4(exported_rows, mode=Mode.STRICT).datasets["Cost and Usage"]
+    assert lint_focus_1_4_structure("Cost and Usage", dataset).ok
 
 
 def test_a_visit_s_rows_name_its_home_and_tags_are_text_of_json():
     visit = Visit(home="alpha", job_id="train-7", number=1)
-    found = [r for r in focus_rows(rows_of(), context(AWS, visit=visit)) if r["x_JobId"]]
-    assert {r["x_HomeCluster"] for r in found} == {"alpha"}
-    assert {r["Tags"] for r in found} == {json.dumps({"Team": "=cmd()"})}
+    exported_rows = [r for r in focus_rows(zone_rows(), context(AWS, visit=visit)) if r["x_JobId"]]
+    assert {r["x_HomeCluster"] for r in exported_rows} == {"alpha"}
+    assert {r["Tags"] for r in exported_rows} == {json.dumps({"Team": "=cmd()"})}
 
 
 @pytest.mark.parametrize(
@@ -98,5 +100,5 @@ def test_a_visit_s_rows_name_its_home_and_tags_are_text_of_json():
     ],
 )
 def test_an_account_that_is_not_known_is_called_unknown(invoicing, account, payer, names):
-    (row, *_) = focus_rows(rows_of(), replace(context(invoicing), account=account, payer=payer))
+    (row, *_) = focus_rows(zone_rows(), replace(context(invoicing), account=account, payer=payer))
     assert (row["BillingAccountId"], row["SubAccountId"]) == names

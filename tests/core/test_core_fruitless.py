@@ -15,11 +15,11 @@ MINUTE = timedelta(minutes=1)
 
 def attempt(record: JobRecord | None, reason: Reason, *, step=0, saved=None, lasts=MINUTE) -> JobRecord:
     """The record after one more ownership, which ends for this reason."""
-    held = lease.start(lease.assign(record, "j", "i", NOW), (record.epoch if record else 0) + 1, "i", NOW)
-    held = lease.renew(held, Progress(step=step, durable_step=saved), NOW)
+    job_record = lease.start(lease.assign(record, "j", "i", NOW), (record.epoch if record else 0) + 1, "i", NOW)
+    job_record = lease.renew(job_record, Progress(step=step, durable_step=saved), NOW)
     if reason is Reason.LOST:
-        return lease.expire(held, NOW + lasts)
-    return lease.release(held, reason, NOW + lasts, SPEC)
+        return lease.expire(job_record, NOW + lasts)
+    return lease.release(job_record, reason, NOW + lasts, SPEC)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_losses_in_a_row_without_progress_are_counted(attempts, count):
 def test_the_losses_for_which_the_cloud_is_the_cause_are_counted_among_them():
     def loss(record, *, ended, step=0):
         epoch = record.epoch + 1 if record is not None else 1
-        held = lease.start(lease.assign(record, "j", "i", NOW), epoch, "i", NOW)
-        return lease.expire(lease.renew(held, Progress(step=step), NOW), NOW, ended=ended)
+        job_record = lease.start(lease.assign(record, "j", "i", NOW), epoch, "i", NOW)
+        return lease.expire(lease.renew(job_record, Progress(step=step), NOW), NOW, ended=ended)
 
     record = None
     for ended, step, counts in ((True, 0, (1, 1)), (False, 0, (2, 1)), (True, 0, (3, 2)), (True, 5, (0, 0)),

@@ -33,16 +33,16 @@ TODAY = NOW.date()
 HOUR = timedelta(hours=1)
 
 
-def job(held: float, expected: str | None, state: JobState = JobState.RUNNING):
+def job(held_hours: float, expected: str | None, state: JobState = JobState.RUNNING):
     spec = JobSpec(name="j", recipe="image-classification", expected_duration=expected)
-    begun = NOW - timedelta(hours=held)
+    begun = NOW - timedelta(hours=held_hours)
     owned = {"owner": "i-1", "assigned_at": begun} if state.owned else {}
     record = JobRecord(job_id="j", state=state, epoch=1, changed_at=begun, held_seconds=0.0, **owned)
     return JobSubmission(job_id="j", spec=spec, submitted_at=begun), record
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("long_job", "is_reported"),
     [
         (job(4, "2h"), False),
         (job(4.01, "2h"), True),
@@ -51,12 +51,12 @@ def job(held: float, expected: str | None, state: JobState = JobState.RUNNING):
         ((job(9, "2h")[0], None), False),
     ],
 )
-def test_a_job_is_over_its_estimate_beyond_twice_what_its_author_expected(given, told):
-    found = long_jobs([given], NOW)
-    assert bool(found) is told
-    if told:
-        assert found[0].words == "job j has held instances for 4h1m, 2.0 times its expected duration of 2h"
-        assert found[0].figures == {"held_hours": 4.01, "expected_hours": 2.0}
+def test_a_job_is_over_its_estimate_beyond_twice_what_its_author_expected(long_job, is_reported):
+    findings = long_jobs([long_job], NOW)
+    assert bool(findings) is is_reported
+    if is_reported:
+        assert findings[0].words == "job j has held instances for 4h1m, 2.0 times its expected duration of 2h"
+        assert findings[0].figures == {"held_hours": 4.01, "expected_hours": 2.0}
 
 
 def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
@@ -65,7 +65,7 @@ def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
 
 
 @pytest.mark.parametrize(
-    ("spent", "told"),
+    ("spent", "is_reported"),
     [
         (days(*[100.0] * 7, 150.0), False),  # half more than ever is the norm's end
         (days(*[100.0] * 7, 150.01), True),
@@ -80,17 +80,17 @@ def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
         (days(*[100.0] * 7, 900.0, team=""), False),  # boot and idling are no team
     ],
 )
-def test_a_team_is_over_its_norm_by_what_its_days_let_expect(spent, told):
-    assert [f.subject for f in dear_teams(spent, TODAY)] == (["vision"] if told else [])
+def test_a_team_is_over_its_norm_by_what_its_days_let_expect(spent, is_reported):
+    assert [f.subject for f in dear_teams(spent, TODAY)] == (["vision"] if is_reported else [])
 
 
 def test_a_team_over_its_norm_is_told_with_its_figures():
-    (found,) = dear_teams(days(*[100.0] * 10, 1300.0, 400.0), TODAY)
+    (finding,) = dear_teams(days(*[100.0] * 10, 1300.0, 400.0), TODAY)
     assert (
-        found.words
+        finding.words
         == "team vision has spent $1,300.00 on 2026-03-29; its usual day is $100.00, and its norm ends at $150.00"
     )
-    assert found.figures == {"spent_usd": 1300.0, "usual_usd": 100.0, "norm_usd": 150.0}
+    assert finding.figures == {"spent_usd": 1300.0, "usual_usd": 100.0, "norm_usd": 150.0}
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=7, max_size=28), st.floats(1e6, 1e12))
@@ -107,8 +107,8 @@ def test_a_fleet_is_idle_when_most_of_it_has_been_for_long():
     assert idle_fleet([], NOW) == []
     assert idle_fleet([Idling(1.0, long), Idling(1.0, None)], NOW) == [], "half of it is not most"
     assert idle_fleet([Idling(1.0, short)], NOW) == []
-    (found,) = idle_fleet([Idling(1.5, long), Idling(None, long), Idling(9.0, short)], NOW)
-    assert found.words == "2 of 3 instances have had no work for 2h or longer: at least $1.50 an hour"
+    (finding,) = idle_fleet([Idling(1.5, long), Idling(None, long), Idling(9.0, short)], NOW)
+    assert finding.words == "2 of 3 instances have had no work for 2h or longer: at least $1.50 an hour"
 
 
 def test_a_pool_is_dear_at_twice_its_month():
@@ -120,9 +120,9 @@ def test_a_pool_is_dear_at_twice_its_month():
         ]
 
     assert dear_pools([pool], points((40, 0.05), (1, 0.1)), NOW) == [], "0.1 is less than twice the mean of 0.0517"
-    (found,) = dear_pools([pool], points((40, 0.05), (1, 0.11)), NOW)
-    assert (found.kind, found.subject) == (AnomalyKind.POOL_PRICE, "c6i.large in us-east-1a, spot")
-    assert found.figures["mean_usd_per_hour"] == pytest.approx((29 * 0.05 + 0.11) / 30)
+    (finding,) = dear_pools([pool], points((40, 0.05), (1, 0.11)), NOW)
+    assert (finding.kind, finding.subject) == (AnomalyKind.POOL_PRICE, "c6i.large in us-east-1a, spot")
+    assert finding.figures["mean_usd_per_hour"] == pytest.approx((29 * 0.05 + 0.11) / 30)
     assert dear_pools([pool], points((2, 0.01), (0.1, 0.5)), NOW) == [], "two days tell no month"
     assert dear_pools([], points((40, 0.05), (1, 0.5)), NOW) == []
 
@@ -159,22 +159,22 @@ def test_each_threshold_moves_where_its_anomaly_begins():
 
 
 def test_what_is_found_again_is_open_since_its_first_time_and_over_when_it_is_not():
-    one = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3", {"idle": 2.0})
-    first = Anomalies(scheduler_id="s", updated_at=NOW).followed([one], NOW)
+    finding = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3", {"idle": 2.0})
+    first = Anomalies(scheduler_id="s", updated_at=NOW).followed([finding], NOW)
     again = first.followed([Finding(AnomalyKind.IDLE_FLEET, "fleet", "3 of 3")], NOW + HOUR)
     assert again.open == first.open, "what a person was told stays as it was told"
     over = Anomalies.read(again.to_json()).followed([], NOW + 2 * HOUR)
     assert (over.open, [(a.since, a.over_at) for a in over.over]) == ([], [(NOW, NOW + 2 * HOUR)])
-    assert over.followed([one], NOW + 3 * HOUR).open[0].since == NOW + 3 * HOUR
+    assert over.followed([finding], NOW + 3 * HOUR).open[0].since == NOW + 3 * HOUR
     for n in range(KEPT + 5):
-        over = over.followed([one] if n % 2 == 0 else [], NOW)
+        over = over.followed([finding] if n % 2 == 0 else [], NOW)
     assert len(over.over) <= KEPT
 
 
 def test_days_are_replaced_by_newer_sums_and_forgotten_when_no_norm_needs_them():
-    known = DailySpending(updated_at=NOW, days={date(2026, 1, 1): {"a": 1.0}, TODAY: {"a": 1.0}})
-    found = DailySpending.read(known.with_days({TODAY: {"a": 2.0}}, NOW).to_json())
-    assert found.days == {TODAY: {"a": 2.0}}
+    daily_spending = DailySpending(updated_at=NOW, days={date(2026, 1, 1): {"a": 1.0}, TODAY: {"a": 1.0}})
+    read_back = DailySpending.read(daily_spending.with_days({TODAY: {"a": 2.0}}, NOW).to_json())
+    assert read_back.days == {TODAY: {"a": 2.0}}
 
 
 ORPHAN = StandingInstance("i-1", "fleet-9", "agent", NOW - timedelta(hours=1), 0.5)
@@ -195,7 +195,7 @@ ORPHAN = StandingInstance("i-1", "fleet-9", "agent", NOW - timedelta(hours=1), 0
 def test_capacity_that_no_stack_declares_is_found_with_its_cost(
     instances: list[StandingInstance], subjects: list[str], usd: float
 ) -> None:
-    found = orphaned_capacity(instances, ["fleet-1", "group-1"], NOW)
-    assert [one.subject for one in found] == subjects
-    assert not found or found[0].figures["usd_per_hour"] == usd
-    assert all("belongs to no stack" in one.words and "an hour" in one.words for one in found)
+    findings = orphaned_capacity(instances, ["fleet-1", "group-1"], NOW)
+    assert [finding.subject for finding in findings] == subjects
+    assert not findings or findings[0].figures["usd_per_hour"] == usd
+    assert all("belongs to no stack" in finding.words and "an hour" in finding.words for finding in findings)

@@ -37,18 +37,18 @@ def record(job_id="job-1", state=JobState.SUCCEEDED, **progress) -> JobRecord:
 
 
 def worked(job_id: str, iid: str, market: Market, start: float, until: float, instance_type=TYPE):
-    told = {"instance_type": instance_type, "zone": "us-east-1a", "market": market.value}
+    place = {"instance_type": instance_type, "zone": "us-east-1a", "market": market.value}
     return [
-        event(EventKind.ASSIGNED, start, iid=iid, job=job_id, **told),
+        event(EventKind.ASSIGNED, start, iid=iid, job=job_id, **place),
         event(EventKind.TRAINING, start, iid=iid, job=job_id, from_step=0, restored=False),
         event(EventKind.FINISHED, until, iid=iid, job=job_id, step=1),
     ]
 
 
 @given(st.integers(1500, 200_000), st.floats(0.01, 0.2).map(lambda x: round(x, 4)), st.booleans())
-def test_facts_add_up_to_the_bill(until, usd, taken):
+def test_facts_add_up_to_the_bill(until, usd, interrupted):
     launches = [launch(), launch("i-2", seconds=640), launch("i-3", Market.ON_DEMAND, role=Role.SCHEDULER)]
-    bill = compute(launches, [end(620, interrupted=taken)], [price(usd)], interrupted_job(), as_of=until)
+    bill = compute(launches, [end(620, interrupted=interrupted)], [price(usd)], interrupted_job(), as_of=until)
     rows = usage_rows(bill)
     facts = month_facts(rows, bill.jobs, {"job-1": record(state=JobState.FAILED)}, MONTH)
     assert facts.usd == bill.cost == sum(k.usd for k in facts.kinds)
@@ -65,8 +65,8 @@ def test_whole_idle_hours_are_what_an_idle_instance_costs_too_much():
     events = {"job-1": worked("job-1", "i-1", Market.ON_DEMAND, 0, HOUR)}
     events["job-2"] = worked("job-2", "i-1", Market.ON_DEMAND, 4.5 * HOUR, 5 * HOUR)
     bill = compute([launch(market=Market.ON_DEMAND)], [end(5 * HOUR)], events=events)
-    found = end_idle_instances(usage_rows(bill))
-    assert found.saving_usd == 3 * LISTED
+    measure = end_idle_instances(usage_rows(bill))
+    assert measure.saving_usd == 3 * LISTED
 
 
 def test_on_demand_work_of_jobs_that_can_wait_is_worth_what_spot_took_all_in():
@@ -86,15 +86,15 @@ def test_on_demand_work_of_jobs_that_can_wait_is_worth_what_spot_took_all_in():
         "late": job("late").model_copy(update={"deadline_at": at(4 * HOUR)}),
         "first": job("first", priority="critical"),
     }
-    found = move_to_spot(usage_rows(bill), jobs)
-    assert found.jobs == ("waits",)
-    assert found.saving_usd == 3 * (LISTED - Fraction("0.05"))
+    measure = move_to_spot(usage_rows(bill), jobs)
+    assert measure.jobs == ("waits",)
+    assert measure.saving_usd == 3 * (LISTED - Fraction("0.05"))
     unknown = move_to_spot([r for r in usage_rows(bill) if r.launch.market is Market.ON_DEMAND], jobs)
     assert (unknown.saving_usd, unknown.recommended) == (None, False)
 
 
 @pytest.mark.parametrize(
-    ("asked", "used", "allowed", "would_do"),
+    ("requested_gib", "used", "allowed", "would_do"),
     [
         (8, 3.0, {"c6i.large"}, "c6i.large"),
         (8, 3.3, {"c6i.large"}, None),  # with a quarter more it is over 4 GiB
@@ -103,27 +103,27 @@ def test_on_demand_work_of_jobs_that_can_wait_is_worth_what_spot_took_all_in():
         (8, None, {"c6i.large"}, None),
     ],
 )
-def test_a_job_is_oversized_for_its_memory_alone(asked, used, allowed, would_do):
+def test_a_job_is_oversized_for_its_memory_alone(requested_gib, used, allowed, would_do):
     bill = compute([launch(market=Market.ON_DEMAND)], [end(HOUR)],
                    events={"job-1": worked("job-1", "i-1", Market.ON_DEMAND, 0, HOUR)})  # fmt: skip
-    jobs = {"job-1": job(resources={"vcpus": 2, "memory_gib": asked})}
-    found = oversized(usage_rows(bill), jobs, {"job-1": record(memory_gib=used)}, builtin(), allowed)
-    assert [o.would_do for o in found] == ([would_do] if would_do else [])
+    jobs = {"job-1": job(resources={"vcpus": 2, "memory_gib": requested_gib})}
+    oversized_jobs = oversized(usage_rows(bill), jobs, {"job-1": record(memory_gib=used)}, builtin(), allowed)
+    assert [o.would_do for o in oversized_jobs] == ([would_do] if would_do else [])
     if would_do:
-        assert found[0].usd == LISTED
-        assert found[0].saving_usd == LISTED - Fraction("0.085")
+        assert oversized_jobs[0].usd == LISTED
+        assert oversized_jobs[0].saving_usd == LISTED - Fraction("0.085")
     shared = {"job-1": job(resources={"vcpus": 2, "memory_gib": 8, "shared": True})}
     assert oversized(usage_rows(bill), shared, {"job-1": record(memory_gib=1.0)}, builtin(), {"c6i.large"}) == []
 
 
-@pytest.mark.parametrize(("used", "told"), [(6.4, True), (6.5, False), (None, False)])
-def test_a_job_that_needs_at_most_half_of_its_gpu_is_told_without_a_saving(used, told):
+@pytest.mark.parametrize(("used", "is_reported"), [(6.4, True), (6.5, False), (None, False)])
+def test_a_job_that_needs_at_most_half_of_its_gpu_is_told_without_a_saving(used, is_reported):
     """A T4 has 16 GiB; with a quarter more 6.4 are 8."""
     bill = compute([launch(market=Market.ON_DEMAND, instance_type="g4dn.xlarge")], [end(HOUR)],
                    events={"job-1": worked("job-1", "i-1", Market.ON_DEMAND, 0, HOUR, "g4dn.xlarge")})  # fmt: skip
-    found = small_on_gpus(usage_rows(bill), {"job-1": record(gpu_memory_gib=used)}, builtin())
-    assert [(s.job_id, s.gpu, s.memory_gib, s.usd) for s in found] == (
-        [("job-1", "T4", 16, Fraction("0.526"))] if told else []
+    small_jobs = small_on_gpus(usage_rows(bill), {"job-1": record(gpu_memory_gib=used)}, builtin())
+    assert [(s.job_id, s.gpu, s.memory_gib, s.usd) for s in small_jobs] == (
+        [("job-1", "T4", 16, Fraction("0.526"))] if is_reported else []
     )
     cpu = compute([launch()], [end(HOUR)], events={"job-1": worked("job-1", "i-1", Market.SPOT, 0, HOUR)})
     assert small_on_gpus(usage_rows(cpu), {"job-1": record(gpu_memory_gib=1.0)}, builtin()) == []
@@ -149,17 +149,17 @@ def test_more_checkpoints_are_worth_half_of_what_was_lost_less_what_they_take(to
     ]
     launches = [launch(market=Market.ON_DEMAND), launch("i-2", Market.ON_DEMAND, 840)]
     bill = compute(launches, [end(760), end(1100, "i-2")], events={"job-1": events})
-    found = checkpoint_more_often(usage_rows(bill), bill, {"job-1": events}, MONTH, 1.0)
+    measure = checkpoint_more_often(usage_rows(bill), bill, {"job-1": events}, MONTH, 1.0)
     if saves is None:
-        assert not found.recommended
+        assert not measure.recommended
     else:
-        assert found.saving_usd == Fraction(str(saves)) * LISTED / HOUR
-        assert found.jobs == ("job-1",)
+        assert measure.saving_usd == Fraction(str(saves)) * LISTED / HOUR
+        assert measure.jobs == ("job-1",)
 
 
 def test_the_best_three_are_those_with_a_known_saving():
-    made = [Measure(str(n), "", Fraction(n) if n is not None else None, "") for n in (1, None, 5, 0, -3, 2, 4)]
-    assert [m.name for m in best(made)] == ["5", "4", "2"]
+    measures = [Measure(str(n), "", Fraction(n) if n is not None else None, "") for n in (1, None, 5, 0, -3, 2, 4)]
+    assert [m.name for m in best(measures)] == ["5", "4", "2"]
     assert best([Measure("a", "", None, ""), Measure("b", "", Fraction(0), "")]) == []
 
 

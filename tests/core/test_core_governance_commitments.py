@@ -34,26 +34,26 @@ def use(dollars, unit: float | None = None) -> HourlyUse:
 
 
 def test_steady_use_saves_its_discount_by_hand():
-    found = advised(use([2.0] * 720), 0.3)
-    assert found is not None
-    assert (found.covers_usd, found.pays_usd, found.break_even) == (2.0, pytest.approx(1.4), pytest.approx(0.7))
-    assert (found.utilisation, found.worst_week, found.sureness) == (1.0, 1.0, Sureness.FAIR)
-    assert found.saved_usd == pytest.approx(0.6 * 720) == found.saved_last_month_usd
-    assert found.owed_usd == pytest.approx(1.4 * YEAR_HOURS)
+    advice = advised(use([2.0] * 720), 0.3)
+    assert advice is not None
+    assert (advice.covers_usd, advice.pays_usd, advice.break_even) == (2.0, pytest.approx(1.4), pytest.approx(0.7))
+    assert (advice.utilisation, advice.worst_week, advice.sureness) == (1.0, 1.0, Sureness.FAIR)
+    assert advice.saved_usd == pytest.approx(0.6 * 720) == advice.saved_last_month_usd
+    assert advice.owed_usd == pytest.approx(1.4 * YEAR_HOURS)
 
 
 def test_the_floor_bears_a_night_without_use_and_no_peaks():
     """720 hours: 30 without any use, which is less than a twentieth, and peaks on top of 3 dollars an hour."""
     hours = [3.0 + (5.0 if n % 7 == 0 else 0.0) for n in range(720)]
     hours[100:130] = [0.0] * 30
-    found = advised(use(hours), 0.3)
-    assert found is not None
-    assert found.covers_usd == 3.0
-    assert found.saved_usd == pytest.approx(3 * 690 - 3 * 0.7 * 720)
-    assert found.utilisation == pytest.approx(690 / 720)
+    advice = advised(use(hours), 0.3)
+    assert advice is not None
+    assert advice.covers_usd == 3.0
+    assert advice.saved_usd == pytest.approx(3 * 690 - 3 * 0.7 * 720)
+    assert advice.utilisation == pytest.approx(690 / 720)
     # The worst week has 168 - 30 hours of use, 82 %, which is above the break-even of 70 %.
-    assert found.worst_week == pytest.approx(138 / 168)
-    assert found.sureness is Sureness.FAIR
+    assert advice.worst_week == pytest.approx(138 / 168)
+    assert advice.sureness is Sureness.FAIR
     assert advised(use(hours), 0.1).sureness is Sureness.LOW, "at 90 % that week would have been a loss"
 
 
@@ -69,15 +69,15 @@ def test_use_that_has_shrunk_counts_as_it_is_now():
 @pytest.mark.parametrize("days", [60, 90, 365])
 def test_nothing_is_committed_to_that_is_not_in_use_any_more(days):
     """A fleet that was let go a day and a half ago: it had run in more than 95 % of the hours."""
-    gone = 36
-    assert advised(use([10.0] * (24 * days - gone) + [0.0] * gone), 0.5) is None
-    shrunk = advised(use([10.0] * (24 * days - gone) + [4.0] * gone), 0.5)
+    unused_hours = 36
+    assert advised(use([10.0] * (24 * days - unused_hours) + [0.0] * unused_hours), 0.5) is None
+    shrunk = advised(use([10.0] * (24 * days - unused_hours) + [4.0] * unused_hours), 0.5)
     assert shrunk is not None and shrunk.covers_usd == 4.0
 
 
 def test_instances_are_committed_to_by_whole_numbers():
-    found = advised(use([2.9] * 720, unit=1.0), 0.4)
-    assert found is not None and (found.units, found.covers_usd) == (2, 2.0)
+    advice = advised(use([2.9] * 720, unit=1.0), 0.4)
+    assert advice is not None and (advice.units, advice.covers_usd) == (2, 2.0)
     assert advised(use([0.9] * 720, unit=1.0), 0.4) is None
 
 
@@ -100,16 +100,16 @@ def test_what_is_no_discount_is_refused(discount):
 )
 def test_no_advice_is_above_the_floor_or_at_a_loss(days, discount, unit):
     observed = use([float(n) for n in days for _ in range(24)], unit)
-    found = advised(observed, discount)
-    if found is None:
+    advice = advised(observed, discount)
+    if advice is None:
         return
-    assert 0 < found.covers_usd <= observed.floor + 1e-9
-    reached = sum(hour >= found.covers_usd - 1e-9 for hour in observed.dollars) / len(observed.dollars)
+    assert 0 < advice.covers_usd <= observed.floor + 1e-9
+    reached = sum(hour >= advice.covers_usd - 1e-9 for hour in observed.dollars) / len(observed.dollars)
     assert reached >= 0.95
-    assert found.saved_usd > 0 and found.utilisation > found.break_even
+    assert advice.saved_usd > 0 and advice.utilisation > advice.break_even
     # Paying for the commitment and for what is above it is what was paid, less the saving.
-    bill = sum(found.pays_usd + max(0.0, hour - found.covers_usd) for hour in observed.dollars)
-    assert bill == pytest.approx(sum(observed.dollars) - found.saved_usd)
+    bill = sum(advice.pays_usd + max(0.0, hour - advice.covers_usd) for hour in observed.dollars)
+    assert bill == pytest.approx(sum(observed.dollars) - advice.saved_usd)
 
 
 def row(hour: int, market: Market, usd: str, kind="c6i.large", **more) -> UsageRow:
@@ -124,15 +124,15 @@ def test_hours_hold_on_demand_use_alone_by_what_a_plan_covers():
         row(1, Market.SPOT, "0.05"), row(1, Market.ON_DEMAND, "9", known=False), row(9, Market.ON_DEMAND, "9"),
     ]  # fmt: skip
     plans = commitment_plans("aws")[:3]
-    found = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, Span(T0, T0 + 3 * HOUR))}
-    assert {key: u.dollars for key, u in found.items()} == {
+    uses = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, Span(T0, T0 + 3 * HOUR))}
+    assert {key: u.dollars for key, u in uses.items()} == {
         ("compute-1y", "all of EC2"): pytest.approx((0.3, 0.0, 0.1)),
         ("instance-1y", "c6i in us-east-1"): (0.1, 0.0, 0.1),
         ("instance-1y", "m6i in us-east-1"): (0.2, 0.0, 0.0),
         ("reserved-1y", "c6i.large in us-east-1"): (0.1, 0.0, 0.1),
         ("reserved-1y", "m6i.large in us-east-1"): (0.2, 0.0, 0.0),
     }
-    assert found["reserved-1y", "c6i.large in us-east-1"].unit_usd == pytest.approx(0.1)
+    assert uses["reserved-1y", "c6i.large in us-east-1"].unit_usd == pytest.approx(0.1)
 
 
 def test_all_use_says_what_spot_already_saves():
@@ -141,9 +141,9 @@ def test_all_use_says_what_spot_already_saves():
         row(0, Market.SPOT, "0.03"),
         row(1, Market.SPOT, "0", waived=Fraction("0.03")),
     ]
-    found = whole_use(rows, lambda launch: 0.1, Span(T0, T0 + 2 * HOUR))
-    assert found is not None
-    assert (found.floor_usd, found.spot_share, found.spot_discount) == (
+    total_use = whole_use(rows, lambda launch: 0.1, Span(T0, T0 + 2 * HOUR))
+    assert total_use is not None
+    assert (total_use.floor_usd, total_use.spot_share, total_use.spot_discount) == (
         pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.7),
     )  # fmt: skip
     assert whole_use(rows, lambda launch: None, Span(T0, T0 + 2 * HOUR)) is None
@@ -168,8 +168,8 @@ def test_a_span_has_full_hours_of_the_cluster_alone():
     ],
 )
 def test_what_googles_plans_cover(kind, scopes):
-    found = {p.key: p.scope(kind, "us-central1") for p in commitment_plans("gcp") if p.years == 1}
-    assert {key: scope for key, scope in found.items() if scope is not None} == scopes
+    scope_by_plan = {p.key: p.scope(kind, "us-central1") for p in commitment_plans("gcp") if p.years == 1}
+    assert {key: scope for key, scope in scope_by_plan.items() if scope is not None} == scopes
 
 
 def test_every_plan_is_dated_and_has_its_source():

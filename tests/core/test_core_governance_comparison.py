@@ -22,12 +22,12 @@ def test_the_quantiles_are_those_of_the_tables(freedom, p, value):
 
 def test_welch_by_hand():
     """Means 3 and 6, variances 2.5 and 10 of five each: t = 3 / sqrt(2.5), 5.88 degrees of freedom."""
-    found = compared([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
-    assert (found.difference, found.a.spread, found.b.spread) == (3, math.sqrt(2.5), math.sqrt(10))
+    comparison = compared([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
+    assert (comparison.difference, comparison.a.spread, comparison.b.spread) == (3, math.sqrt(2.5), math.sqrt(10))
     half = student_quantile(0.975, 2.5**2 / (0.5**2 / 4 + 2**2 / 4)) * math.sqrt(2.5)
-    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half))
-    assert not found.shown and not found.few
-    assert found.reach == pytest.approx(half)
+    assert (comparison.low, comparison.high) == pytest.approx((3 - half, 3 + half))
+    assert not comparison.shown and not comparison.few
+    assert comparison.reach == pytest.approx(half)
 
 
 @pytest.mark.parametrize(
@@ -42,45 +42,53 @@ def test_welch_by_hand():
 )
 def test_nineteen_of_twenty_intervals_cover_the_truth(draw, truth, least):
     rng, runs = np.random.default_rng(7), 400
-    found = [compared(*draw(rng)) for _ in range(runs)]
-    covered = sum(c.low <= truth <= c.high for c in found) / runs
+    comparisons = [compared(*draw(rng)) for _ in range(runs)]
+    covered = sum(c.low <= truth <= c.high for c in comparisons) / runs
     assert least <= covered <= 0.985
 
 
 @given(VALUES, VALUES)
 def test_the_sides_can_be_swapped_and_the_interval_holds_the_difference(a, b):
-    one, other = compared(a, b), compared(b, a)
-    assert one.shown is other.shown
-    if one.low is None:
-        assert one.spreadless and len({*a}) == len({*b}) == 1
+    comparison, other = compared(a, b), compared(b, a)
+    assert comparison.shown is other.shown
+    if comparison.low is None:
+        assert comparison.spreadless and len({*a}) == len({*b}) == 1
         return
-    assert one.low <= one.difference <= one.high
+    assert comparison.low <= comparison.difference <= comparison.high
     near = {"rel": 1e-9, "abs": 1e-3}
-    assert (other.difference, other.low, other.high) == pytest.approx((-one.difference, -one.high, -one.low), **near)
-    assert compared(a, b, 0.99).reach >= one.reach
+    assert (other.difference, other.low, other.high) == pytest.approx(
+        (-comparison.difference, -comparison.high, -comparison.low), **near
+    )
+    assert compared(a, b, 0.99).reach >= comparison.reach
 
 
 @given(VALUES)
 def test_a_set_differs_from_itself_by_nothing(values):
-    found = compared(values, values)
-    assert found.difference == 0 and not found.shown
+    comparison = compared(values, values)
+    assert comparison.difference == 0 and not comparison.shown
 
 
 def test_one_job_shows_no_spread_and_so_no_interval():
-    found = compared([1.0], [1.0, 2.0, 3.0])
-    assert (found.difference, found.low, found.high, found.reach, found.shown) == (1, None, None, None, False)
-    assert found.few
+    comparison = compared([1.0], [1.0, 2.0, 3.0])
+    assert (comparison.difference, comparison.low, comparison.high, comparison.reach, comparison.shown) == (
+        1,
+        None,
+        None,
+        None,
+        False,
+    )
+    assert comparison.few
 
 
 @given(st.floats(-1e6, 1e6), st.integers(2, 12), st.integers(2, 12))
-def test_equal_figures_show_no_difference_however_many_there_are(value, left, right):
+def test_equal_figures_show_no_difference_however_many_there_are(value, count_a, count_b):
     """The mean of three times 0.1 is not 0.1, by the last bit."""
-    found = compared([value] * left, [value] * right)
-    assert (found.difference, found.shown) == (0, False)
+    comparison = compared([value] * count_a, [value] * count_b)
+    assert (comparison.difference, comparison.shown) == (0, False)
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "confidence", "shown"),
+    ("count_a", "count_b", "confidence", "shown"),
     [
         (2, 2, 0.95, False),  # 2 of 6 ways to deal four jobs to two sides are as extreme as this one
         (4, 4, 0.95, False),  # few
@@ -91,17 +99,17 @@ def test_equal_figures_show_no_difference_however_many_there_are(value, left, ri
     ],
 )
 def test_sides_without_any_spread_have_no_interval_and_show_a_difference_only_with_jobs_enough(
-    left, right, confidence, shown
+    count_a, count_b, confidence, shown
 ):
-    found = compared([0.1] * left, [0.3] * right, confidence)
-    assert (found.low, found.high, found.reach, found.shown) == (None, None, None, shown)
-    assert found.spreadless and found.percent(found.difference) == pytest.approx(200)
-    assert compared([0.3] * right, [0.1] * left, confidence).shown is shown
+    comparison = compared([0.1] * count_a, [0.3] * count_b, confidence)
+    assert (comparison.low, comparison.high, comparison.reach, comparison.shown) == (None, None, None, shown)
+    assert comparison.spreadless and comparison.percent(comparison.difference) == pytest.approx(200)
+    assert compared([0.3] * count_b, [0.1] * count_a, confidence).shown is shown
 
 
 def test_a_spread_on_one_side_is_enough_for_an_interval():
-    found = compared([1.0, 1.0], [2.0, 2.0, 2.1])
-    assert found.low < found.difference < found.high and found.few and not found.spreadless
+    comparison = compared([1.0, 1.0], [2.0, 2.0, 2.1])
+    assert comparison.low < comparison.difference < comparison.high and comparison.few and not comparison.spreadless
 
 
 def test_nothing_is_a_share_of_zero():

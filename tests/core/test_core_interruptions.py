@@ -10,11 +10,11 @@ from everspot_core.records import EventKind
 
 
 def test_on_demand_comparison_leaves_out_the_seconds_lost_to_interruptions():
-    found = compute([launch(), launch("i-2")], [end(720), end(1300, "i-2")], [price(0.036)], interrupted_job())
-    job = found.jobs[0]
+    computed_bill = compute([launch(), launch("i-2")], [end(720), end(1300, "i-2")], [price(0.036)], interrupted_job())
+    job = computed_bill.jobs[0]
     assert job.lost_seconds == 160  # from the notice at 600 to training at 760
     assert job.on_demand_cost == (500 + 500) * LISTED / 3600
-    assert found.on_demand_cost == (1000 + 200 + 740) * LISTED / 3600
+    assert computed_bill.on_demand_cost == (1000 + 200 + 740) * LISTED / 3600
     (interruption,) = job.interruptions
     assert (interruption.steps_redone, interruption.steps_redone_is_least) == (0, False)  # its agent told its last step
     assert interruption.with_notice
@@ -49,7 +49,7 @@ def test_an_agent_that_was_restarted_under_the_same_epoch_has_steps_to_redo():
         event(EventKind.TRAINING, 230, from_step=100, restored=True),
         event(EventKind.FINISHED, 400, step=300),
     ]
-    known = bill(
+    bill_with_steps = bill(
         [launch()],
         [end(500)],
         [price(0.036)],
@@ -59,11 +59,11 @@ def test_an_agent_that_was_restarted_under_the_same_epoch_has_steps_to_redo():
         {("job-1", 1): 300},
         rules=BILLING,
     )
-    (interruption,) = known.jobs[0].interruptions
+    (interruption,) = bill_with_steps.jobs[0].interruptions
     assert (interruption.steps_redone, interruption.with_notice, interruption.kind) == (50, False, "lost")
     assert interruption.steps_redone_is_least
     assert interruption.resumed_on == "i-1"
-    assert known.jobs[0].lost_seconds == 120  # from the checkpoint at 110 to training at 230
+    assert bill_with_steps.jobs[0].lost_seconds == 120  # from the checkpoint at 110 to training at 230
 
 
 def test_a_loss_that_was_taken_back_is_none():
@@ -120,8 +120,10 @@ def test_metrics_may_know_of_more_steps_than_the_events():
             event(EventKind.TRAINING, 230, epoch=2, from_step=0),
         ]
     }
-    known = bill([launch()], [], [], events, builtin(), at(300), {("job-1", 1): 33, ("other", 1): 99}, rules=BILLING)
-    assert known.jobs[0].interruptions[0].steps_redone == 33
+    bill_with_steps = bill(
+        [launch()], [], [], events, builtin(), at(300), {("job-1", 1): 33, ("other", 1): 99}, rules=BILLING
+    )
+    assert bill_with_steps.jobs[0].interruptions[0].steps_redone == 33
 
 
 def test_an_interruption_during_start_up_and_the_next_one_are_not_counted_twice():
@@ -236,13 +238,14 @@ def test_steps_of_an_attempt_that_never_trained_are_not_redone_twice():
     assert [s.steps_redone for s in strokes] == [50, 0]
 
 
-@pytest.mark.parametrize("said", ["soon", "2026-03-01T12:10:00"])
-def test_a_notice_whose_moment_cannot_be_read_counts_from_its_event(said):
+@pytest.mark.parametrize("seen_at", ["soon", "2026-03-01T12:10:00"])
+def test_a_notice_whose_moment_cannot_be_read_counts_from_its_event(seen_at):
     events = interrupted_job()["job-1"]
-    odd = [
-        e.model_copy(update={"data": {**e.data, "seen_at": said}}) if e.kind is EventKind.NOTICE else e for e in events
+    odd_events = [
+        e.model_copy(update={"data": {**e.data, "seen_at": seen_at}}) if e.kind is EventKind.NOTICE else e
+        for e in events
     ]
-    assert compute([launch()], [], [], {"job-1": odd}).jobs[0].lost_seconds == 160
+    assert compute([launch()], [], [], {"job-1": odd_events}).jobs[0].lost_seconds == 160
 
 
 @pytest.mark.parametrize("kind", [EventKind.CANCELLED, EventKind.FAILED, EventKind.FINISHED, EventKind.ERROR])

@@ -12,7 +12,7 @@ VENUS = CloudRules(variables=("VENUS_",), secrets={"vault:NAME": "vault:[a-z]+",
 GOOD: dict[str, Any] = {"name": "a", "recipe": "image-classification"}
 
 
-def said(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
+def find_problems(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
     """What is wrong with a job file, by field."""
     try:
         JobSpec.written({**GOOD, **values}, clouds)
@@ -23,28 +23,28 @@ def said(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
 
 @pytest.mark.parametrize("clouds", [NO_CLOUD, VENUS], ids=["none", "venus"])
 def test_no_cloud_frees_our_own_variables(clouds: CloudRules) -> None:
-    assert "EVERSPOT_X" in said({"env": {"EVERSPOT_X": "y"}}, clouds)["env"]
-    assert "EVERSPOT_X" in said({"secrets": {"EVERSPOT_X": "vault:a"}}, clouds)["secrets"]
+    assert "EVERSPOT_X" in find_problems({"env": {"EVERSPOT_X": "y"}}, clouds)["env"]
+    assert "EVERSPOT_X" in find_problems({"secrets": {"EVERSPOT_X": "vault:a"}}, clouds)["secrets"]
 
 
 def test_a_job_file_obeys_the_clouds_that_may_run_it() -> None:
-    assert said({"env": {"VENUS_KEY": "y"}}, NO_CLOUD) == {}
-    assert said({"env": {"VENUS_KEY": "y"}}, VENUS) == {
+    assert find_problems({"env": {"VENUS_KEY": "y"}}, NO_CLOUD) == {}
+    assert find_problems({"env": {"VENUS_KEY": "y"}}, VENUS) == {
         "env": "'VENUS_KEY': EVERSPOT_* and VENUS_* belong to the instance and cannot be set by a job"
     }
-    assert said({"secrets": {"VENUS_KEY": "vault:a"}}, VENUS)["secrets"] == (
+    assert find_problems({"secrets": {"VENUS_KEY": "vault:a"}}, VENUS)["secrets"] == (
         "'VENUS_KEY' is no name of a variable that a job may set"
     )
 
 
-def test_a_secret_is_named_in_a_form_of_its_cloud_and_never_told() -> None:
-    assert said({"secrets": {"TOKEN": "vault:a", "KEY": "mars:/a#b"}}, NO_CLOUD) == {}
-    assert said({"secrets": {"TOKEN": "vault:a", "KEY": "safe:b"}}, VENUS) == {}
+def test_a_secret_is_named_in_a_form_of_its_cloud_and_never_shown() -> None:
+    assert find_problems({"secrets": {"TOKEN": "vault:a", "KEY": "mars:/a#b"}}, NO_CLOUD) == {}
+    assert find_problems({"secrets": {"TOKEN": "vault:a", "KEY": "safe:b"}}, VENUS) == {}
     for reference in ("hunter2", "mars:a", "vault:9", "a secret: with spaces"):
-        assert said({"secrets": {"TOKEN": reference}}, VENUS)["secrets"] == (
+        assert find_problems({"secrets": {"TOKEN": reference}}, VENUS)["secrets"] == (
             "TOKEN: has to be `vault:NAME` or `safe:NAME`: the name of a secret, never the secret itself"
         )
-    assert said({"secrets": {"TOKEN": "hunter2"}}, NO_CLOUD)["secrets"] == (
+    assert find_problems({"secrets": {"TOKEN": "hunter2"}}, NO_CLOUD)["secrets"] == (
         "TOKEN: has to be `SERVICE:NAME`: the name of a secret, never the secret itself"
     )
 

@@ -9,7 +9,7 @@ BASE = '"cluster":"c","cloud":"folder","control_url":"file:///a","data_url":"fil
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "expected"),
     [
         ('"limits":{"lease_tll":"90s"}', "limits.lease_tll: unknown field (did you mean lease_ttl?)"),
         ('"limitz":{"lease_ttl":"90s"}', "limitz: unknown field (did you mean limits?)"),
@@ -20,11 +20,11 @@ BASE = '"cluster":"c","cloud":"folder","control_url":"file:///a","data_url":"fil
         ),
     ],
 )
-def test_a_field_that_is_not_known_is_read_over_and_named(part: str, said: str) -> None:
+def test_a_field_that_is_not_known_is_read_over_and_named(part: str, expected: str) -> None:
     text = f"{{{BASE},{part}}}"
     assert Manifest.read(text).cluster == "c"
     (problem,) = left_out(text)
-    assert str(problem).startswith(said)
+    assert str(problem).startswith(expected)
 
 
 def test_of_a_manifest_that_is_understood_nothing_is_left_out() -> None:

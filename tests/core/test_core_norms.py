@@ -32,8 +32,8 @@ def test_a_pool_that_takes_far_more_than_it_used_to_is_over_its_norm() -> None:
     ends |= {n: end(n, NOW - HOUR / 2) for n in ("b", "c")}
     assert over_norm(launches, ends, [], NOW) == {POOL: (Norm.INTERRUPTIONS,)}
     always = {f"x{n}": launch(f"x{n}", NOW - (n + 1) * HOUR / 2) for n in range(60)}
-    taken = {name: end(name, record.launched_at + HOUR / 2) for name, record in always.items()}
-    assert over_norm(always, taken, [], NOW) == {}, "two an hour is what this pool does"
+    usual_ends = {name: end(name, record.launched_at + HOUR / 2) for name, record in always.items()}
+    assert over_norm(always, usual_ends, [], NOW) == {}, "two an hour is what this pool does"
 
 
 def test_a_pool_that_costs_far_more_than_in_the_last_week_is_over_its_norm() -> None:
@@ -42,8 +42,8 @@ def test_a_pool_that_costs_far_more_than_in_the_last_week_is_over_its_norm() -> 
     dear = [price(200, 1.0), price(1, 1.6)]
     assert over_norm(used, {}, [*dear, price(200, 1.6, OTHER)], NOW) == {POOL: (Norm.PRICE,)}
     assert over_norm(used, {}, [price(20, 1.0), price(1, 1.6)], NOW) == {}, "too little is known of it"
-    gone = {"a": end("a", NOW - 2 * HOUR)}
-    assert over_norm(used, gone, dear, NOW) == {}, "nobody uses it any more"
+    ends = {"a": end("a", NOW - 2 * HOUR)}
+    assert over_norm(used, ends, dear, NOW) == {}, "nobody uses it any more"
 
 
 def test_only_spot_pools_of_agents_that_are_in_use_count() -> None:

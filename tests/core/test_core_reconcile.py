@@ -23,8 +23,8 @@ CHARGED = {
 
 
 def read(table=FOCUS_TABLE, invoicing=AWS, **changed) -> BillRow | list[str]:
-    found = read_row({**CHARGED, **changed}, table, invoicing)
-    return found if isinstance(found, BillRow) else [str(problem) for problem in found]
+    row = read_row({**CHARGED, **changed}, table, invoicing)
+    return row if isinstance(row, BillRow) else [str(problem) for problem in row]
 
 
 def test_a_row_of_focus_is_read_with_every_digit():
@@ -35,7 +35,7 @@ def test_a_row_of_focus_is_read_with_every_digit():
 
 
 @pytest.mark.parametrize(
-    ("changed", "field", "seen"),
+    ("changed", "field", "expected"),
     [
         ({"ResourceId": "arn:aws:ec2:us-east-1:123456789012:instance/i-0abc"}, "instance", "i-0abc"),
         ({"ResourceId": "vol-1"}, "instance", None),
@@ -57,12 +57,12 @@ def test_a_row_of_focus_is_read_with_every_digit():
         ({"Tags": [{"Key": "team", "Value": "vision", "x_Inherited": False}]}, "tags", {"team": "vision"}),
     ],
 )  # fmt: skip
-def test_what_bills_do_in_one_column(changed, field, seen):
-    assert getattr(read(**changed), field) == seen
+def test_what_bills_do_in_one_column(changed, field, expected):
+    assert getattr(read(**changed), field) == expected
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({"BilledCost": "NaN"}, "BilledCost: is 'NaN', not a number"),
         ({"BilledCost": "Infinity"}, "BilledCost: is 'Infinity', not a number"),
@@ -75,9 +75,9 @@ def test_what_bills_do_in_one_column(changed, field, seen):
         ({"ChargePeriodEnd": "2027-03-01T12:00:00Z"}, "ChargePeriodEnd: has to be after the start, by a month at most"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_column(changed, said):
+def test_what_cannot_be_read_is_told_by_column(changed, expected):
     (problem,) = read(**changed)
-    assert problem.startswith(said)
+    assert problem.startswith(expected)
 
 
 def test_a_row_says_everything_that_is_wrong_with_it_at_once():
@@ -99,16 +99,27 @@ def test_cur_2_is_read_by_its_own_names():
 
 
 def test_google_s_rows_name_an_instance_by_its_number_and_its_traffic_apart():
-    there = {"ResourceId": "//compute.googleapis.com/projects/7/zones/us-central1-a/instances/123", "SkuMeter": ""}
-    core = read(invoicing=GOOGLE, table=GOOGLE.tables[0], **there, ChargeDescription="Spot N2 Instance Core in Iowa",
-                x_Labels=[{"key": "everspot-cluster", "value": "c"}], Tags=[])  # fmt: skip
-    traffic = read(invoicing=GOOGLE, table=GOOGLE.tables[0], **there, ChargeDescription="Network Internet Egress")
+    instance_columns = {
+        "ResourceId": "//compute.googleapis.com/projects/7/zones/us-central1-a/instances/123",
+        "SkuMeter": "",
+    }
+    core = read(
+        invoicing=GOOGLE,
+        table=GOOGLE.tables[0],
+        **instance_columns,
+        ChargeDescription="Spot N2 Instance Core in Iowa",
+        x_Labels=[{"key": "everspot-cluster", "value": "c"}],
+        Tags=[],
+    )
+    traffic = read(
+        invoicing=GOOGLE, table=GOOGLE.tables[0], **instance_columns, ChargeDescription="Network Internet Egress"
+    )
     assert (core.instance, core.timed, core.tags) == ("123", True, {"everspot-cluster": "c"})
     assert (traffic.instance, traffic.timed) == ("123", False)
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "expected"),
     [
         (
             [c for c in CHARGED if c != "ResourceId"],
@@ -122,20 +133,22 @@ def test_google_s_rows_name_an_instance_by_its_number_and_its_traffic_apart():
         ),
     ],
 )
-def test_a_table_that_is_not_known_is_told_by_what_it_lacks(columns, said):
+def test_a_table_that_is_not_known_is_told_by_what_it_lacks(columns, expected):
     with pytest.raises(UnknownTable) as caught:
         find_table(columns, AWS)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def used(resource: str, seconds: float, cost, **fields) -> UsageRow:
-    one = launch(resource)
-    return UsageRow(hour=at(seconds), kind=UsageKind.WORK, resource=resource, launch=one, cost=Fraction(cost), **fields)
+    launch_record = launch(resource)
+    return UsageRow(
+        hour=at(seconds), kind=UsageKind.WORK, resource=resource, launch=launch_record, cost=Fraction(cost), **fields
+    )
 
 
-def bill(*rows: BillRow | list[str], known=("i-1", "i-2", "i-3", "i-4")) -> BillSide:
+def bill(*rows: BillRow | list[str], instance_ids=("i-1", "i-2", "i-3", "i-4")) -> BillSide:
     side = BillSide(
-        month=Month.parse("2026-03"), instance_ids=frozenset(known), cluster="c", cluster_tag="everspot:cluster"
+        month=Month.parse("2026-03"), instance_ids=frozenset(instance_ids), cluster="c", cluster_tag="everspot:cluster"
     )
     for row in rows:
         assert isinstance(row, BillRow), row
@@ -151,14 +164,14 @@ def charged(resource: str, seconds: float, cost, length=HOUR, **changed) -> Bill
 
 
 def test_both_sides_are_joined_by_instance_and_hour():
-    ours = [
+    ledger_rows = [
         used("i-1", 0, 1), used("i-1", 0, 2), used("i-1", HOUR, 4), used("i-2", 0, 5), used("i-3", 0, 0, known=False),
         used("i-4", 0, 0, free=True), used("i-1", 3 * HOUR, 7),
     ]  # fmt: skip
-    theirs = bill(charged("i-1", 0, 2), charged("i-1", 0, "0.5"), charged("i-1", HOUR, 4), charged("i-3", 0, 6),
+    bill_side = bill(charged("i-1", 0, 2), charged("i-1", 0, "0.5"), charged("i-1", HOUR, 4), charged("i-3", 0, 6),
                   charged("i-9", 2 * HOUR, 8), charged("i-77", 0, 9, Tags=""))  # fmt: skip
-    found = reconcile(ours, theirs)
-    assert [(p.resource, p.here, p.there, p.found) for p in found.pairs] == [
+    reconciliation = reconcile(ledger_rows, bill_side)
+    assert [(p.resource, p.here, p.there, p.found) for p in reconciliation.pairs] == [
         ("i-1", 3, Fraction("2.5"), Found.BOTH),
         ("i-2", 5, 0, Found.HERE),
         ("i-3", 0, 6, Found.UNPRICED),
@@ -166,13 +179,13 @@ def test_both_sides_are_joined_by_instance_and_hour():
         ("i-9", 0, 8, Found.THERE),
         ("i-1", 7, 0, Found.NOT_YET),
     ]
-    assert (found.free, found.here, found.there) == (1, 12, Fraction("20.5"))
-    assert found.gap == Fraction("0.5") + 5 + 6 + 8
-    assert (theirs.elsewhere.rows, theirs.elsewhere.usd) == (1, 9)
+    assert (reconciliation.free, reconciliation.here, reconciliation.there) == (1, 12, Fraction("20.5"))
+    assert reconciliation.gap == Fraction("0.5") + 5 + 6 + 8
+    assert (bill_side.elsewhere.rows, bill_side.elsewhere.usd) == (1, 9)
 
 
 def test_what_is_no_time_of_instances_is_counted_by_what_it_is():
-    theirs = bill(
+    bill_side = bill(
         charged("i-1", 0, 1),
         charged("i-1", 0, 2, SkuMeter="DataTransfer-Out-Bytes"),
         charged("vol-1", 0, 3),
@@ -184,25 +197,30 @@ def test_what_is_no_time_of_instances_is_counted_by_what_it_is():
         charged("i-2", 0, -1, ChargeClass="Correction"),
         charged("i-2", HOUR, 0, CommitmentDiscountId="sp-1"),
     )
-    assert {k: c.usd for k, c in theirs.other_services.items()} == {
+    assert {k: c.usd for k, c in bill_side.other_services.items()} == {
         "DataTransfer-Out-Bytes": 2, "Amazon Elastic Compute Cloud": 3,
     }  # fmt: skip
-    assert {k: c.usd for k, c in theirs.other_charges.items()} == {"Credit": -5, "Tax": 6, "Wonder": 7}
-    assert {k: c.usd for k, c in theirs.other_months.items()} == {"2026-02": 8}
-    assert (theirs.elsewhere.usd, theirs.corrections.usd, theirs.committed.rows) == (4, -1, 1)
-    assert dict(theirs.costs) == {("i-1", at(0)): 1, ("i-2", at(0)): -1, ("i-2", at(HOUR)): 0}
+    assert {k: c.usd for k, c in bill_side.other_charges.items()} == {"Credit": -5, "Tax": 6, "Wonder": 7}
+    assert {k: c.usd for k, c in bill_side.other_months.items()} == {"2026-02": 8}
+    assert (bill_side.elsewhere.usd, bill_side.corrections.usd, bill_side.committed.rows) == (4, -1, 1)
+    assert dict(bill_side.costs) == {("i-1", at(0)): 1, ("i-2", at(0)): -1, ("i-2", at(HOUR)): 0}
 
 
 def test_the_newest_hour_of_a_month_that_is_not_over_is_not_compared_unless_the_bill_says_up_to_when_it_counts():
-    ours = [used("i-1", 0, 1), used("i-1", HOUR, 4), used("i-2", HOUR, 4), used("i-1", 2 * HOUR, 4)]
+    ledger_rows = [used("i-1", 0, 1), used("i-1", HOUR, 4), used("i-2", HOUR, 4), used("i-1", 2 * HOUR, 4)]
     whole, newest = charged("i-1", 0, 1), charged("i-1", HOUR, 2)
-    found = reconcile(ours, bill(whole, newest), over=False)
-    assert [pair.found for pair in found.pairs] == [Found.BOTH, Found.NOT_WHOLE, Found.NOT_WHOLE, Found.NOT_YET]
-    assert (found.here, found.there, found.gap) == (1, 1, 0)
-    assert reconcile(ours, bill(whole, newest)).gap == 2 + 4  # of a month that is over, all counts
+    reconciliation = reconcile(ledger_rows, bill(whole, newest), over=False)
+    assert [pair.found for pair in reconciliation.pairs] == [
+        Found.BOTH,
+        Found.NOT_WHOLE,
+        Found.NOT_WHOLE,
+        Found.NOT_YET,
+    ]
+    assert (reconciliation.here, reconciliation.there, reconciliation.gap) == (1, 1, 0)
+    assert reconcile(ledger_rows, bill(whole, newest)).gap == 2 + 4  # of a month that is over, all counts
     stated = bill(charged("i-1", 0, 1, x_AsOf="2026-03-01T13:30:00Z"), charged("i-1", HOUR, 2))
     assert stated.as_of == at(1.5 * HOUR)
-    assert reconcile(ours, stated, over=False).gap == 2 + 4
+    assert reconcile(ledger_rows, stated, over=False).gap == 2 + 4
 
 
 def test_what_states_the_moment_of_a_bill_has_to_be_a_time():
@@ -211,10 +229,12 @@ def test_what_states_the_moment_of_a_bill_has_to_be_a_time():
 
 
 def test_a_bill_by_days_is_compared_by_days():
-    ours = [used("i-1", 0, 1), used("i-1", 11 * HOUR, 2), used("i-1", 12 * HOUR, 4)]
-    found = reconcile(ours, bill(charged("i-1", -12 * HOUR, 3, 86_400), charged("i-1", 12 * HOUR, 4, 86_400)))
-    assert found.step == "day"
-    assert [(p.here, p.there) for p in found.pairs] == [(3, 3), (4, 4)]
+    ledger_rows = [used("i-1", 0, 1), used("i-1", 11 * HOUR, 2), used("i-1", 12 * HOUR, 4)]
+    reconciliation = reconcile(
+        ledger_rows, bill(charged("i-1", -12 * HOUR, 3, 86_400), charged("i-1", 12 * HOUR, 4, 86_400))
+    )
+    assert reconciliation.step == "day"
+    assert [(p.here, p.there) for p in reconciliation.pairs] == [(3, 3), (4, 4)]
 
 
 def test_a_shift_between_two_hours_is_no_gap_but_two_instances_do_not_make_up_for_each_other():
@@ -225,11 +245,11 @@ def test_a_shift_between_two_hours_is_no_gap_but_two_instances_do_not_make_up_fo
 
 
 def test_differences_by_the_bill_s_tags_add_up():
-    theirs = bill(charged("i-1", 0, 2), charged("i-2", 0, 2, Tags='{"user_team": "speech"}'),
+    bill_side = bill(charged("i-1", 0, 2), charged("i-2", 0, 2, Tags='{"user_team": "speech"}'),
                   charged("i-4", 0, 1, Tags=""))  # fmt: skip
-    found = reconcile([used("i-1", 0, 1), used("i-2", 0, 5), used("i-3", 0, 1)], theirs)
-    lines = by_tag(found, theirs, "Team")
+    reconciliation = reconcile([used("i-1", 0, 1), used("i-2", 0, 5), used("i-3", 0, 1)], bill_side)
+    lines = by_tag(reconciliation, bill_side, "Team")
     assert [(line.value, line.billed, line.here, line.there, line.resources) for line in lines] == [
         ("speech", True, 5, 2, 1), ("", False, 1, 0, 1), ("", True, 0, 1, 1), ("vision", True, 1, 2, 1),
     ]  # fmt: skip
-    assert sum(line.here - line.there for line in lines) == found.here - found.there
+    assert sum(line.here - line.there for line in lines) == reconciliation.here - reconciliation.there

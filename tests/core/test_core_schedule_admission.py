@@ -52,17 +52,17 @@ def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:
 
 
 def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
-    runs, there = holding(job("a", work=outlook(4), **TEAM), instance("i-0", launched_for="a"))
+    runs, instances = holding(job("a", work=outlook(4), **TEAM), instance("i-0", launched_for="a"))
     coming = job("b", work=outlook(4), **TEAM)
     waits = job("c", work=outlook(4), **TEAM)
     boots = instance("i-1", launched_for="b", ready=False)
-    actions = decide([runs, coming, waits], [*there, boots], [pool()], purses=(purse(11.0),))
-    held = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
-    assert held == {"b": Why.ON_ITS_WAY, "c": Why.TEAM_BUDGET}
+    actions = decide([runs, coming, waits], [*instances, boots], [pool()], purses=(purse(11.0),))
+    causes = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
+    assert causes == {"b": Why.ON_ITS_WAY, "c": Why.TEAM_BUDGET}
 
 
 @pytest.mark.parametrize(
-    ("caps", "why"),
+    ("caps", "cause"),
     [
         ((purse(100, team="speech"),), None),
         ((purse(100), purse(3, team=ENVIRONMENT)), Why.ENVIRONMENT_BUDGET),
@@ -72,11 +72,11 @@ def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
         ((purse(0),), Why.TEAM_BUDGET),
     ],
 )
-def test_whose_budget_it_is_and_of_what_decides(caps, why) -> None:
+def test_whose_budget_it_is_and_of_what_decides(caps, cause) -> None:
     actions = standing(
         [job("a", work=outlook(4), **TEAM)], [instance("i-0", launched_for=None)], pools=(pool(),), purses=caps
     )
-    assert [a.cause for a in actions if isinstance(a, Hold)] == ([] if why is None else [why])
+    assert [a.cause for a in actions if isinstance(a, Hold)] == ([] if cause is None else [cause])
 
 
 def test_only_what_is_left_of_the_period_is_asked_for_and_an_hour_of_unknown_length() -> None:
@@ -88,16 +88,16 @@ def test_only_what_is_left_of_the_period_is_asked_for_and_an_hour_of_unknown_len
 
 
 def test_what_runs_goes_on_below_the_cap_and_is_asked_back_at_it() -> None:
-    runs, there = holding(job("a", work=outlook(50), **TEAM), instance("i-0", launched_for=None))
-    assert not [a for a in standing([runs], there, purses=(purse(9, spent=8.99),)) if isinstance(a, Stop)]
-    (stop,) = standing([runs], there, purses=(purse(9, spent=9),))
+    runs, instances = holding(job("a", work=outlook(50), **TEAM), instance("i-0", launched_for=None))
+    assert not [a for a in standing([runs], instances, purses=(purse(9, spent=8.99),)) if isinstance(a, Stop)]
+    (stop,) = standing([runs], instances, purses=(purse(9, spent=9),))
     assert isinstance(stop, Stop)
     assert (stop.reason, stop.cause) == (Reason.CAP, Why.TEAM_BUDGET)
 
 
 def test_of_what_another_team_has_spent_nobody_is_stopped() -> None:
-    runs, there = holding(job("a", **TEAM), instance("i-0", launched_for=None))
-    assert not standing([runs], there, purses=(purse(9, spent=10, team="speech"),))
+    runs, instances = holding(job("a", **TEAM), instance("i-0", launched_for=None))
+    assert not standing([runs], instances, purses=(purse(9, spent=10, team="speech"),))
 
 
 def test_nothing_is_kept_for_a_job_whose_budget_is_used_up() -> None:
@@ -106,8 +106,8 @@ def test_nothing_is_kept_for_a_job_whose_budget_is_used_up() -> None:
 
 
 def test_a_half_done_assignment_is_not_completed_once_the_budget_is_used_up() -> None:
-    given = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
-    half = instance("i-0", launched_for=None, assignment=given)
+    assignment = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
+    half = instance("i-0", launched_for=None, assignment=assignment)
     (action,) = standing([job(**TEAM)], [half], purses=(purse(9, spent=9),))
     assert isinstance(action, Void)
 
@@ -136,14 +136,14 @@ def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it
     """Quarters of an instance for $1 an hour, four hours each: a dollar each."""
     small = Resources(vcpus=2, memory_gib=8, shared=True)
     runs = job("a", work=outlook(4), resources=small, **TEAM)
-    there = instance("i-0", launched_for=None)
-    given = seats.seat(None, there.record, "a", 1, small, NOW)
+    shared_instance = instance("i-0", launched_for=None)
+    assignment = seats.seat(None, shared_instance.record, "a", 1, small, NOW)
     record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-0", changed_at=NOW)
-    there = replace(there, assignment=given, residents=("a",))
+    shared_instance = replace(shared_instance, assignment=assignment, residents=("a",))
     jobs = [job(f"b{n}", work=outlook(4), resources=small, **TEAM) for n in range(6)]
     free = [instance(f"i-{n}", launched_for=None) for n in (1, 2)]
-    known = {"shared": True, "pools": (pool(),), "purses": (purse(5.0),)}
-    actions = standing([replace(runs, record=record), *jobs], [there, *free], **known)
+    fleet_fields = {"shared": True, "pools": (pool(),), "purses": (purse(5.0),)}
+    actions = standing([replace(runs, record=record), *jobs], [shared_instance, *free], **fleet_fields)
     assert [a.shares for a in actions if isinstance(a, Assign)] == [True] * 4
     (hold, _) = (a for a in actions if isinstance(a, Hold))
     assert (hold.figures["committed"], hold.figures["asked"]) == (5.0, 1.0)

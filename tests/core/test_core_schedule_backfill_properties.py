@@ -18,22 +18,22 @@ from view_helpers import cluster_view
     st.lists(st.one_of(st.integers(1, 12).map(float), st.just(inf)), max_size=5),
     st.lists(st.tuples(st.integers(1, 4), st.one_of(st.integers(1, 9).map(float), st.just(inf))), max_size=5),
 )
-def test_the_timeline_agrees_with_counting_hour_by_hour(free_now, ends, asked):
-    line, taken = Timeline(free_now, ends), []
+def test_the_timeline_agrees_with_counting_hour_by_hour(free_now, ends, requests):
+    line, reservations = Timeline(free_now, ends), []
 
     def count(hour: float) -> int:
-        used = sum(n for n, start, hours in taken if start <= hour < start + hours)
+        used = sum(n for n, start, hours in reservations if start <= hour < start + hours)
         return free_now + sum(e <= hour for e in ends) - used
 
     far = [float(h) for h in range(120)]
-    for nodes, hours in asked:
+    for nodes, hours in requests:
         good = [h for h in far[:70] if all(count(t) >= nodes for t in far if h <= t < h + hours)]
         assert line.earliest(nodes, hours) == (good[0] if good else inf)
         until = next((h for h in far if count(h) < nodes), inf)
         assert line.enough_until(nodes) == until
         if good:
             line.take(nodes, good[0], hours)
-            taken.append((nodes, good[0], hours))
+            reservations.append((nodes, good[0], hours))
 
 
 class Cluster:
@@ -51,7 +51,7 @@ class Cluster:
         """When each of the jobs starts."""
         starts: dict[str, int] = {}
         for hour in range(hours):
-            self.busy = {i: held for i, held in self.busy.items() if held[1] > hour}
+            self.busy = {i: occupant for i, occupant in self.busy.items() if occupant[1] > hour}
             waiting = [j for j in jobs if j.job_id not in starts]
             view = self._view(waiting, hour)
             for action in plan(view, NOW):

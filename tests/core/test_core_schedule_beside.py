@@ -27,8 +27,8 @@ def trials(count, **more):
 
 def counts(actions) -> tuple[int, int]:
     """Launches, and jobs that wait for what is on its way."""
-    held = [a for a in actions if isinstance(a, Hold) and a.cause is Why.ON_ITS_WAY]
-    return sum(isinstance(a, Launch) for a in actions), len(held)
+    hold_actions = [a for a in actions if isinstance(a, Hold) and a.cause is Why.ON_ITS_WAY]
+    return sum(isinstance(a, Launch) for a in actions), len(hold_actions)
 
 
 @pytest.mark.parametrize(("count", "launches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
@@ -70,19 +70,19 @@ def test_a_launch_that_is_given_up_is_waited_for_by_nobody():
 
 def test_a_sweep_shares_what_is_launched_for_it():
     """Eight trials of one GPU and half an hour on machines of four: two machines, 0.25 h of boot, set-up and work."""
-    made = [{"id": f"t{n}", "hours": 0.5, "resources": {"gpus": 1, "vcpus": 1, "memory_gib": 4}} for n in range(8)]
+    jobs = [{"id": f"t{n}", "hours": 0.5, "resources": {"gpus": 1, "vcpus": 1, "memory_gib": 4}} for n in range(8)]
     market = {"t": trace((600, 8))}
     pools = [offer("spot", 1.0, availability="t"), offer(usd=3.0)]
-    run, told = drive(made, market, pools=pools, shared=True, idle_limit_seconds=60)
-    assert (told.finished, told.launched) == (8, 2)
-    assert told.cost.total == pytest.approx(2 * (0.25 + 0.25 + 0.5 + 1 / 60))
+    run, totals = drive(jobs, market, pools=pools, shared=True, idle_limit_seconds=60)
+    assert (totals.finished, totals.launched) == (8, 2)
+    assert totals.cost.total == pytest.approx(2 * (0.25 + 0.25 + 0.5 + 1 / 60))
     assert {m.ended_at for m in run.machines} == {run.ended_at}
-    _, apart = drive(made, market, pools=pools, idle_limit_seconds=60)
+    _, apart = drive(jobs, market, pools=pools, idle_limit_seconds=60)
     assert apart.launched == 8
 
 
 @given(
-    made=st.lists(
+    drawn_jobs=st.lists(
         st.tuples(st.integers(1, 24), st.integers(0, 40), st.integers(0, 4), st.none() | st.integers(8, 90)),
         min_size=1,
         max_size=8,
@@ -90,12 +90,12 @@ def test_a_sweep_shares_what_is_launched_for_it():
     spells=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=6),
 )
 @settings(max_examples=settings.default.max_examples // 5, deadline=None)
-def test_whatever_shares_deadlines_hold_and_all_is_let_go(made, spells):
+def test_whatever_shares_deadlines_hold_and_all_is_let_go(drawn_jobs, spells):
     jobs = [
         {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12, "resources": {"gpus": gpus, "vcpus": 1}}
         | ({} if slack is None else {"deadline_hours": (length + slack) / 12})
-        for n, (length, at, gpus, slack) in enumerate(made)
+        for n, (length, at, gpus, slack) in enumerate(drawn_jobs)
     ]
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    _, told = drive(jobs, {"t": trace(*spells)}, pools=pools, shared=True, idle_limit_seconds=300, horizon=60)
-    assert (told.misses, told.refused) == (0, 0)
+    _, totals = drive(jobs, {"t": trace(*spells)}, pools=pools, shared=True, idle_limit_seconds=300, horizon=60)
+    assert (totals.misses, totals.refused) == (0, 0)

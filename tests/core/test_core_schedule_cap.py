@@ -21,7 +21,7 @@ from provision_helpers import (
     holding,
     instance,
     job,
-    one,
+    only_action,
     outlook,
     pool,
 )
@@ -46,19 +46,19 @@ def waits(actions) -> dict[str, Hold]:
 @pytest.mark.parametrize(
     ("limit", "count"), [(cap(3), 3), (cap(9), 5), (cap(usd=2.5), 2), (cap(usd=2.0), 2), (cap(1, 9.0), 1), (cap(0), 0)]
 )
-def test_no_more_is_launched_than_the_cap_allows_and_who_waits_is_told(limit, count):
+def test_no_more_is_launched_than_the_cap_allows_and_the_others_are_held(limit, count):
     actions = decide([job(f"j{n}") for n in range(5)], pools=POOLS, cap=limit)
     assert len(launched(actions)) == count
     assert len(waits(actions)) == 5 - count
 
 
 def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
-    runs, held = holding(job("runs"), instance("i-0", launched_for="runs"))
+    runs, busy_instances = holding(job("runs"), instance("i-0", launched_for="runs"))
     coming = instance("n-1", launched_for="comes", ready=False)
     standing = instance("s-1", ON_DEMAND, launched_for=None, stale=True)
-    jobs, there = [runs, job("comes"), job("new")], [*held, coming, standing]
-    assert launched(decide(jobs, there, POOLS, cap=cap(3))) == ["new"]
-    hold = waits(decide(jobs, there, POOLS, cap=cap(2, 9.0)))["new"]
+    jobs, instances = [runs, job("comes"), job("new")], [*busy_instances, coming, standing]
+    assert launched(decide(jobs, instances, POOLS, cap=cap(3))) == ["new"]
+    hold = waits(decide(jobs, instances, POOLS, cap=cap(2, 9.0)))["new"]
     assert hold.figures | {"reserved": 0} == {
         "nodes": 1,
         "needed_usd": 1.0,
@@ -80,19 +80,23 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
     ],
 )
 def test_what_runs_counts_at_the_price_of_its_pool_or_its_type_and_else_as_the_dearest(kind, usd):
-    jobs, there = [job("comes"), job("new")], [instance("n-1", kind=kind, launched_for="comes", ready=False)]
-    seen = {"instances": tuple(there), "pools": tuple(POOLS), "types": (TYPE, kind)}
-    assert Tariff(cluster_view(**seen)).total(map(instance_pool, there)) == usd
-    fitting = decide(jobs, there, POOLS, cap=cap(usd=usd + 1.0), types=(TYPE, kind))
+    jobs, instances = [job("comes"), job("new")], [instance("n-1", kind=kind, launched_for="comes", ready=False)]
+    view_fields = {"instances": tuple(instances), "pools": tuple(POOLS), "types": (TYPE, kind)}
+    assert Tariff(cluster_view(**view_fields)).total(map(instance_pool, instances)) == usd
+    fitting = decide(jobs, instances, POOLS, cap=cap(usd=usd + 1.0), types=(TYPE, kind))
     assert launched(fitting) == ["new"]
-    tight = decide(jobs, there, POOLS, cap=cap(usd=usd + 0.9), types=(TYPE, kind))
+    tight = decide(jobs, instances, POOLS, cap=cap(usd=usd + 0.9), types=(TYPE, kind))
     assert (launched(tight), waits(tight)["new"].figures["usd"]) == ([], usd)
 
 
 def test_where_no_price_is_known_at_all_what_runs_does_not_cost_nothing():
-    there = instance("n-1", launched_for="comes", ready=False)
-    blind = cluster_view(instances=(there,))
-    assert (Tariff(blind).total([there.pool]), Tariff(blind).total([None]), Tariff(blind).total([])) == (None, None, 0)
+    booting_instance = instance("n-1", launched_for="comes", ready=False)
+    blind = cluster_view(instances=(booting_instance,))
+    assert (Tariff(blind).total([booting_instance.pool]), Tariff(blind).total([None]), Tariff(blind).total([])) == (
+        None,
+        None,
+        0,
+    )
     dollars, count = (CapRoom(replace(blind, cap=limit)) for limit in (cap(usd=9.0), cap()))
     assert (dollars.fits(1, 0.1), count.fits(1, 0.1)) == (False, True)
 
@@ -101,8 +105,8 @@ def test_of_the_pools_those_are_named_that_the_cap_has_room_for():
     large = TYPE.model_copy(update={"name": "large"})
     view = job(due=40, work=WORK, speeds={"large": 4.0})
     pools = [pool(), pool(kind=large, usd=2.0), pool(ON_DEMAND)]
-    assert one(decide(view, pools=pools, cap=cap(usd=2.0)), Launch).instance_type == "large"
-    launch = one(decide(view, pools=pools, cap=cap(usd=1.5)), Launch)
+    assert only_action(decide(view, pools=pools, cap=cap(usd=2.0)), Launch).instance_type == "large"
+    launch = only_action(decide(view, pools=pools, cap=cap(usd=1.5)), Launch)
     assert [p.instance_type for p in launch.ranked] == ["t"]
 
 
@@ -125,8 +129,8 @@ def test_room_is_kept_for_a_deadline_that_waits_for_spot():
     pools = [dry(), pool(ON_DEMAND)]
     jobs = [job("waits", due=40, work=WORK), job("undated", critical=False, ago=30)]
     assert launched(decide(jobs[1:], pools=pools, cap=cap(1))) == ["undated"]
-    held = decide([jobs[0], replace(jobs[1], preempted_at=(NOW,) * 3)], pools=pools, cap=cap(1))
-    assert [a.cause for a in held if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
+    actions = decide([jobs[0], replace(jobs[1], preempted_at=(NOW,) * 3)], pools=pools, cap=cap(1))
+    assert [a.cause for a in actions if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
 
 
 def test_what_is_free_goes_to_the_job_ahead_even_if_it_needs_more_than_that():
@@ -147,10 +151,10 @@ def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_ins
 
 
 def test_at_the_last_safe_moment_a_job_gives_back_its_spot_where_the_cap_leaves_no_other_way():
-    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
-    stop = one(decide(view, held, POOLS, cap=cap(1)), Stop)
+    view, instances = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    stop = only_action(decide(view, instances, POOLS, cap=cap(1)), Stop)
     assert (stop.instance_id, stop.cause) == ("i-0", Why.LAST_SAFE_MOMENT)
-    world = World([view], held, POOLS, cap=cap(1))
+    world = World([view], instances, POOLS, cap=cap(1))
     world.settle()
     world.boot()
     world.settle()
@@ -159,15 +163,15 @@ def test_at_the_last_safe_moment_a_job_gives_back_its_spot_where_the_cap_leaves_
 
 
 def test_a_job_keeps_its_spot_where_giving_it_back_would_make_no_room():
-    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
-    stay = one(decide(view, held, POOLS, cap=cap(1, 2.0)), Stay)
+    view, instances = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    stay = only_action(decide(view, instances, POOLS, cap=cap(1, 2.0)), Stay)
     assert stay.cause is Why.AT_CAP
 
 
 def test_a_move_for_the_better_takes_no_room_from_who_waits():
-    view, held = holding(job("runs", due=40, work=WORK), instance("i-0", ON_DEMAND, launched_for="runs", ago=40))
-    assert launched(decide([view], held, POOLS, cap=cap(2))) == ["runs"]
-    assert launched(decide([view, job("waits")], held, POOLS, cap=cap(2))) == ["waits"]
+    view, instances = holding(job("runs", due=40, work=WORK), instance("i-0", ON_DEMAND, launched_for="runs", ago=40))
+    assert launched(decide([view], instances, POOLS, cap=cap(2))) == ["runs"]
+    assert launched(decide([view, job("waits")], instances, POOLS, cap=cap(2))) == ["waits"]
 
 
 @st.composite
@@ -175,9 +179,9 @@ def crowds(draw: st.DrawFn) -> World:
     """All are there from the beginning, and the cap is what they need at once: less would be too little for some."""
     jobs = []
     for n in range(draw(st.integers(1, 5))):
-        left, nodes = draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([1, 1, 2]))
-        due = draw(st.none() | st.floats(1.0, 4.0).map(lambda times, left=left: left * times + 0.6))
-        jobs.append(job(f"j{n}", due=due, work=outlook(left), nodes=nodes, critical=draw(st.integers(0, 5)) == 0))
+        remaining, nodes = draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([1, 1, 2]))
+        due = draw(st.none() | st.floats(1.0, 4.0).map(lambda times, remaining=remaining: remaining * times + 0.6))
+        jobs.append(job(f"j{n}", due=due, work=outlook(remaining), nodes=nodes, critical=draw(st.integers(0, 5)) == 0))
     most = draw(st.integers(1, 8))
     usd = draw(st.none() | st.floats(1.0, 20.0))
     pools = [pool(available=draw(st.none() | st.integers(0, 3))), dry("c"), pool(ON_DEMAND)]
@@ -207,7 +211,7 @@ def test_whatever_happens_the_cap_is_not_passed_and_nobody_is_launched_for_twice
             if not changes:
                 break
         else:
-            raise AssertionError(f"it never settles: {world.told[-6:]}")
+            raise AssertionError(f"it never settles: {world.changes[-6:]}")
         for view in world.jobs.values():
             idle = [i for i in world.instances.values() if i.launched_for == view.job_id and i.idle]
             assert len(idle) <= view.nodes
@@ -218,27 +222,27 @@ def hours(n):
 
 
 @given(
-    made=st.lists(
+    drawn_jobs=st.lists(
         st.tuples(st.integers(1, 40), st.integers(0, 60), st.sampled_from([1, 1, 2])), min_size=1, max_size=5
     ),
     spells=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4)), min_size=1, max_size=8),
 )
 @settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
-def test_every_deadline_that_could_be_kept_is_kept_under_a_cap_that_is_just_enough(made, spells):
+def test_every_deadline_that_could_be_kept_is_kept_under_a_cap_that_is_just_enough(drawn_jobs, spells):
     """For so many instances as all of them need at once, which rule out any move that keeps the old one meanwhile."""
     jobs = [
         {"id": f"j{n}", "hours": hours(length), "deadline_hours": hours(length) + 0.5 + hours(slack), "nodes": nodes}
-        for n, (length, slack, nodes) in enumerate(made)
+        for n, (length, slack, nodes) in enumerate(drawn_jobs)
     ]
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    _, told = drive(jobs, {"t": trace(*spells)}, pools=pools, max_instances=sum(nodes for *_, nodes in made))
-    assert (told.misses, told.refused, told.unfinished) == (0, 0, 0)
+    _, totals = drive(jobs, {"t": trace(*spells)}, pools=pools, max_instances=sum(nodes for *_, nodes in drawn_jobs))
+    assert (totals.misses, totals.refused, totals.unfinished) == (0, 0, 0)
 
 
 def test_a_cap_that_is_too_small_delays_and_breaks_nothing():
     """Two boot for 0.25 h, and each does two jobs of 0.25 h of set-up and an hour of work."""
     jobs = [{"id": f"j{n}", "hours": 1, "priority": "critical"} for n in range(4)]
     for fleet in ({"max_instances": 2}, {"max_usd_per_hour": 8.0}):
-        _, told = drive(jobs, pools=[offer()], **fleet)
-        assert (told.finished, told.launched, told.hours) == (4, 2, 2.75)
-        assert told.cost.total == pytest.approx(2 * 2.75 * 3)
+        _, totals = drive(jobs, pools=[offer()], **fleet)
+        assert (totals.finished, totals.launched, totals.hours) == (4, 2, 2.75)
+        assert totals.cost.total == pytest.approx(2 * 2.75 * 3)

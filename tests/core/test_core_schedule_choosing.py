@@ -18,7 +18,7 @@ from everspot_core.schedule import (
     Assign,
     Why,
 )
-from plan_helpers import NOW, assigned, decide, given, instance, job, record
+from plan_helpers import NOW, assigned, assigned_to, decide, instance, job, record
 
 
 def test_jobs_choose_by_priority_then_deadline_then_age():
@@ -37,7 +37,7 @@ def test_jobs_choose_by_priority_then_deadline_then_age():
 
 
 @pytest.mark.parametrize(
-    ("priority", "markets", "expected", "why"),
+    ("priority", "markets", "expected", "cause"),
     [
         (Priority.CRITICAL, [Market.SPOT, Market.ON_DEMAND], 1, Why.PREFERRED_MARKET),
         (Priority.CRITICAL, [Market.SPOT], 0, Why.OTHER_MARKET),
@@ -45,11 +45,11 @@ def test_jobs_choose_by_priority_then_deadline_then_age():
         (Priority.NORMAL, [Market.ON_DEMAND], 0, Why.OTHER_MARKET),
     ],
 )
-def test_each_priority_has_its_market_and_rather_takes_the_other_than_wait(priority, markets, expected, why):
+def test_each_priority_has_its_market_and_rather_takes_the_other_than_wait(priority, markets, expected, cause):
     instances = [instance(f"i-{n}", market) for n, market in enumerate(markets)]
     (action,) = decide([job("j", priority=priority)], instances)
     assert isinstance(action, Assign)
-    assert (action.instance_id, action.cause, action.epoch) == (f"i-{expected}", why, 1)
+    assert (action.instance_id, action.cause, action.epoch) == (f"i-{expected}", cause, 1)
 
 
 def test_the_last_on_demand_instance_is_kept_for_a_critical_job_in_back_off():
@@ -84,7 +84,7 @@ def test_the_smallest_instance_that_is_large_enough_is_taken():
         {"state": InstanceState.DRAINING},
         {"state": InstanceState.GONE},
         {"role": Role.SCHEDULER},
-        {"assignment": given("i", None, cordoned=True)},
+        {"assignment": assigned_to("i", None, cordoned=True)},
         {"notice": Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW, action_at=NOW)},
         {"state": InstanceState.BUSY},
     ],
@@ -122,5 +122,5 @@ def test_a_busy_instance_counts_as_free_once_its_lease_was_given_back_but_not_if
     busy = instance("i", state=InstanceState.BUSY, job_id="old", epoch=2)
     done = job("old", record=record("old", JobState.SUCCEEDED, 2, last_owner="i", last_reason=Reason.FINISHED))
     assert assigned(decide([done, job("new")], [busy])) == {"new": "i"}
-    taken = job("old", record=record("old", JobState.PENDING, 2, last_owner="i", last_reason=reason))
-    assert assigned(decide([taken, job("new")], [busy])) == {}
+    returned_job = job("old", record=record("old", JobState.PENDING, 2, last_owner="i", last_reason=reason))
+    assert assigned(decide([returned_job, job("new")], [busy])) == {}

@@ -40,18 +40,18 @@ HELD = [
 ]
 
 
-@pytest.mark.parametrize(("view", "why", "said"), HELD)
-def test_what_waits_is_given_nothing_and_says_why(view, why, said) -> None:
+@pytest.mark.parametrize(("view", "cause", "message"), HELD)
+def test_what_waits_is_given_nothing_and_says_why(view, cause, message) -> None:
     (hold,) = standing([view], [FREE])
     assert isinstance(hold, Hold)
-    assert hold.cause is why
-    assert said in describe_action(hold)
+    assert hold.cause is cause
+    assert message in describe_action(hold)
 
 
-@pytest.mark.parametrize(("view", "why", "said"), HELD)
-def test_nothing_is_launched_or_kept_for_what_waits(view, why, said) -> None:
+@pytest.mark.parametrize(("view", "cause", "message"), HELD)
+def test_nothing_is_launched_or_kept_for_what_waits(view, cause, message) -> None:
     actions = decide([view], [instance("i-1")], [pool()])
-    assert [(type(a), a.cause) for a in actions] == [(Hold, why), (Release, Why.NEEDED_NO_MORE)]
+    assert [(type(a), a.cause) for a in actions] == [(Hold, cause), (Release, Why.NEEDED_NO_MORE)]
 
 
 @pytest.mark.parametrize(
@@ -69,28 +69,28 @@ def test_what_has_not_to_wait_begins(view) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [(JobState.FAILED, "failed"), (JobState.CANCELLED, "was cancelled"), (None, "is not known")],
 )
-def test_a_job_whose_forerunner_has_not_succeeded_fails_with_its_name(state, said) -> None:
+def test_a_job_whose_forerunner_has_not_succeeded_fails_with_its_name(state, message) -> None:
     (finish,) = standing([replace(job(), after=(("prepare", state), ("other", JobState.RUNNING)))], [FREE])
     assert isinstance(finish, Finish)
     assert (finish.state, finish.reason) == (JobState.FAILED, Reason.AFTER)
-    assert f"it was to come after prepare, which {said}" in describe_action(finish)
+    assert f"it was to come after prepare, which {message}" in describe_action(finish)
 
 
 def test_at_the_end_of_its_hours_a_job_checkpoints_and_waits() -> None:
-    runs, there = holding(job(), FREE)
-    assert not [a for a in standing([hours(runs, DAY)], there) if isinstance(a, Stop)]
-    (stop,) = standing([hours(runs, NIGHT)], there)
+    runs, instances = holding(job(), FREE)
+    assert not [a for a in standing([hours(runs, DAY)], instances) if isinstance(a, Stop)]
+    (stop,) = standing([hours(runs, NIGHT)], instances)
     assert isinstance(stop, Stop)
     assert (stop.reason, stop.cause) == (Reason.WINDOW, Why.OUTSIDE_WINDOW)
     assert not Reason.WINDOW.preemption
 
 
 def test_a_half_done_assignment_is_given_up_outside_the_hours() -> None:
-    given = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
-    (action,) = standing([hours(job(), NIGHT)], [replace(FREE, assignment=given)])
+    assignment = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
+    (action,) = standing([hours(job(), NIGHT)], [replace(FREE, assignment=assignment)])
     assert isinstance(action, Void)
 
 
@@ -137,7 +137,9 @@ def test_a_deadline_that_the_job_s_own_times_rule_out_cannot_be_kept(fields, sta
     spec = JobSpec(name="j", recipe="r", expected_duration="2h", **fields)
     begin = NOW + timedelta(hours=start) if start is not None else None
     submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, deadline_at=NOW + 5 * HOUR, start_at=begin)
-    said = feasibility(submission, [])
-    assert said.feasible is feasible
-    assert said.earliest == (None if earliest is None else NOW + earliest * HOUR)
-    assert said.bounds == tuple(n for n in ("start_after", "window") if (n == "start_after" and start) or n in fields)
+    verdict = feasibility(submission, [])
+    assert verdict.feasible is feasible
+    assert verdict.earliest == (None if earliest is None else NOW + earliest * HOUR)
+    assert verdict.bounds == tuple(
+        n for n in ("start_after", "window") if (n == "start_after" and start) or n in fields
+    )

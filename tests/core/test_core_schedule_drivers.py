@@ -28,14 +28,14 @@ from view_helpers import cluster_view
 
 @pytest.mark.parametrize("part", [ClusterView, JobView, InstanceView, PoolView, Outlook, Measured, Spent, Drill])
 def test_no_field_of_a_view_has_a_default_that_a_driver_could_hide_behind(part):
-    given = [f for f in fields(part) if f.init]
-    assert [f.name for f in given if f.default is not MISSING or f.default_factory is not MISSING] == []
+    init_fields = [f for f in fields(part) if f.init]
+    assert [f.name for f in init_fields if f.default is not MISSING or f.default_factory is not MISSING] == []
 
 
 def test_a_driver_of_standing_fleets_is_never_asked_to_launch_or_release():
-    standing, every = set(get_args(StandingAction)), set(get_args(Action))
-    assert every - standing == {Launch, Release, Stay, Refuse}
-    assert standing < every
+    standing, all_actions = set(get_args(StandingAction)), set(get_args(Action))
+    assert all_actions - standing == {Launch, Release, Stay, Refuse}
+    assert standing < all_actions
     assert get_type_hints(plan_standing)["return"] == list[StandingAction]
     assert get_type_hints(plan)["return"] == list[Action]
 

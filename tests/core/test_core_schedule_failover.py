@@ -140,31 +140,32 @@ def test_a_free_on_demand_instance_is_preferred_after_a_failover_and_a_spot_one_
         assert (action.instance_id, action.cause) == expected
 
 
-def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int] = ()) -> list[datetime]:
-    """When a job moves between the markets. `there`: whether spot is, at a tick of 5 min, if the job is on it or not.
+def moves(has_spot: Callable[[int, bool], bool], ticks: int, strikes: Container[int] = ()) -> list[datetime]:
+    """Return when a job moves between the markets.
 
-    It loses its spot instance whenever spot goes, and besides at the ticks of `strikes`.
+    `has_spot` tells whether there is spot at a tick of 5 min, if the job is on spot and if it is not.
+    The job loses its spot instance whenever spot goes, and besides at the ticks of `strikes`.
     """
-    held, since, lost, found = Market.SPOT, NOW, [], []
+    market, since, lost, move_times = Market.SPOT, NOW, [], []
     behaviour = Behaviour()
     for tick in range(ticks):
         now = NOW + tick * timedelta(minutes=5)
-        up = there(tick, held is Market.SPOT)
+        up = has_spot(tick, market is Market.SPOT)
         behaviour = behaviour.observe(up, now)
-        waits = held is Market.SPOT and (not up or tick in strikes)
+        waits = market is Market.SPOT and (not up or tick in strikes)
         lost += [now] if waits else []
         watched = (pool_view(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
         view = job_view(submission=job().submission, preempted_at=tuple(lost))
-        if waits or held is Market.ON_DEMAND:
-            wanted = failed_over(view, watched, now, None if waits else since).market
-            got = Market.SPOT if wanted is Market.SPOT and up else Market.ON_DEMAND
-            if got is not held:
-                held, since, found = got, now, [*found, now]
-    return found
+        if waits or market is Market.ON_DEMAND:
+            wanted_market = failed_over(view, watched, now, None if waits else since).market
+            got = Market.SPOT if wanted_market is Market.SPOT and up else Market.ON_DEMAND
+            if got is not market:
+                market, since, move_times = got, now, [*move_times, now]
+    return move_times
 
 
-def most_in_a_day(found: list[datetime]) -> int:
-    return max((sum(first <= m < first + DAY for m in found) for first in found), default=0)
+def most_in_a_day(move_times: list[datetime]) -> int:
+    return max((sum(first <= m < first + DAY for m in move_times) for first in move_times), default=0)
 
 
 @settings(max_examples=settings.default.max_examples // 2, deadline=None)
@@ -178,8 +179,8 @@ def test_it_never_flaps_whatever_the_market_does(spells, strikes):
 
 
 def test_not_even_if_spot_goes_whenever_the_job_is_back_on_it():
-    found = moves(lambda tick, on_spot: not on_spot, 3 * 288)
-    assert MOVES_A_DAY - 4 <= most_in_a_day(found) <= MOVES_A_DAY
+    move_times = moves(lambda tick, on_spot: not on_spot, 3 * 288)
+    assert MOVES_A_DAY - 4 <= most_in_a_day(move_times) <= MOVES_A_DAY
 
 
 BIG = InstanceType(name="big", vcpus=32, memory_gib=128, gpus=1, gpu_memory_gib=80)
@@ -231,8 +232,8 @@ FP32_17 = replace(FP32_27, gpu_memory_gib=17)
 )
 def test_a_smaller_type_is_taken_if_measure_speed_and_deadline_allow_it(kw, expected):
     assert (HEADROOM, MIXED) == (1.1, 0.8)
-    found = smaller(fit_for_less(**kw), [BIG, TINY, HALF], NOW)
-    assert (found.name if found else None) == expected
+    smaller_type = smaller(fit_for_less(**kw), [BIG, TINY, HALF], NOW)
+    assert (smaller_type.name if smaller_type else None) == expected
 
 
 def test_a_type_that_has_all_that_was_asked_for_or_another_architecture_is_not_a_smaller_one():

@@ -29,11 +29,11 @@ def worlds(draw: st.DrawFn) -> World:
     """Some jobs, gangs among them, some of them due; a standing fleet; pools that may be scarce."""
     jobs = []
     for n in range(draw(st.integers(1, 4))):
-        left, nodes = draw(st.sampled_from([1.0, 5.0])), draw(st.sampled_from([1, 1, 2, 3]))
-        due = draw(st.none() | st.floats(0.5, 4.0).map(lambda times, left=left: left * times + 0.3))
+        remaining, nodes = draw(st.sampled_from([1.0, 5.0])), draw(st.sampled_from([1, 1, 2, 3]))
+        due = draw(st.none() | st.floats(0.5, 4.0).map(lambda times, remaining=remaining: remaining * times + 0.3))
         lost_at = OFTEN if draw(st.booleans()) else ()
         critical = draw(st.integers(0, 3)) == 0
-        work = outlook(left) if draw(st.integers(0, 3)) else None
+        work = outlook(remaining) if draw(st.integers(0, 3)) else None
         jobs.append(job(f"j{n}", due=due, work=work, nodes=nodes, critical=critical, preempted_at=lost_at))
     standing = [
         instance(f"s-{n}", draw(st.sampled_from([SPOT, ON_DEMAND])), launched_for=None, ago=99)
@@ -87,9 +87,11 @@ def befall(world: World, fate: str, dice: int, standing: set[str]) -> None:
 
 def check_gangs(world: World) -> None:
     for view in world.jobs.values():
-        held = [i for i in world.instances.values() if i.assignment is not None and i.assignment.job_id == view.job_id]
-        assert len(held) == (view.nodes if view.state.owned else 0)
-    for action in world.told:
+        assigned_instances = [
+            i for i in world.instances.values() if i.assignment is not None and i.assignment.job_id == view.job_id
+        ]
+        assert len(assigned_instances) == (view.nodes if view.state.owned else 0)
+    for action in world.changes:
         if isinstance(action, Assign):
             assert len({action.instance_id, *action.gang}) == world.jobs[action.job_id].nodes
         elif isinstance(action, Launch):

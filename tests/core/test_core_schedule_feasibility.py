@@ -49,11 +49,11 @@ def submission(work=None, due=None, need=None) -> JobSubmission:
     ],
 )
 def test_a_deadline_can_be_kept_if_on_demand_would_keep_it_at_worst(work, due, feasible, slack, begin_by):
-    said = feasibility(submission(work, due), [candidate()])
-    assert (said.feasible, said.past, said.slack) == (feasible, False, slack * HOUR)
-    assert said.least == (work + 0.25) * HOUR
-    assert said.earliest == T0 + (work + 0.25) * HOUR
-    assert said.begin_by == (None if begin_by is None else T0 + begin_by * HOUR)
+    verdict = feasibility(submission(work, due), [candidate()])
+    assert (verdict.feasible, verdict.past, verdict.slack) == (feasible, False, slack * HOUR)
+    assert verdict.least == (work + 0.25) * HOUR
+    assert verdict.earliest == T0 + (work + 0.25) * HOUR
+    assert verdict.begin_by == (None if begin_by is None else T0 + begin_by * HOUR)
 
 
 def test_a_microsecond_decides():
@@ -74,22 +74,33 @@ def test_a_microsecond_decides():
     ],
 )
 def test_the_earliest_deadline_costs_what_the_cheapest_candidate_that_holds_the_job_does(offers, cheapest, usd):
-    said = feasibility(submission(2, 1, Resources(vcpus=8)), offers)
-    assert (said.feasible, said.earliest) == (False, T0 + 135 * MINUTE)
-    assert (said.cheapest and said.cheapest.instance_type.name, said.usd) == (cheapest, usd and pytest.approx(usd))
+    verdict = feasibility(submission(2, 1, Resources(vcpus=8)), offers)
+    assert (verdict.feasible, verdict.earliest) == (False, T0 + 135 * MINUTE)
+    assert (verdict.cheapest and verdict.cheapest.instance_type.name, verdict.usd) == (
+        cheapest,
+        usd and pytest.approx(usd),
+    )
 
 
 def test_without_an_expected_duration_it_is_not_known():
-    said = feasibility(submission(None, 6), [candidate()])
-    assert (said.feasible, said.past) == (None, False)
-    assert (said.least, said.earliest, said.slack, said.begin_by, said.usd) == (None,) * 5
+    verdict = feasibility(submission(None, 6), [candidate()])
+    assert (verdict.feasible, verdict.past) == (None, False)
+    assert (verdict.least, verdict.earliest, verdict.slack, verdict.begin_by, verdict.usd) == (None,) * 5
 
 
 @pytest.mark.parametrize("due", [timedelta(0), -1.0])
 def test_a_deadline_that_is_not_after_the_submission_is_past_whatever_is_known(due):
-    unknown, known = feasibility(submission(None, due), []), feasibility(submission(2, due), [candidate()])
-    assert (unknown.feasible, unknown.past, unknown.earliest) == (False, True, None)
-    assert (known.feasible, known.past, known.earliest, known.usd) == (False, True, T0 + 135 * MINUTE, 9.0)
+    unknown_length, known_length = (
+        feasibility(submission(None, due), []),
+        feasibility(submission(2, due), [candidate()]),
+    )
+    assert (unknown_length.feasible, unknown_length.past, unknown_length.earliest) == (False, True, None)
+    assert (known_length.feasible, known_length.past, known_length.earliest, known_length.usd) == (
+        False,
+        True,
+        T0 + 135 * MINUTE,
+        9.0,
+    )
     assert feasibility(submission(-9, due), []).feasible is False
 
 
@@ -99,8 +110,8 @@ def test_there_is_nothing_to_say_without_a_deadline():
 
 @pytest.mark.parametrize("days", [3_000_000, timedelta.max.days])
 def test_work_that_ends_on_no_date_is_in_time_for_none(days):
-    said = feasibility(submission(timedelta(days=days), 6), [candidate()])
-    assert (said.feasible, said.earliest, said.usd) == (False, None, None)
+    verdict = feasibility(submission(timedelta(days=days), 6), [candidate()])
+    assert (verdict.feasible, verdict.earliest, verdict.usd) == (False, None, None)
 
 
 seconds = st.integers(0, 200_000).map(lambda s: timedelta(seconds=s))
@@ -109,12 +120,12 @@ work_seconds = st.integers(1, 200_000).map(lambda s: timedelta(seconds=s))  # no
 
 @given(work=work_seconds, due=seconds, later=seconds)
 def test_more_time_never_makes_a_deadline_infeasible_and_the_earliest_is_one_that_can_be_kept(work, due, later):
-    said, more = feasibility(submission(work, due), []), feasibility(submission(work, due + later), [])
-    assert more.feasible or not said.feasible
-    assert (more.earliest, more.slack) == (said.earliest, said.slack + later)
-    assert feasibility(submission(work, said.least), []).feasible
-    if said.feasible:
-        assert said.begin_by + said.least == T0 + due
+    verdict, more = feasibility(submission(work, due), []), feasibility(submission(work, due + later), [])
+    assert more.feasible or not verdict.feasible
+    assert (more.earliest, more.slack) == (verdict.earliest, verdict.slack + later)
+    assert feasibility(submission(work, verdict.least), []).feasible
+    if verdict.feasible:
+        assert verdict.begin_by + verdict.least == T0 + due
 
 
 @given(
@@ -126,12 +137,12 @@ def test_submission_and_plan_are_of_one_mind(work, offset, usd):
     due = (work + CHANGEOVER_UPPER + offset) / HOUR
     view = job(due=due, expected_duration=work)
     refused = [a for a in decide(view, pools=[pool(ON_DEMAND, usd=usd)]) if isinstance(a, Refuse)]
-    said = feasibility(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
+    verdict = feasibility(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
     if due > 0:
-        assert bool(refused) is (not said.feasible)
+        assert bool(refused) is (not verdict.feasible)
     for action in refused:
-        assert action.earliest == said.earliest
-        assert action.usd == round(said.usd, 2)
+        assert action.earliest == verdict.earliest
+        assert action.usd == round(verdict.usd, 2)
     assert view.submission.submitted_at == NOW
 
 
@@ -149,9 +160,11 @@ def test_a_deadline_is_refused_by_the_lasting_bound_and_never_by_a_longer_one_th
     lasting, accepted_by, refused
 ):
     view = job(due=2.5, expected_duration=2 * HOUR, changeover=Changeover(0.1 * HOUR, HOUR))
-    known = view.submission.model_copy(update={"changeover_bound": accepted_by and accepted_by * HOUR})
+    accepted_submission = view.submission.model_copy(update={"changeover_bound": accepted_by and accepted_by * HOUR})
     actions = decide(
-        replace(view, submission=known), pools=[pool(ON_DEMAND)], lasting_changeover=lasting and lasting * HOUR
+        replace(view, submission=accepted_submission),
+        pools=[pool(ON_DEMAND)],
+        lasting_changeover=lasting and lasting * HOUR,
     )
     assert any(isinstance(a, Refuse) for a in actions) is refused
     if not refused:

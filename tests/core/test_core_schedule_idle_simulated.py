@@ -19,12 +19,12 @@ FATES = st.lists(
 
 
 @given(
-    made=st.lists(st.tuples(st.sampled_from([None, 12.0, 40.0]), st.booleans(), st.integers(1, 2)), max_size=4),
+    drawn_jobs=st.lists(st.tuples(st.sampled_from([None, 12.0, 40.0]), st.booleans(), st.integers(1, 2)), max_size=4),
     fates=FATES,
 )
 @settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
-def test_every_idle_instance_is_gone_within_the_limit_and_a_changeover(made, fates):
-    jobs = [job(f"j{n}", due=due, work=WORK, critical=c, nodes=nodes) for n, (due, c, nodes) in enumerate(made)]
+def test_every_idle_instance_is_gone_within_the_limit_and_a_changeover(drawn_jobs, fates):
+    jobs = [job(f"j{n}", due=due, work=WORK, critical=c, nodes=nodes) for n, (due, c, nodes) in enumerate(drawn_jobs)]
     world = World(jobs, (), POOLS, idle_limit=LIMIT)
     for fate, dice in fates:
         running = [j for j in sorted(world.jobs) if world.jobs[j].state.owned]
@@ -65,12 +65,12 @@ def test_a_short_gap_between_jobs_costs_less_than_a_launch_and_a_long_one_ends_t
     for gap, launches in ((0.25, 1), (0.75, 2)):
         first = {"id": "a", "hours": 1, "priority": "critical"}
         second = {"id": "b", "hours": 1, "priority": "critical", "arrival_hours": 1.5 + gap}
-        run, told = drive([first, second], **fleet)
-        assert told.launched == launches
+        run, totals = drive([first, second], **fleet)
+        assert totals.launched == launches
         # Boot, set-up, work; the gap, or the limit and another boot; set-up, work; the limit.
         paid = 0.25 + 1.25 + gap + 1.25 + 0.5 if launches == 1 else 2 * (0.25 + 1.25 + 0.5)
-        assert told.cost.total == pytest.approx(3 * paid)
-        assert told.idle_usd_share == pytest.approx(1 - 2.5 / paid)
+        assert totals.cost.total == pytest.approx(3 * paid)
+        assert totals.idle_usd_share == pytest.approx(1 - 2.5 / paid)
         assert {m.ended_at for m in run.machines} <= {run.ended_at, run.began_at + 2 * HOUR}
 
 
@@ -80,19 +80,19 @@ def test_a_short_gap_between_jobs_costs_less_than_a_launch_and_a_long_one_ends_t
     st.sampled_from([60, 300, 1800]),
 )
 @settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
-def test_whatever_the_limit_deadlines_hold_and_nothing_idles_for_longer(made, spells, limit):
+def test_whatever_the_limit_deadlines_hold_and_nothing_idles_for_longer(drawn_jobs, spells, limit):
     jobs = [
         {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12}
         | ({} if slack is None else {"deadline_hours": (length + slack) / 12})
-        for n, (length, at, slack) in enumerate(made)
+        for n, (length, at, slack) in enumerate(drawn_jobs)
     ]
     market = trace(*spells)
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    run, told = drive(jobs, {"t": market}, pools=pools, idle_limit_seconds=limit, horizon=60)
-    assert (told.misses, told.refused) == (0, 0)
+    run, totals = drive(jobs, {"t": market}, pools=pools, idle_limit_seconds=limit, horizon=60)
+    assert (totals.misses, totals.refused) == (0, 0)
     for machine in run.machines:
-        held = sorted((a.began_at, a.ended_at) for a in run.attempts if machine.instance_id in a.instances)
-        edges = [machine.ready_at, *(moment for span in held for moment in span), machine.ended_at]
+        busy_spans = sorted((a.began_at, a.ended_at) for a in run.attempts if machine.instance_id in a.instances)
+        edges = [machine.ready_at, *(moment for span in busy_spans for moment in span), machine.ended_at]
         gaps = [end - start for start, end in zip(edges[::2], edges[1::2], strict=True)]
         # A tick is 300 s, and what is on its way to a job waits for it.
         assert max(gaps) <= timedelta(seconds=limit) + timedelta(hours=0.5)

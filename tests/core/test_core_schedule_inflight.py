@@ -39,15 +39,15 @@ def waits(actions) -> Counter[Why]:
 
 def busy(count, minutes, **more):
     """Jobs that have run so long on instances that were launched for them."""
-    jobs, there = [], []
+    jobs, instances = [], []
     for n in range(count):
         view = job(f"busy-{n:02}", changeover=CHANGEOVER, **more)
-        held = instance(f"i-{n:02}", launched_for=view.job_id, ago=1.0)
-        view, given = holding(view, held)
+        new_instance = instance(f"i-{n:02}", launched_for=view.job_id, ago=1.0)
+        view, job_instances = holding(view, new_instance)
         record = view.record.model_copy(update={"assigned_at": NOW - minutes * MINUTE})
         jobs.append(replace(view, record=record))
-        there += given
-    return jobs, there
+        instances += job_instances
+    return jobs, instances
 
 
 @pytest.mark.parametrize(("work", "least", "most"), [(None, 30, 30), (SHORT, HANDFUL, 15)])
@@ -61,8 +61,8 @@ def test_the_same_burst_launches_nothing_more_while_its_instances_boot_and_run()
     jobs = burst(60)
     coming = [instance(f"n-{n:02}", launched_for=f"j-{n:02}", ready=False, ago=0.05) for n in range(15)]
     assert launched(decide(jobs, coming, POOLS, idle_limit=LIMIT)) == 0
-    running, there = busy(15, minutes=0.5)
-    assert launched(decide([*jobs[15:], *running], there, POOLS, idle_limit=LIMIT)) == 0
+    running, instances = busy(15, minutes=0.5)
+    assert launched(decide([*jobs[15:], *running], instances, POOLS, idle_limit=LIMIT)) == 0
 
 
 @pytest.mark.parametrize("count", [1, 2, HANDFUL])
@@ -77,24 +77,24 @@ def test_long_jobs_have_a_launch_each(work):
 
 @pytest.mark.parametrize(("minutes", "launches"), [(0.5, False), (1.9, True), (60, True)])
 def test_jobs_of_unknown_length_wait_for_such_jobs_for_a_third_of_a_changeover_at_most(minutes, launches):
-    running, there = busy(12, minutes)
-    actions = decide([*burst(20), *running], there, POOLS, idle_limit=LIMIT)
+    running, instances = busy(12, minutes)
+    actions = decide([*burst(20), *running], instances, POOLS, idle_limit=LIMIT)
     assert (launched(actions) == 20) is launches
 
 
 def test_no_job_waits_like_that_for_longer_than_a_changeover_may_take():
-    running, there = busy(20, 0.5)
+    running, instances = busy(20, 0.5)
     for minutes, count in ((14, 0), (16, 20)):
         waiting = burst(20, ago=minutes / 60)
-        assert launched(decide([*waiting, *running], there, POOLS, idle_limit=LIMIT)) == count
+        assert launched(decide([*waiting, *running], instances, POOLS, idle_limit=LIMIT)) == count
 
 
 def test_a_job_that_ran_for_long_before_it_was_interrupted_is_launched_for_at_once():
-    running, there = busy(20, 0.5)
+    running, instances = busy(20, 0.5)
     record = lost(Reason.LOST).model_copy(update={"job_id": "long", "held_seconds": 3600.0})
     other = lost(Reason.LOST).model_copy(update={"job_id": "short", "held_seconds": 2.0})
     jobs = [job("long", changeover=CHANGEOVER, record=record), job("short", changeover=CHANGEOVER, record=other)]
-    actions = decide([*jobs, *running], there, POOLS, idle_limit=LIMIT)
+    actions = decide([*jobs, *running], instances, POOLS, idle_limit=LIMIT)
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["long"]
 
 
@@ -108,10 +108,10 @@ def done(name, seconds) -> tuple:
 @pytest.mark.parametrize(("seconds", "launches"), [(5.0, 0), (3600.0, 5)])
 def test_what_jobs_of_the_same_program_took_counts_as_the_length(seconds, launches):
     """Three busy instances are less than a handful, so nothing that is only assumed makes a job wait for them."""
-    running, there = busy(3, 0.01)
+    running, instances = busy(3, 0.01)
     ended = [done(f"done-{n}", seconds) for n in range(3)]
-    assert launched(decide([*burst(5), *running, *ended], there, POOLS, idle_limit=LIMIT)) == launches
-    assert launched(decide([*burst(5), *running], there, POOLS, idle_limit=LIMIT)) == 5
+    assert launched(decide([*burst(5), *running, *ended], instances, POOLS, idle_limit=LIMIT)) == launches
+    assert launched(decide([*burst(5), *running], instances, POOLS, idle_limit=LIMIT)) == 5
 
 
 def with_spec(view, **more):
@@ -125,23 +125,23 @@ def test_jobs_that_run_much_longer_than_expected_are_waited_for_by_no_others(dec
     expected = {"expected_duration": timedelta(seconds=5)} if declared else {}
     ended = [] if declared else [done(f"done-{n}", 5.0) for n in range(9)]
     for minutes, launches in ((0.2, 0), (10, 20)):
-        running, there = busy(12, minutes)
+        running, instances = busy(12, minutes)
         progress = Progress(step=1, total_steps=2) if declared else Progress()
         running = [
             with_spec(replace(j, record=j.record.model_copy(update={"progress": progress})), **expected)
             for j in running
         ]
         waiting = [with_spec(j, **expected) for j in burst(20)]
-        assert launched(decide([*waiting, *running, *ended], there, POOLS, idle_limit=LIMIT)) == launches
+        assert launched(decide([*waiting, *running, *ended], instances, POOLS, idle_limit=LIMIT)) == launches
 
 
 @pytest.mark.parametrize(("script", "launches"), [("prepare.py", 0), ("train.py", 5)])
 def test_a_job_learns_nothing_from_another_script_of_its_project(script, launches):
-    running, there = busy(3, 0.01)
+    running, instances = busy(3, 0.01)
     ended = [with_spec(done(f"done-{n}", 5.0), entrypoint=["python", "prepare.py", str(n)]) for n in range(3)]
     running = [with_spec(j, entrypoint=["python", "prepare.py"]) for j in running]
     waiting = [with_spec(j, entrypoint=["python", script, "--lr", str(n)]) for n, j in enumerate(burst(5))]
-    assert launched(decide([*waiting, *running, *ended], there, POOLS, idle_limit=LIMIT)) == launches
+    assert launched(decide([*waiting, *running, *ended], instances, POOLS, idle_limit=LIMIT)) == launches
 
 
 @pytest.mark.parametrize(
@@ -154,17 +154,17 @@ def test_a_job_learns_nothing_from_another_script_of_its_project(script, launche
     ],
 )
 def test_who_cannot_wait_has_a_launch_however_soon_an_instance_is_free(urgent):
-    running, there = busy(20, 0.01)
-    actions = decide([job("urgent", changeover=CHANGEOVER, **urgent), *running], there, POOLS, idle_limit=LIMIT)
+    running, instances = busy(20, 0.01)
+    actions = decide([job("urgent", changeover=CHANGEOVER, **urgent), *running], instances, POOLS, idle_limit=LIMIT)
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["urgent"]
 
 
 def test_a_job_waits_for_nothing_that_it_would_not_take():
-    running, there = busy(20, 0.01)
-    elsewhere = [replace(i, record=i.record.model_copy(update={"market": ON_DEMAND})) for i in there]
+    running, instances = busy(20, 0.01)
+    elsewhere = [replace(i, record=i.record.model_copy(update={"market": ON_DEMAND})) for i in instances]
     assert launched(decide([*burst(5), *running], elsewhere, POOLS, idle_limit=LIMIT)) == 5
-    gone = [replace(i, ending=True) for i in there]
-    assert launched(decide([*burst(5), *running], gone, POOLS, idle_limit=LIMIT)) == 5
+    ending_instances = [replace(i, ending=True) for i in instances]
+    assert launched(decide([*burst(5), *running], ending_instances, POOLS, idle_limit=LIMIT)) == 5
 
 
 def test_an_instance_on_its_way_is_kept_for_who_waits_when_its_own_job_is_done():
@@ -188,9 +188,11 @@ def test_a_new_instance_whose_job_is_done_takes_the_next_one():
 
 
 def test_who_waits_behind_others_says_for_how_long_and_when_on_demand_comes_at_the_latest():
-    running, there = busy(20, 0.5, work=outlook(0.05))
+    running, instances = busy(20, 0.5, work=outlook(0.05))
     (hold,) = [
-        a for a in decide([job(work=SHORT, due=40), *running], there, POOLS, idle_limit=LIMIT) if isinstance(a, Hold)
+        a
+        for a in decide([job(work=SHORT, due=40), *running], instances, POOLS, idle_limit=LIMIT)
+        if isinstance(a, Hold)
     ]
     assert hold.cause is Why.FREE_SOON
     assert hold.figures["minutes"] == pytest.approx(3)
@@ -198,23 +200,23 @@ def test_who_waits_behind_others_says_for_how_long_and_when_on_demand_comes_at_t
 
 
 def test_room_under_the_cap_stays_for_the_deadline_of_a_job_that_waits_behind_others():
-    running, there = busy(20, 0.5, work=outlook(0.05))
+    running, instances = busy(20, 0.5, work=outlook(0.05))
     ran = lost(Reason.LOST).model_copy(update={"job_id": "long", "held_seconds": 36000.0})
     waiting = [job("dated", work=SHORT, due=2), job("long", changeover=CHANGEOVER, record=ran)]
-    actions = decide([*waiting, *running], there, POOLS, idle_limit=LIMIT, cap=Cap(instances=21, usd_per_hour=None))
+    actions = decide([*waiting, *running], instances, POOLS, idle_limit=LIMIT, cap=Cap(instances=21, usd_per_hour=None))
     assert waits(actions) == {Why.FREE_SOON: 1, Why.AT_CAP: 1}
 
 
 def test_the_wait_is_no_longer_than_a_launch_and_a_fifth():
     for hours, count in ((0.1 * WAITING - 0.001, 0), (0.1 * WAITING + 0.001, 1)):
-        running, there = busy(1, 0.5, work=outlook(hours))
-        assert launched(decide([job(work=SHORT), *running], there, POOLS, idle_limit=LIMIT)) == count
+        running, instances = busy(1, 0.5, work=outlook(hours))
+        assert launched(decide([job(work=SHORT), *running], instances, POOLS, idle_limit=LIMIT)) == count
 
 
 def test_lengths_that_turn_out_longer_do_not_hold_anybody_up_for_good():
     """Jobs declared as five seconds that run for hours: the next ones are launched for after a while."""
-    running, there = busy(12, 200, expected_duration=timedelta(seconds=5))
-    assert launched(decide([*burst(4), *running], there, POOLS, idle_limit=LIMIT)) == 4
+    running, instances = busy(12, 200, expected_duration=timedelta(seconds=5))
+    assert launched(decide([*burst(4), *running], instances, POOLS, idle_limit=LIMIT)) == 4
 
 
 @given(
@@ -225,22 +227,22 @@ def test_lengths_that_turn_out_longer_do_not_hold_anybody_up_for_good():
     st.sampled_from([0, 300]),
 )
 @settings(max_examples=settings.default.max_examples // 2, deadline=None)
-def test_deadlines_of_short_jobs_hold_however_many_there_are(made, spells, limit):
+def test_deadlines_of_short_jobs_hold_however_many_there_are(drawn_jobs, spells, limit):
     """Minutes; launch and set-up take half an hour together."""
     jobs = [
         {"id": f"j{n}", "hours": length / 60, "arrival_hours": at / 60}
         | ({} if slack is None else {"deadline_hours": (length + slack) / 60})
-        for n, (length, at, slack) in enumerate(made)
+        for n, (length, at, slack) in enumerate(drawn_jobs)
     ]
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    _, told = drive(jobs, {"t": trace(*spells)}, pools=pools, idle_limit_seconds=limit, horizon=60)
-    assert told.misses == 0
+    _, totals = drive(jobs, {"t": trace(*spells)}, pools=pools, idle_limit_seconds=limit, horizon=60)
+    assert totals.misses == 0
 
 
 @pytest.mark.parametrize(
     "burst", [Burst("at once", True, "nothing measured"), Burst("one a second", False, "changeovers measured")]
 )
 def test_a_simulated_burst_pays_for_nothing_and_is_done_about_as_soon(burst):
-    ours, all_at_once = burst.run(), burst.run(at_once=True)
-    assert unused_share(ours) <= UNUSED_LIMIT < unused_share(all_at_once)
-    assert makespan(ours) <= MAKESPAN_LIMIT * makespan(all_at_once)
+    default_run, all_at_once = burst.run(), burst.run(at_once=True)
+    assert unused_share(default_run) <= UNUSED_LIMIT < unused_share(all_at_once)
+    assert makespan(default_run) <= MAKESPAN_LIMIT * makespan(all_at_once)

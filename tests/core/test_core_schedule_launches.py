@@ -37,7 +37,7 @@ from provision_helpers import (
     job,
     lost,
     names,
-    one,
+    only_action,
     outlook,
     pool,
 )
@@ -101,8 +101,8 @@ def test_a_launch_that_never_gets_ready_is_given_up_and_another_pool_is_tried(vi
 
 
 def test_a_move_to_what_never_gets_ready_is_given_up_and_begun_anew():
-    view, held = holding(job(due=20, work=WORK), instance("i-0", ON_DEMAND, ago=9))
-    actions = decide(view, [*held, instance("n-1", ready=False, ago=8)], [pool(), pool(ON_DEMAND)])
+    view, instances = holding(job(due=20, work=WORK), instance("i-0", ON_DEMAND, ago=9))
+    actions = decide(view, [*instances, instance("n-1", ready=False, ago=8)], [pool(), pool(ON_DEMAND)])
     assert names(actions, Release) == ["n-1"]
     assert [a.market for a in actions if isinstance(a, Launch)] == [SPOT]
 
@@ -135,12 +135,15 @@ def test_what_the_cloud_is_about_to_take_is_left_to_it():
 
 def test_what_says_itself_that_it_is_taken_is_left_to_the_cloud_which_says_so_a_little_later():
     notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW, action_at=NOW + timedelta(minutes=2))
-    told = instance("n-1", deadline=notice.action_at)
-    told = replace(told, record=told.record.model_copy(update={"notice": notice, "state": InstanceState.DRAINING}))
+    draining_instance = instance("n-1", deadline=notice.action_at)
+    draining_instance = replace(
+        draining_instance,
+        record=draining_instance.record.model_copy(update={"notice": notice, "state": InstanceState.DRAINING}),
+    )
     view, pools = job(due=20, work=WORK), [pool(), pool(ON_DEMAND)]
-    assert names(decide(view, [told], pools), Release) == []
-    assert names(decide(view, [told], pools, now=NOW + timedelta(minutes=6)), Release) == []
-    assert names(decide(view, [told], pools, now=NOW + timedelta(minutes=8)), Release) == ["n-1"]
+    assert names(decide(view, [draining_instance], pools), Release) == []
+    assert names(decide(view, [draining_instance], pools, now=NOW + timedelta(minutes=6)), Release) == []
+    assert names(decide(view, [draining_instance], pools, now=NOW + timedelta(minutes=8)), Release) == ["n-1"]
 
 
 def test_on_demand_that_was_called_at_the_last_moment_is_not_let_go_for_a_place_on_standing_spot():
@@ -165,9 +168,9 @@ def test_on_demand_that_is_on_its_way_is_let_go_once_a_place_on_standing_spot_wi
 
 def test_a_move_to_on_demand_is_not_turned_round_by_a_little_more_slack():
     for slack, turned in ((0.3, False), (0.45, False), (1.0, True)):
-        view, held = holding(job(due=10 + slack, work=WORK, ago=9), instance("i-0", ago=1))
+        view, instances = holding(job(due=10 + slack, work=WORK, ago=9), instance("i-0", ago=1))
         coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
-        actions = decide(view, [*held, coming], [pool(), pool(ON_DEMAND)])
+        actions = decide(view, [*instances, coming], [pool(), pool(ON_DEMAND)])
         assert names(actions, Release) == (["n-1"] if turned else [])
         assert not any(isinstance(a, Launch | Stop) for a in actions)
 
@@ -180,16 +183,16 @@ def test_an_owner_that_cannot_be_seen_changes_nothing():
 
 def test_what_is_on_its_way_counts_also_for_a_job_that_sits_on_what_was_launched_for_another():
     """The other job is over, and what it leaves was launched after what is on its way."""
-    view, held = holding(job(critical=True), instance("i-0", launched_for="other", ago=0.01))
+    view, instances = holding(job(critical=True), instance("i-0", launched_for="other", ago=0.01))
     coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
-    stay = one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay)
+    stay = only_action(decide(view, [*instances, coming], [pool(), pool(ON_DEMAND)]), Stay)
     assert stay.cause is Why.ON_ITS_WAY
 
 
 def test_what_was_launched_at_the_same_moment_as_the_owner_counts_too():
-    view, held = holding(job(critical=True), instance("i-0", ago=0.05))
+    view, instances = holding(job(critical=True), instance("i-0", ago=0.05))
     coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
-    assert one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay).cause is Why.ON_ITS_WAY
+    assert only_action(decide(view, [*instances, coming], [pool(), pool(ON_DEMAND)]), Stay).cause is Why.ON_ITS_WAY
 
 
 def test_what_a_job_was_told_to_leave_is_not_on_its_way_to_it():
@@ -227,8 +230,8 @@ def test_half_a_gang_is_not_kept_for_ever():
 def test_no_part_of_a_gang_that_runs_is_released():
     for market in (SPOT, ON_DEMAND):
         parts = [instance(f"i-{n}", market, ago=1) for n in range(3)]
-        view, held = holding(job(due=10.3, work=WORK, nodes=3), *parts)
-        actions = decide(view, held, [dry(), pool(ON_DEMAND)])
+        view, instances = holding(job(due=10.3, work=WORK, nodes=3), *parts)
+        actions = decide(view, instances, [dry(), pool(ON_DEMAND)])
         assert names(actions, Release) == []
         assert names(actions, Stay) == ["i-0"]
 
@@ -237,13 +240,13 @@ def test_no_part_of_a_gang_that_runs_is_released():
 
 
 def test_a_drain_releases_all_that_was_launched_once_it_is_idle():
-    runs, held = holding(job("runs", due=20, work=WORK), instance("i-0", launched_for="runs"))
+    runs, instances = holding(job("runs", due=20, work=WORK), instance("i-0", launched_for="runs"))
     waits, boots = job("waits", due=20, work=WORK), instance("i-1", launched_for="waits", ready=False)
     standing = instance("i-2", ON_DEMAND, launched_for=None)
-    world = World([runs, waits], [*held, boots, standing], [pool(), pool(ON_DEMAND)], draining=True)
+    world = World([runs, waits], [*instances, boots, standing], [pool(), pool(ON_DEMAND)], draining=True)
     world.settle()
     assert sorted(world.instances) == ["i-2"]
-    assert not any(isinstance(a, Launch | Assign) for a in world.told)
+    assert not any(isinstance(a, Launch | Assign) for a in world.changes)
 
 
 @pytest.mark.parametrize("pools", [(), (pool(), pool(ON_DEMAND))])
@@ -258,8 +261,8 @@ def test_what_was_launched_for_a_job_that_is_cancelled_is_released(pools, ready)
 
 
 def test_a_job_that_is_over_leaves_nothing_behind():
-    view, held = holding(job(due=20, work=WORK), instance("i-0"))
-    world = World([view], held, [pool(), pool(ON_DEMAND)])
+    view, instances = holding(job(due=20, work=WORK), instance("i-0"))
+    world = World([view], instances, [pool(), pool(ON_DEMAND)])
     world.jobs["j"] = replace(view, cancel=True)
     world.settle()
     assert world.instances == {}
@@ -271,16 +274,16 @@ def test_without_pools_what_is_on_its_way_is_kept():
 
 def test_in_a_short_back_off_the_instance_is_kept_and_in_a_long_one_it_is_not():
     pools, own = [pool(), pool(ON_DEMAND)], instance("i-0", ago=1)
-    for hours, kept, due in ((0.2, True, 40), (2.0, False, 40), (2.0, True, 9)):
+    for hours, is_kept, due in ((0.2, True, 40), (2.0, False, 40), (2.0, True, 9)):
         view = job(due=due, work=WORK, ago=5, record=lost(Reason.ERROR, not_before=NOW + hours * HOUR))
-        assert names(decide(view, [own], pools), Release) == ([] if kept else ["i-0"])
+        assert names(decide(view, [own], pools), Release) == ([] if is_kept else ["i-0"])
 
 
 def test_what_a_critical_job_gets_first_is_left_for_on_demand_as_soon_as_that_is_to_be_had():
-    view, held = holding(job(critical=True), instance("i-0", launched_for=None, ago=2))
-    stay = one(decide(view, held, [pool(), pool(ON_DEMAND, available=0)]), Stay)
+    view, instances = holding(job(critical=True), instance("i-0", launched_for=None, ago=2))
+    stay = only_action(decide(view, instances, [pool(), pool(ON_DEMAND, available=0)]), Stay)
     assert stay.cause is Why.NO_CAPACITY
-    assert one(decide(view, held, [pool(), pool(ON_DEMAND)]), Launch).market is ON_DEMAND
+    assert only_action(decide(view, instances, [pool(), pool(ON_DEMAND)]), Launch).market is ON_DEMAND
 
 
 def test_the_order_of_the_view_is_of_no_consequence():
@@ -291,7 +294,7 @@ def test_the_order_of_the_view_is_of_no_consequence():
 
 
 def test_resources_that_no_pool_has_leave_the_job_where_it_was():
-    hold = one(decide(job(resources=NEED.model_copy(update={"gpus": 8})), pools=[pool()], types=(TYPE,)), Hold)
+    hold = only_action(decide(job(resources=NEED.model_copy(update={"gpus": 8})), pools=[pool()], types=(TYPE,)), Hold)
     assert hold.cause is Why.NO_TYPE_FITS
 
 

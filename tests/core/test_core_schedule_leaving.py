@@ -43,12 +43,12 @@ def running(name, owner, **kw):
 
 def let_go(*instances, jobs=(), **kw):
     busy = {i.assignment.job_id: i.instance_id for i in instances if i.assignment is not None and i.assignment.job_id}
-    known = {j.job_id for j in jobs}
-    jobs = (*jobs, *(running(name, owner) for name, owner in busy.items() if name not in known))
-    found = plan(cluster_view(jobs=jobs, instances=instances, **kw), NOW)
-    for action in found:
+    job_ids = {j.job_id for j in jobs}
+    jobs = (*jobs, *(running(name, owner) for name, owner in busy.items() if name not in job_ids))
+    actions = plan(cluster_view(jobs=jobs, instances=instances, **kw), NOW)
+    for action in actions:
         assert describe_action(action)
-    return {a.instance_id: (a.reason, a.cause) for a in found if isinstance(a, Leave)}
+    return {a.instance_id: (a.reason, a.cause) for a in actions if isinstance(a, Leave)}
 
 
 TARGETS = [
@@ -69,10 +69,10 @@ TARGETS = [
 ]
 
 
-@pytest.mark.parametrize(("target", "instances", "gone"), TARGETS)
-def test_what_is_idle_beyond_the_target_is_let_go(target, instances, gone):
-    found = let_go(*instances, standing=Standing(spot_units=target), generation="now")
-    assert found == dict.fromkeys(gone, (Reason.RELEASE, Why.EXCESS))
+@pytest.mark.parametrize(("target", "instances", "expected"), TARGETS)
+def test_what_is_idle_beyond_the_target_is_let_go(target, instances, expected):
+    departures = let_go(*instances, standing=Standing(spot_units=target), generation="now")
+    assert departures == dict.fromkeys(expected, (Reason.RELEASE, Why.EXCESS))
 
 
 SHAKY = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOW)
@@ -87,9 +87,9 @@ REPLACED = [
 ]
 
 
-@pytest.mark.parametrize(("target", "instances", "gone"), REPLACED)
-def test_what_is_recommended_away_holds_nothing_so_that_its_replacement_is_no_excess(target, instances, gone):
-    assert sorted(let_go(*instances, standing=Standing(spot_units=target), generation="now")) == gone
+@pytest.mark.parametrize(("target", "instances", "expected"), REPLACED)
+def test_what_is_recommended_away_holds_nothing_so_that_its_replacement_is_no_excess(target, instances, expected):
+    assert sorted(let_go(*instances, standing=Standing(spot_units=target), generation="now")) == expected
 
 
 def test_each_market_has_its_own_target_and_without_a_declaration_nobody_goes():
@@ -112,8 +112,8 @@ def test_excess_that_falls_idle_goes_before_a_waiting_job_gets_it():
     view = cluster_view(
         jobs=(done, job("waits")), instances=(freed, machine("b", busy="k")), standing=Standing(spot_units=1)
     )
-    found = plan(replace(view, jobs=(*view.jobs, running("k", "b"))), NOW)
-    assert [type(a) for a in found if isinstance(a, Assign | Leave)] == [Leave]
+    actions = plan(replace(view, jobs=(*view.jobs, running("k", "b"))), NOW)
+    assert [type(a) for a in actions if isinstance(a, Assign | Leave)] == [Leave]
 
 
 def aged(name, **kw):
@@ -136,11 +136,11 @@ ROLLS = [
 ]
 
 
-@pytest.mark.parametrize(("instances", "known", "gone"), ROLLS)
-def test_old_generations_are_replaced_a_share_at_a_time(instances, known, gone):
-    found = let_go(*instances, **{"generation": "now", **known})
-    assert {name: reason for name, (reason, _) in found.items()} == dict.fromkeys(gone, Reason.ROLL)
-    assert let_go(*instances, **{**known, "generation": ""}) == {}
+@pytest.mark.parametrize(("instances", "settings", "expected"), ROLLS)
+def test_old_generations_are_replaced_a_share_at_a_time(instances, settings, expected):
+    departures = let_go(*instances, **{"generation": "now", **settings})
+    assert {name: reason for name, (reason, _) in departures.items()} == dict.fromkeys(expected, Reason.ROLL)
+    assert let_go(*instances, **{**settings, "generation": ""}) == {}
 
 
 def fault(kind, at=NOW, name="gone"):
@@ -203,22 +203,26 @@ machines = st.lists(
     st.sampled_from(["", "now"]),
     st.integers(0, 2),
 )
-def test_never_a_busy_one_never_below_the_target_and_a_share_at_a_time(made, on_demand, spot, rolling, now, booting):
-    everybody = [machine(f"i-{n:02}", **{**m, "busy": f"j-{n}" if m["busy"] else None}) for n, m in enumerate(made)]
+def test_never_a_busy_one_never_below_the_target_and_a_share_at_a_time(
+    drawn_machines, on_demand, spot, rolling, now, booting
+):
+    everybody = [
+        machine(f"i-{n:02}", **{**m, "busy": f"j-{n}" if m["busy"] else None}) for n, m in enumerate(drawn_machines)
+    ]
     standing = Standing(on_demand_units=on_demand, spot_units=spot, weights={"t8-0": 2.5})
-    known = {"standing": standing, "rolling": rolling, "generation": now, "booting": booting}
-    found = let_go(*everybody, **known)
+    settings = {"standing": standing, "rolling": rolling, "generation": now, "booting": booting}
+    departures = let_go(*everybody, **settings)
     busy = {i.instance_id for i in everybody if not i.idle}
-    released = {name for name, (reason, _) in found.items() if reason is Reason.RELEASE}
-    rolled = set(found) - released
+    released = {name for name, (reason, _) in departures.items() if reason is Reason.RELEASE}
+    rolled = set(departures) - released
     assert not released & busy
     assert rolling or not rolled & busy
-    assert not set(found) & {i.instance_id for i in everybody if i.leaving}
+    assert not set(departures) & {i.instance_id for i in everybody if i.leaving}
     here = [i for i in everybody if i.reports and not i.leaving]
 
-    def units(market, gone):
-        left = [i for i in here if i.record.market is market and i.instance_id not in gone]
-        return sum(standing.weights.get(i.record.instance_type, 1.0) for i in left)
+    def units(market, excluded):
+        remaining = [i for i in here if i.record.market is market and i.instance_id not in excluded]
+        return sum(standing.weights.get(i.record.instance_type, 1.0) for i in remaining)
 
     for market, target in ((Market.ON_DEMAND, on_demand), (Market.SPOT, spot)):
         before, after = units(market, set()), units(market, released)
@@ -242,11 +246,11 @@ def test_an_attempt_after_an_error_goes_to_another_machine_if_there_is_one(share
 
 
 def test_a_record_remembers_where_its_job_failed_and_how_far_it_was():
-    found = None
+    job_record = None
     for owner, reason, step in (("a", Reason.ERROR, 7), ("b", Reason.NOTICE, 8), ("b", Reason.ERROR, 9), ("a",) * 3):
-        found = lease.assign(found, "j", owner, NOW)
+        job_record = lease.assign(job_record, "j", owner, NOW)
         if reason == "a":
             break
-        found = found.model_copy(update={"progress": Progress(step=step)})
-        found = lease.release(found, reason, NOW, job("j", retries={"errors": 9}).submission.spec)
-    assert (found.failed_on, found.failed_step) == (["a", "b"], 9)
+        job_record = job_record.model_copy(update={"progress": Progress(step=step)})
+        job_record = lease.release(job_record, reason, NOW, job("j", retries={"errors": 9}).submission.spec)
+    assert (job_record.failed_on, job_record.failed_step) == (["a", "b"], 9)

@@ -32,8 +32,8 @@ POOLS = [pool(noticed_at=NOW), pool(zone="b"), pool(ON_DEMAND)]
 
 def noticed(view=None, pools=POOLS, *, others=(), **more) -> World:
     """A job that runs on spot, which the cloud takes in two minutes."""
-    view, held = holding(view or job(due=40, work=WORK), *more.pop("held", [instance("i-0", ago=1)]))
-    world = World([view], [*held, *others], pools, **more)
+    view, instances = holding(view or job(due=40, work=WORK), *more.pop("instances", [instance("i-0", ago=1)]))
+    world = World([view], [*instances, *others], pools, **more)
     world.notice("i-0")
     return world
 
@@ -50,7 +50,7 @@ def test_the_replacement_is_launched_with_the_notice_and_not_when_the_job_is_bac
     world.boot()
     world.settle()
     assert world.jobs["j"].record.owner == "n-1"
-    assert sum(isinstance(a, Launch) for a in world.told) == 1
+    assert sum(isinstance(a, Launch) for a in world.changes) == 1
 
 
 @pytest.mark.parametrize("ready_first", [True, False])
@@ -64,14 +64,14 @@ def test_whichever_comes_first_the_job_or_its_replacement_nothing_is_launched_tw
     world.lose("i-0")
     world.settle()
     assert sorted(world.instances) == ["n-1"]
-    assert sum(isinstance(a, Launch) for a in world.told) == 1
+    assert sum(isinstance(a, Launch) for a in world.changes) == 1
 
 
 def test_the_instances_own_word_counts_as_much_as_the_clouds():
-    view, (held,) = holding(job(due=40, work=WORK), instance("i-0", ago=1))
-    told = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW)
-    held = replace(held, record=held.record.model_copy(update={"notice": told}))
-    assert [type(a) for a in decide(view, [held], POOLS)] == [Launch]
+    view, (job_instance,) = holding(job(due=40, work=WORK), instance("i-0", ago=1))
+    notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW)
+    job_instance = replace(job_instance, record=job_instance.record.model_copy(update={"notice": notice}))
+    assert [type(a) for a in decide(view, [job_instance], POOLS)] == [Launch]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_nothing_is_launched_where_a_free_instance_is_there_for_it_and_each_is_t
     world.give_back("j")
     world.settle()
     assert world.jobs["j"].record.owner == "s-0"
-    other, held = holding(job("k", due=40, work=WORK), instance("i-1", launched_for="k", ago=1))
-    world = noticed(others=[free, *held])
+    other, other_instances = holding(job("k", due=40, work=WORK), instance("i-1", launched_for="k", ago=1))
+    world = noticed(others=[free, *other_instances])
     world.jobs["k"] = other
     world.notice("i-1")
     assert [a.job_id for a in world.round() if isinstance(a, Launch)] == ["k"]
@@ -109,15 +109,15 @@ def test_no_launch_for_a_notice_passes_the_cap():
     assert not any(isinstance(a, Launch) for a in world.round())
     world.give_back("j")
     world.settle()
-    assert not any(isinstance(a, Launch) for a in world.told)
+    assert not any(isinstance(a, Launch) for a in world.changes)
     world.lose("i-0")
     world.settle()
-    assert sum(isinstance(a, Launch) for a in world.told) == 1
+    assert sum(isinstance(a, Launch) for a in world.changes) == 1
 
 
 def test_a_gang_is_replaced_whole():
-    held = [instance(f"i-{n}", ago=1) for n in range(3)]
-    world = noticed(job(due=40, work=WORK, nodes=3), held=held)
+    instances = [instance(f"i-{n}", ago=1) for n in range(3)]
+    world = noticed(job(due=40, work=WORK, nodes=3), instances=instances)
     assert [a.count for a in world.round() if isinstance(a, Launch)] == [3]
     world.give_back("j")
     world.boot()
@@ -143,7 +143,7 @@ def test_beside_what_a_job_holds_there_is_never_more_than_one_launch(fates, due,
     world = World([view], (), [pool(), pool(zone="b", usd=1.2), pool(ON_DEMAND)])
     for fate, dice in fates:
         alive = sorted(world.instances)
-        going = [n for n in alive if world.instances[n].ending]
+        ending_instances = [n for n in alive if world.instances[n].ending]
         given_to = world.jobs["j"].record
         world.now += TICK
         match fate:
@@ -153,8 +153,8 @@ def test_beside_what_a_job_holds_there_is_never_more_than_one_launch(fates, due,
                 world.give_back("j")
             case "boot":
                 world.boot()
-            case "take" if going:
-                world.lose(going[0])
+            case "take" if ending_instances:
+                world.lose(ending_instances[0])
             case "pass":
                 world.now += dice * TICK
         world.settle(10)
@@ -181,10 +181,10 @@ def test_notice_by_hand():
         hour = timedelta(hours=1)
         at = [(m - run.began_at) / hour for m in (first.worked_until, first.ended_at, second.began_at, second.ended_at)]
         assert at == pytest.approx([0.75, 0.85, ended - 2.0, ended])
-        told = figures(run)
-        assert (told.preemptions, told.launched) == (1, 2)
+        totals = figures(run)
+        assert (totals.preemptions, totals.launched) == (1, 2)
         # The old one is paid until it is taken, the new one from its launch.
-        assert told.cost.total == pytest.approx(1.0 + 1.1 * 2.25)
+        assert totals.cost.total == pytest.approx(1.0 + 1.1 * 2.25)
 
 
 def deaf(view, now):
@@ -198,10 +198,10 @@ def deaf(view, now):
 @given(
     jobs(st.sampled_from([None, 0.2, 0.6, 1.5, 5, 12])), traces(), st.integers(0, 2), st.sampled_from([60, 120, 900])
 )
-def test_with_notice_too_no_deadline_that_could_be_kept_is_missed(made, market, base, seconds):
+def test_with_notice_too_no_deadline_that_could_be_kept_is_missed(drawn_jobs, market, base, seconds):
     parts = [standing(base)] if base else []
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    read = workload(made, {"t"}, standing=parts, pools=pools, notice_seconds=seconds, save_seconds=60, horizon=60)
+    read = workload(drawn_jobs, {"t"}, standing=parts, pools=pools, notice_seconds=seconds, save_seconds=60, horizon=60)
     run = simulate(read, {"t": market})
     check(run, market)
     for task in run.tasks.values():

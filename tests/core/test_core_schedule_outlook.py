@@ -28,7 +28,7 @@ def test_without_any_word_nothing_is_known():
 
 
 @pytest.mark.parametrize(
-    ("known", "left"),
+    ("job_record", "hours"),
     [
         (None, 8.0),
         (record(), 8.0),
@@ -39,10 +39,10 @@ def test_without_any_word_nothing_is_known():
         (record(30, 20), 0.0),
     ],
 )
-def test_what_the_author_expects_less_the_steps_that_are_done(known, left):
-    work = job_outlook(job(expected_duration=LENGTH, record=known))
+def test_what_the_author_expects_less_the_steps_that_are_done(job_record, hours):
+    work = job_outlook(job(expected_duration=LENGTH, record=job_record))
     assert work is not None
-    assert work.remaining == work.remaining_upper == left * HOUR
+    assert work.remaining == work.remaining_upper == hours * HOUR
     assert timedelta(0) < work.changeover <= work.changeover_upper
 
 
@@ -68,16 +68,16 @@ def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
     ],
 )
 def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state, checkpoint, again):
-    left = record(500, 1000, state).model_copy(update={"last_reason": reason})
-    told = job(expected_duration=LENGTH, record=left)
-    spec = told.submission.spec.model_copy(update={"checkpoint": CheckpointPolicy.model_validate(checkpoint)})
-    work = job_outlook(replace(told, submission=told.submission.model_copy(update={"spec": spec})))
+    lost_record = record(500, 1000, state).model_copy(update={"last_reason": reason})
+    view = job(expected_duration=LENGTH, record=lost_record)
+    spec = view.submission.spec.model_copy(update={"checkpoint": CheckpointPolicy.model_validate(checkpoint)})
+    work = job_outlook(replace(view, submission=view.submission.model_copy(update={"spec": spec})))
     assert work is not None
     assert (work.remaining, work.remaining_upper) == (4 * HOUR, 4 * HOUR + again)
 
 
 @pytest.mark.parametrize(
-    ("reason", "state", "left"),
+    ("reason", "state", "hours"),
     [
         (Reason.NOTICE, JobState.PENDING, 4.8),
         (Reason.LOST, JobState.PENDING, 4.8),  # the checkpoint is told: no interval has to be feared for
@@ -85,10 +85,10 @@ def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state,
         (Reason.NOTICE, JobState.RUNNING, 4.0),  # what it has done since lives in its memory
     ],
 )
-def test_of_a_job_that_does_not_run_its_newest_checkpoint_is_done(reason, state, left):
-    known = record(500, 1000, state)
-    progress = known.progress.model_copy(update={"durable_step": 400})
-    known = known.model_copy(update={"last_reason": reason, "progress": progress})
-    work = job_outlook(job(expected_duration=LENGTH, record=known))
+def test_of_a_job_that_does_not_run_its_newest_checkpoint_is_done(reason, state, hours):
+    job_record = record(500, 1000, state)
+    progress = job_record.progress.model_copy(update={"durable_step": 400})
+    job_record = job_record.model_copy(update={"last_reason": reason, "progress": progress})
+    work = job_outlook(job(expected_duration=LENGTH, record=job_record))
     assert work is not None
-    assert (work.remaining, work.remaining_upper) == (left * HOUR, left * HOUR)
+    assert (work.remaining, work.remaining_upper) == (hours * HOUR, hours * HOUR)

@@ -17,7 +17,7 @@ def test_several_jobs_share_an_instance_in_one_plan_as_far_as_there_is_room():
 
 
 @pytest.mark.parametrize(
-    ("taken", "asked", "fits"),
+    ("resident_need", "need", "fits"),
     [
         ({"gpus": 6}, {"gpus": 2}, True),
         ({"gpus": 6}, {"gpus": 3}, False),
@@ -30,9 +30,9 @@ def test_several_jobs_share_an_instance_in_one_plan_as_far_as_there_is_room():
         ({"gpus": 4, "gpu_memory_gib": 40}, {"gpus": 4, "gpu_memory_gib": 40}, True),
     ],
 )
-def test_room_is_what_the_residents_have_not_asked_for(taken, asked, fits):
-    there = resident("r", "i", **taken)
-    decided = decide([there, job("j", **asked)], [host("i", "gpu8", there)])
+def test_room_is_what_the_residents_have_not_asked_for(resident_need, need, fits):
+    resident_job = resident("r", "i", **resident_need)
+    decided = decide([resident_job, job("j", **need)], [host("i", "gpu8", resident_job)])
     assert (decided["j"] == "i") is fits
 
 
@@ -42,7 +42,7 @@ def test_an_instance_whose_residents_are_unknown_has_no_room():
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("need", "expected"),
     [
         ({"gpus": 1}, "begun4"),  # the one GPU that is left
         ({"gpus": 2}, "begun8"),
@@ -54,7 +54,7 @@ def test_an_instance_whose_residents_are_unknown_has_no_room():
         ({"gpus": 1, "gpu_memory_gib": 40}, "begun8"),
     ],
 )
-def test_what_is_begun_is_filled_up_and_what_is_whole_stays_so(asked, expected):
+def test_what_is_begun_is_filled_up_and_what_is_whole_stays_so(need, expected):
     on = {
         "begun4": resident("r1", "begun4", gpus=3, vcpus=4),
         "begun8": resident("r2", "begun8", gpus=6, vcpus=4),
@@ -66,26 +66,26 @@ def test_what_is_begun_is_filled_up_and_what_is_whole_stays_so(asked, expected):
         host("full4", "gpu4", on["full4"]),
         *(host(n, k) for n, k in (("empty4", "gpu4"), ("empty8", "gpu8"), ("cpu", "cpu"))),
     ]
-    assert decide([*on.values(), job("j", **asked)], hosts)["j"] == expected
+    assert decide([*on.values(), job("j", **need)], hosts)["j"] == expected
 
 
 def test_the_dominant_resource_decides_where_the_fit_is_best():
     """By vCPUs the first is fuller, by memory the second: a job that asks for memory above all goes to the second."""
-    one, two = resident("r1", "i1", vcpus=12, memory_gib=8), resident("r2", "i2", vcpus=4, memory_gib=40)
-    hosts = [host("i1", "cpu", one), host("i2", "cpu", two)]
-    assert decide([one, two, job("j", vcpus=1, memory_gib=20)], hosts)["j"] == "i2"
-    assert decide([one, two, job("j", vcpus=4, memory_gib=1)], hosts)["j"] == "i1"
+    cpu_heavy, memory_heavy = resident("r1", "i1", vcpus=12, memory_gib=8), resident("r2", "i2", vcpus=4, memory_gib=40)
+    hosts = [host("i1", "cpu", cpu_heavy), host("i2", "cpu", memory_heavy)]
+    assert decide([cpu_heavy, memory_heavy, job("j", vcpus=1, memory_gib=20)], hosts)["j"] == "i2"
+    assert decide([cpu_heavy, memory_heavy, job("j", vcpus=4, memory_gib=1)], hosts)["j"] == "i1"
 
 
 def test_the_market_that_is_preferred_and_another_instance_than_the_last_one_come_before_the_fit():
-    there = resident("r", "od", gpus=7)
-    hosts = [host("od", "gpu8", there, market=Market.ON_DEMAND), host("spot", "gpu8")]
-    assert decide([there, job("j", gpus=1)], hosts)["j"] == "spot"
-    assert decide([there, job("j", gpus=1, priority=Priority.CRITICAL)], hosts)["j"] == "od"
+    resident_job = resident("r", "od", gpus=7)
+    hosts = [host("od", "gpu8", resident_job, market=Market.ON_DEMAND), host("spot", "gpu8")]
+    assert decide([resident_job, job("j", gpus=1)], hosts)["j"] == "spot"
+    assert decide([resident_job, job("j", gpus=1, priority=Priority.CRITICAL)], hosts)["j"] == "od"
     lost = JobRecord(
         job_id="j", state=JobState.PENDING, epoch=1, last_owner="spot", last_reason=Reason.NOTICE, changed_at=NOW
     )
-    assert decide([there, job("j", gpus=1, record=lost)], hosts)["j"] == "od"
+    assert decide([resident_job, job("j", gpus=1, record=lost)], hosts)["j"] == "od"
     assert decide([job("j", gpus=1, record=lost)], hosts[1:])["j"] == "spot"
 
 
@@ -98,8 +98,10 @@ def test_the_market_that_is_preferred_and_another_instance_than_the_last_one_com
     ],
 )
 def test_nothing_is_put_beside_a_job_on_an_instance_that_is_not_fit_for_it(flaw):
-    there = resident("r", "i", gpus=1)
-    assert decide([there, job("j", gpus=1)], [host("i", "gpu8", there, **flaw)])["j"] is Why.NO_FREE_INSTANCE
+    resident_job = resident("r", "i", gpus=1)
+    assert (
+        decide([resident_job, job("j", gpus=1)], [host("i", "gpu8", resident_job, **flaw)])["j"] is Why.NO_FREE_INSTANCE
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,9 @@ def test_nothing_is_put_beside_a_job_on_an_instance_that_is_not_fit_for_it(flaw)
     ],
 )
 def test_room_is_lent_until_the_job_ahead_can_start(hours, gpus, expected):
-    there = resident("r", "i", hours=5, gpus=6, vcpus=8)
-    jobs = [there, job("large", age=20, gpus=8, vcpus=48), job("late", hours=hours, gpus=gpus, vcpus=4)]
-    decided = decide(jobs, [host("i", "gpu8", there)])
+    resident_job = resident("r", "i", hours=5, gpus=6, vcpus=8)
+    jobs = [resident_job, job("large", age=20, gpus=8, vcpus=48), job("late", hours=hours, gpus=gpus, vcpus=4)]
+    decided = decide(jobs, [host("i", "gpu8", resident_job)])
     assert decided == {"large": Why.NO_FREE_INSTANCE, "late": expected}
 
 
@@ -134,9 +136,9 @@ def test_while_no_end_is_known_the_instance_that_lacks_least_is_kept():
 
 
 def test_behind_as_many_promises_as_are_made_nothing_is_lent_that_the_next_one_could_use():
-    there = resident("r", "i", gpus=6, hours=3)
-    jobs = [there, job("large", age=20, gpus=8), job("small", gpus=1, hours=1), job("lean", gpus=0, hours=1)]
-    hosts = [host("i", "gpu8", there), host("c", "cpu")]
+    resident_job = resident("r", "i", gpus=6, hours=3)
+    jobs = [resident_job, job("large", age=20, gpus=8), job("small", gpus=1, hours=1), job("lean", gpus=0, hours=1)]
+    hosts = [host("i", "gpu8", resident_job), host("c", "cpu")]
     with patch("everspot_core.schedule.placement.packing.DEPTH", 0):
         decided = decide(jobs, hosts)
     assert decided == {"large": Why.NO_FREE_INSTANCE, "small": Why.KEPT_FOR_GANG, "lean": "c"}
@@ -144,11 +146,11 @@ def test_behind_as_many_promises_as_are_made_nothing_is_lent_that_the_next_one_c
 
 
 def test_a_gang_takes_room_on_different_instances_of_one_type():
-    there = resident("r", "i1", gpus=5)
-    hosts = [host("i1", "gpu8", there), host("i2", "gpu8"), host("i3", "gpu4"), host("i4", "gpu4")]
-    assert decide([there, job("gang", nodes=2, gpus=3)], hosts)["gang"] == {"i3", "i4"}
-    assert decide([there, job("gang", nodes=2, gpus=3, gpu_memory_gib=40)], hosts)["gang"] == {"i1", "i2"}
-    assert decide([there, job("gang", nodes=3, gpus=3)], hosts)["gang"] is Why.TOO_FEW_FREE
+    resident_job = resident("r", "i1", gpus=5)
+    hosts = [host("i1", "gpu8", resident_job), host("i2", "gpu8"), host("i3", "gpu4"), host("i4", "gpu4")]
+    assert decide([resident_job, job("gang", nodes=2, gpus=3)], hosts)["gang"] == {"i3", "i4"}
+    assert decide([resident_job, job("gang", nodes=2, gpus=3, gpu_memory_gib=40)], hosts)["gang"] == {"i1", "i2"}
+    assert decide([resident_job, job("gang", nodes=3, gpus=3)], hosts)["gang"] is Why.TOO_FEW_FREE
 
 
 def test_room_is_kept_for_a_critical_job_in_back_off():

@@ -26,11 +26,11 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
     kinds = data.draw(st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=4))
     hosts, jobs = [], []
     for n, kind in enumerate(kinds):
-        there = []
+        residents = []
         if data.draw(st.booleans()) and kind != "cpu":
-            there = [resident(f"r{n}", f"i{n}", hours=data.draw(st.sampled_from([None, 1, 4])), gpus=1, vcpus=20)]
-        hosts.append(host(f"i{n}", kind, *there))
-        jobs += there
+            residents = [resident(f"r{n}", f"i{n}", hours=data.draw(st.sampled_from([None, 1, 4])), gpus=1, vcpus=20)]
+        hosts.append(host(f"i{n}", kind, *residents))
+        jobs += residents
     hours = st.sampled_from([None, 1, 3, 9])
     waiting = [
         job(
@@ -43,7 +43,7 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
         for n in range(data.draw(st.integers(1, 12)))
     ]
     actions = plan(cluster_view(jobs=(*jobs, *waiting), instances=tuple(hosts), shared=True), NOW)
-    asked = {j.job_id: j.submission.spec.resources for j in (*jobs, *waiting)}
+    need_by_job = {j.job_id: j.submission.spec.resources for j in (*jobs, *waiting)}
     nodes = {j.job_id: j.nodes for j in waiting}
     on = {h.instance_id: list(h.residents) for h in hosts}
     for action in (a for a in actions if isinstance(a, Assign)):
@@ -51,22 +51,22 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
         assert len(set(names)) == nodes[action.job_id]
         for name in names:
             on[name].append(action.job_id)
-    left = {}
+    free_by_host = {}
     for h in hosts:
-        record, held = h.record, [asked[n] for n in on[h.instance_id]]
-        assert all(r.gpu_memory_gib <= record.gpu_memory_gib for r in held if r.gpus)
-        left[h.instance_id] = (
-            record.gpus - sum(r.gpus for r in held),
-            record.vcpus - sum(r.vcpus for r in held),
-            record.memory_gib - sum(r.memory_gib for r in held),
+        record, resident_needs = h.record, [need_by_job[n] for n in on[h.instance_id]]
+        assert all(r.gpu_memory_gib <= record.gpu_memory_gib for r in resident_needs if r.gpus)
+        free_by_host[h.instance_id] = (
+            record.gpus - sum(r.gpus for r in resident_needs),
+            record.vcpus - sum(r.vcpus for r in resident_needs),
+            record.memory_gib - sum(r.memory_gib for r in resident_needs),
         )
-        assert min(left[h.instance_id]) >= -1e-6
-    held = [a.job_id for a in actions if isinstance(a, Hold)]
-    first = next((j for j in waiting if j.job_id in held), None)
+        assert min(free_by_host[h.instance_id]) >= -1e-6
+    resident_needs = [a.job_id for a in actions if isinstance(a, Hold)]
+    first = next((j for j in waiting if j.job_id in resident_needs), None)
     if first is not None and first.nodes == 1:
         need = first.submission.spec.resources
         for h in hosts:
-            room = left[h.instance_id]
+            room = free_by_host[h.instance_id]
             fits = need.gpus <= room[0] and need.vcpus <= room[1] and need.memory_gib <= room[2] - 1e-3
             assert not (fits and need.gpu_memory_gib <= h.record.gpu_memory_gib)
 
@@ -76,26 +76,26 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
 def test_what_is_lent_never_puts_off_the_first_in_line(data):
     """The moment at which the first waiting job could start is worked out anew, with what the plan put beside it."""
     spans = st.integers(1, 9)
-    hosts, there = [], []
+    hosts, residents = [], []
     for n in range(data.draw(st.integers(1, 3))):
         here = [
             resident(f"r{n}.{m}", f"i{n}", hours=data.draw(spans), gpus=data.draw(st.integers(1, 2)))
             for m in range(data.draw(st.integers(0, 4)))
         ]
         hosts.append(host(f"i{n}", "gpu8", *here))
-        there += here
+        residents += here
     first = job("first", age=90, hours=data.draw(spans), gpus=data.draw(st.integers(3, 8)))
     others = [
         job(f"j{n}", age=60 - n, hours=data.draw(st.one_of(spans, st.none())), gpus=data.draw(st.integers(1, 4)))
         for n in range(data.draw(st.integers(1, 6)))
     ]
     with patch("everspot_core.schedule.placement.packing.DEPTH", data.draw(st.sampled_from([0, 1, 64]))):
-        decided = decide([*there, first, *others], hosts)
+        decided = decide([*residents, first, *others], hosts)
     if isinstance(decided["first"], str) and decided["first"] != Why.NO_FREE_INSTANCE:
         return
-    before = {j.job_id: h.instance_id for h in hosts for j in there if j.job_id in h.residents}
+    before = {j.job_id: h.instance_id for h in hosts for j in residents if j.job_id in h.residents}
     after = before | {n: i for n, i in decided.items() if n != "first" and i in {h.instance_id for h in hosts}}
-    views = {j.job_id: j for j in (*there, *others)}
+    views = {j.job_id: j for j in (*residents, *others)}
 
     def start(placed: dict[str, str]) -> float:
         return min(
@@ -106,11 +106,11 @@ def test_what_is_lent_never_puts_off_the_first_in_line(data):
     assert start(after) == start(before)
 
 
-def _room_after(iid: str, wanted: JobView, held: list[JobView]) -> float:
-    ends = sorted({0.0, *(v.outlook.remaining_upper / HOUR for v in held if v.outlook)})
-    need = wanted.submission.spec.resources.gpus
+def _room_after(iid: str, waiting_job: JobView, resident_jobs: list[JobView]) -> float:
+    ends = sorted({0.0, *(v.outlook.remaining_upper / HOUR for v in resident_jobs if v.outlook)})
+    need = waiting_job.submission.spec.resources.gpus
     for end in ends:
-        still = [v for v in held if v.outlook is None or v.outlook.remaining_upper / HOUR > end]
+        still = [v for v in resident_jobs if v.outlook is None or v.outlook.remaining_upper / HOUR > end]
         if 8 - sum(v.submission.spec.resources.gpus for v in still) >= need:
             return end
     return float("inf")

@@ -27,7 +27,7 @@ from everspot_core.schedule import (
     Why,
     describe_action,
 )
-from plan_helpers import NOW, assigned, decide, given, instance, job, record, running
+from plan_helpers import NOW, assigned, assigned_to, decide, instance, job, record, running
 from view_helpers import spent
 
 
@@ -50,17 +50,18 @@ def test_an_assignment_whose_lease_is_over_is_cleared():
         record("j", JobState.RUNNING, 2, "other"),
         record("j", JobState.RUNNING, 3, "i"),
     ):
-        actions = decide([job("j", record=over)], [instance("i", assignment=given("i", "j", 2))])
+        actions = decide([job("j", record=over)], [instance("i", assignment=assigned_to("i", "j", 2))])
         clear = Clear(instance_id="i", job_id="j", epoch=2, cause=Why.OWNER_LEFT)
         assert clear in actions
         assert assigned(actions) == {}
-    (unknown,) = decide([], [instance("i", assignment=given("i", "nobody", 1))])
+    (unknown,) = decide([], [instance("i", assignment=assigned_to("i", "nobody", 1))])
     assert unknown.cause is Why.UNKNOWN_JOB
 
 
 @pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
 @pytest.mark.parametrize(
-    "empty", [None, given("i", None), given("i", None, cordoned=True), given("i", None, order=Order.LEAVE)]
+    "empty",
+    [None, assigned_to("i", None), assigned_to("i", None, cordoned=True), assigned_to("i", None, order=Order.LEAVE)],
 )
 def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything_is_asked_of_it(state, empty):
     for wish in ({}, {"cancel": True}, {"drills": (Drill(drill_id="d", at=NOW),)}):
@@ -74,19 +75,23 @@ def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything
 
 
 def test_nothing_is_restored_to_an_owner_that_is_dead_or_has_an_assignment():
-    held = record("j", JobState.RUNNING, 2, "i")
-    (expired,) = decide([job("j", record=held, stale=True)], [instance("i", assignment=given("i", None))])
+    running_record = record("j", JobState.RUNNING, 2, "i")
+    (expired,) = decide(
+        [job("j", record=running_record, stale=True)], [instance("i", assignment=assigned_to("i", None))]
+    )
     assert isinstance(expired, Expire)
-    (expired,) = decide([job("j", record=held)], [instance("i", assignment=given("i", None), is_gone=True)])
+    (expired,) = decide(
+        [job("j", record=running_record)], [instance("i", assignment=assigned_to("i", None), is_gone=True)]
+    )
     assert isinstance(expired, Expire)
-    (cleared,) = decide([job("j", record=held)], [instance("i", assignment=given("i", "j", 1))])
+    (cleared,) = decide([job("j", record=running_record)], [instance("i", assignment=assigned_to("i", "j", 1))])
     assert isinstance(cleared, Clear)
-    assert decide([job("j", record=held)], []) == []
-    assert decide([job("j", record=held)], [instance("i", assignment=given("i", "j", 2))]) == []
+    assert decide([job("j", record=running_record)], []) == []
+    assert decide([job("j", record=running_record)], [instance("i", assignment=assigned_to("i", "j", 2))]) == []
 
 
 def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():
-    half = given("i", "j", 3)
+    half = assigned_to("i", "j", 3)
     waiting = record("j", JobState.PENDING, 2)
     (action,) = decide([job("j", record=waiting)], [instance("i", assignment=half), instance("k")])
     assert action == Complete(job_id="j", instance_id="i", epoch=3, cause=Why.HALF_DONE)
@@ -95,14 +100,14 @@ def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():
         ([job("j", record=waiting)], [instance("i", assignment=half, is_gone=True)], {}),
         ([job("j", record=waiting, cancel=True)], [instance("i", assignment=half)], {}),
         ([job("j", record=waiting)], [instance("i", assignment=half)], {"draining": True}),
-        ([job("j", record=waiting)], [instance("i", assignment=given("i", "j", 3, order=Order.STOP))], {}),
+        ([job("j", record=waiting)], [instance("i", assignment=assigned_to("i", "j", 3, order=Order.STOP))], {}),
     ):
         (action,) = decide(jobs, instances, **kw)
         assert action == Void(job_id="j", instance_id="i", epoch=3, cause=Why.UNWANTED)
 
 
 def test_of_two_first_halves_only_one_is_completed():
-    instances = [instance("i", assignment=given("i", "j", 1)), instance("k", assignment=given("k", "j", 1))]
+    instances = [instance("i", assignment=assigned_to("i", "j", 1)), instance("k", assignment=assigned_to("k", "j", 1))]
     actions = decide([job("j")], instances)
     assert actions == [Complete(job_id="j", instance_id="i", epoch=1, cause=Why.HALF_DONE)]
 
@@ -115,14 +120,14 @@ def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
         Cordon(instance_id="i", deadline=deadline, cause=Why.INTERRUPTION),
         Cordon(instance_id="k", cause=Why.INTERRUPTION),
     ]
-    known = instance("i", assignment=given("i", None, cordoned=True), ending=True, deadline=deadline)
-    assert decide([], [known]) == []
-    leaving = instance("i", assignment=given("i", None, order=Order.LEAVE), ending=True)
+    cordoned_instance = instance("i", assignment=assigned_to("i", None, cordoned=True), ending=True, deadline=deadline)
+    assert decide([], [cordoned_instance]) == []
+    leaving = instance("i", assignment=assigned_to("i", None, order=Order.LEAVE), ending=True)
     assert decide([], [leaving]) == []
 
 
 @pytest.mark.parametrize(
-    ("wish", "kw", "reason", "why"),
+    ("wish", "kw", "reason", "cause"),
     [
         ({"cancel": True}, {}, Reason.CANCEL, Why.CANCEL),
         ({"budget": Budget(dollars=2), "spent": spent(dollars=2)}, {}, Reason.BUDGET, Why.DOLLARS),
@@ -132,13 +137,19 @@ def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
         ({"drills": (Drill(drill_id="d", at=NOW),)}, {}, Reason.DRILL, Why.DRILL),
     ],
 )
-def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, why):
+def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, cause):
     runner, holder = running("j", "i", 2, **wish)
     (action,) = decide([runner], [holder], **kw)
     assert isinstance(action, Stop)
-    assert (action.job_id, action.instance_id, action.epoch, action.reason, action.cause) == ("j", "i", 2, reason, why)
-    runner, told = running("j", "i", 2, order=Order.STOP, reason=reason, **wish)
-    assert not [a for a in decide([runner], [told], **kw) if not isinstance(a, DropDrills)]
+    assert (action.job_id, action.instance_id, action.epoch, action.reason, action.cause) == (
+        "j",
+        "i",
+        2,
+        reason,
+        cause,
+    )
+    runner, stopping_instance = running("j", "i", 2, order=Order.STOP, reason=reason, **wish)
+    assert not [a for a in decide([runner], [stopping_instance], **kw) if not isinstance(a, DropDrills)]
 
 
 @pytest.mark.parametrize(
@@ -209,12 +220,12 @@ def test_every_action_can_be_said_in_words():
             holder,
             grave,
             instance("i"),
-            instance("k", assignment=given("k", "gone", 1)),
+            instance("k", assignment=assigned_to("k", "gone", 1)),
             instance("l", ending=True),
-            instance("m", assignment=given("m", "e", 1)),
+            instance("m", assignment=assigned_to("m", "e", 1)),
         ],
     )
-    said = [describe_action(a) for a in actions]
+    messages = [describe_action(a) for a in actions]
     assert len({type(a) for a in actions}) == 8
-    assert all("{" not in s for s in said)
-    assert "hold b: none of the 1 known instance types can hold it; t2-0 comes nearest and lacks gpus" in said
+    assert all("{" not in s for s in messages)
+    assert "hold b: none of the 1 known instance types can hold it; t2-0 comes nearest and lacks gpus" in messages

@@ -22,12 +22,12 @@ ON_DEMAND = Held(market=Market.ON_DEMAND)
 ON_SPOT = Held(market=Market.SPOT)
 
 
-def need(time=30.0, left=10.0, upper=None, changeover=0.2, changeover_upper=None, tick=0.1) -> Need:
+def need(time=30.0, remaining=10.0, upper=None, changeover=0.2, changeover_upper=None, tick=0.1) -> Need:
     """Hours. Bounds: as expected, if nothing is said."""
     return Need(
         time=time,
-        remaining=left,
-        remaining_upper=left if upper is None else upper,
+        remaining=remaining,
+        remaining_upper=remaining if upper is None else upper,
         changeover=changeover,
         changeover_upper=changeover if changeover_upper is None else changeover_upper,
         tick=tick,
@@ -45,12 +45,12 @@ GONE = spot(up=False, age=15.0, ups=(1.0,) * 20, downs=(20.0,) * 20)
 SAFE = need(time=10.4)
 """Exactly two changeovers more than the work: one to spot, that comes to nothing, and one to on-demand."""
 LATE = need(time=10.4 - 1e-6)
-TIGHT = need(time=100.0, left=92.0)
+TIGHT = need(time=100.0, remaining=92.0)
 BLINKS = (0.1,) * DISBELIEF
 
 
 @pytest.mark.parametrize(
-    ("what", "held", "market", "mode", "why"),
+    ("job_need", "current", "market", "mode", "cause"),
     [
         (need(), None, HERE, Market.SPOT, Why.SPOT_AVAILABLE),
         (need(), None, AWAY, None, Why.WAIT_FOR_SPOT),
@@ -79,19 +79,19 @@ BLINKS = (0.1,) * DISBELIEF
         (need(time=10.25), replace(ON_SPOT, speed=0.4), HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         (need(), ON_DEMAND, STEADY, Market.SPOT, Why.BACK_TO_SPOT),
         (TIGHT, ON_DEMAND, SCARCE, Market.ON_DEMAND, Why.STAY_ON_DEMAND),
-        (need(left=0.05), ON_DEMAND, STEADY, Market.ON_DEMAND, Why.STAY_ON_DEMAND),
+        (need(remaining=0.05), ON_DEMAND, STEADY, Market.ON_DEMAND, Why.STAY_ON_DEMAND),
         (need(), ON_DEMAND, AWAY, Market.ON_DEMAND, Why.RUNS_WELL),
         (need(), ON_DEMAND, None, Market.ON_DEMAND, Why.RUNS_WELL),
         (LATE, ON_DEMAND, STEADY, Market.ON_DEMAND, Why.RUNS_WELL),
         (SAFE, ON_DEMAND, STEADY, Market.SPOT, None),
     ],
 )
-def test_what_it_holds_and_why(what, held, market, mode, why):
-    to = choose_market(what, held, market)
-    if why is None:  # whether it pays to go back with so little to spare is not a matter of safety
+def test_what_it_holds_and_why(job_need, current, market, mode, cause):
+    to = choose_market(job_need, current, market)
+    if cause is None:  # whether it pays to go back with so little to spare is not a matter of safety
         assert to.cause in (Why.BACK_TO_SPOT, Why.STAY_ON_DEMAND)
     else:
-        assert (to.market, to.cause) == (mode, why)
+        assert (to.market, to.cause) == (mode, cause)
     words = describe_action(Stay(job_id="j", instance_id="i", cause=to.cause, figures=to.figures))
     assert "{" not in words
     assert "}" not in words
@@ -101,7 +101,7 @@ def test_upper_bounds_and_not_expectations_decide_what_is_safe():
     assert is_safe(need(time=10.4))
     assert not is_safe(need(time=10.4, upper=10.01))
     assert not is_safe(need(time=10.4, changeover_upper=0.21))
-    assert is_safe(need(time=10.4, left=0.0, upper=10.0, changeover=0.0, changeover_upper=0.2))
+    assert is_safe(need(time=10.4, remaining=0.0, upper=10.0, changeover=0.0, changeover_upper=0.2))
 
 
 def test_time_for_spot_is_time_until_the_next_decision_and_time_for_a_changeover():
@@ -112,18 +112,20 @@ def test_time_for_spot_is_time_until_the_next_decision_and_time_for_a_changeover
 
 
 def test_it_waits_up_to_the_threshold_of_the_best_way_and_no_longer():
-    what = need(time=40.0, left=36.0)
-    wait = best_way(what, AWAY).wait
+    job_need = need(time=40.0, remaining=36.0)
+    wait = best_way(job_need, AWAY).wait
     for age, mode in ((wait - 1e-6, None), (wait, Market.ON_DEMAND), (wait + 1.0, Market.ON_DEMAND)):
         if age >= 0:
-            assert choose_market(what, None, replace(AWAY, age=age)).market is mode
+            assert choose_market(job_need, None, replace(AWAY, age=age)).market is mode
 
 
 def test_it_goes_back_from_the_threshold_of_the_best_way_on():
-    what = need(time=40.0, left=30.0)
+    job_need = need(time=40.0, remaining=30.0)
     for age in (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0):
         here = replace(HERE, age=age)
-        assert (choose_market(what, ON_DEMAND, here).market is Market.SPOT) == (age >= best_way(what, here).back)
+        assert (choose_market(job_need, ON_DEMAND, here).market is Market.SPOT) == (
+            age >= best_way(job_need, here).back
+        )
 
 
 def test_more_slack_never_turns_waiting_into_on_demand():
@@ -146,26 +148,26 @@ def test_it_is_final_only_where_the_work_is_known_and_nothing_else_can_follow():
 
 @given(
     time=st.floats(-5.0, 200.0),
-    left=st.just(0.0) | st.floats(1e-6, 50.0),
+    remaining=st.just(0.0) | st.floats(1e-6, 50.0),
     more=st.floats(0.0, 20.0),
     changeover=st.floats(0.0, 1.0),
     tick=st.floats(0.001, 1.0),
-    held=st.sampled_from([None, ON_DEMAND, ON_SPOT, replace(ON_SPOT, changing=0.1, speed=0.7)]),
+    current=st.sampled_from([None, ON_DEMAND, ON_SPOT, replace(ON_SPOT, changing=0.1, speed=0.7)]),
     market=st.sampled_from([None, HERE, AWAY, STEADY, SCARCE, GONE]),
 )
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
-def test_every_course_can_be_followed_and_put_into_words(time, left, more, changeover, tick, held, market):
-    what = need(time, left, left + more, changeover, changeover * 1.5, tick)
-    to = choose_market(what, held, market)
+def test_every_course_can_be_followed_and_put_into_words(time, remaining, more, changeover, tick, current, market):
+    job_need = need(time, remaining, remaining + more, changeover, changeover * 1.5, tick)
+    to = choose_market(job_need, current, market)
     assert isinstance(to, MarketChoice)
-    assert to == choose_market(what, held, market)
-    if to.market is Market.SPOT and (held is None or held.market is Market.ON_DEMAND):
+    assert to == choose_market(job_need, current, market)
+    if to.market is Market.SPOT and (current is None or current.market is Market.ON_DEMAND):
         assert market is not None
         assert market.up
-        assert is_safe(what)
+        assert is_safe(job_need)
     if to.market is None:
-        assert held is None
-        assert is_safe(what)
+        assert current is None
+        assert is_safe(job_need)
     words = describe_action(Stay(job_id="j", instance_id="i", cause=to.cause, figures=to.figures))
     assert "{" not in words
     assert "}" not in words

@@ -23,7 +23,7 @@ class Case:
     changeover_upper: float
     hoped: float
     """Of the upper bound of a changeover that is expected."""
-    takes: tuple[float, ...]
+    changeover_parts: tuple[float, ...]
     """Parts of the upper bound that changeovers really take, in turn."""
     slack: float
     speed: float
@@ -36,7 +36,7 @@ def cases() -> st.SearchStrategy[Case]:
     tick = st.sampled_from([1 / 120, 1 / 60, 1 / 6, 0.5, 1.0]) | st.floats(1 / 120, 1.0)
     whole = st.just(1.0)
 
-    def of(t: float) -> st.SearchStrategy[Case]:
+    def cases_at_tick(t: float) -> st.SearchStrategy[Case]:
         return st.builds(
             Case,
             tick=st.just(t),
@@ -45,13 +45,14 @@ def cases() -> st.SearchStrategy[Case]:
             expected=whole | st.floats(0.3, 1.0),
             changeover_upper=st.floats(0.0, 6.0).map(lambda n: n * t),
             hoped=whole | st.floats(0.0, 1.0),
-            takes=whole.map(lambda one: (one,)) | st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(tuple),
+            changeover_parts=whole.map(lambda part: (part,))
+            | st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(tuple),
             slack=st.just(0.0) | st.floats(0.0, 40.0).map(lambda n: n * t),
             speed=whole | st.floats(0.2, 1.0) | st.floats(0.2, 2.0),
             tempting=st.booleans(),
         )
 
-    return tick.flatmap(of)
+    return tick.flatmap(cases_at_tick)
 
 
 class Run:
@@ -73,16 +74,16 @@ class Run:
         for _ in range(2000):
             self._market()
             self._choose()
-            left = (total - self.done) / (self.case.speed if self.mode is Market.SPOT else 1.0)
-            if self.mode is not None and self.changing + left <= self.case.tick + 1e-12:
-                return self.now + self.changing + left
+            remaining = (total - self.done) / (self.case.speed if self.mode is Market.SPOT else 1.0)
+            if self.mode is not None and self.changing + remaining <= self.case.tick + 1e-12:
+                return self.now + self.changing + remaining
             self._pass()
         raise AssertionError("it never finishes")
 
     def _market(self) -> None:
         """Spot goes after so many ticks on it, or while nobody is on it at the adversary's pleasure."""
-        if self.mode is Market.SPOT and self.held_for >= self._of(self.taken_after):
-            self.mode, self.away = None, self._of(self.away_for)
+        if self.mode is Market.SPOT and self.held_for >= self._cycle(self.taken_after):
+            self.mode, self.away = None, self._cycle(self.away_for)
             self.losses += 1
             self.ups, self.since = [*self.ups, self.now - self.since][-20:], self.now
         elif self.mode is not Market.SPOT and self.case.tempting:
@@ -92,16 +93,16 @@ class Run:
             if self.away == 0:
                 self.downs, self.since = [*self.downs, self.now - self.since][-20:], self.now
 
-    def _of(self, choices: list[int]) -> int:
+    def _cycle(self, choices: list[int]) -> int:
         return choices[self.losses % len(choices)]
 
     def _choose(self) -> None:
-        case, was, what = self.case, self.mode, self._need()
-        held = None
+        case, was, job_need = self.case, self.mode, self._need()
+        current = None
         if was is not None:
             market = Market.SPOT if was is Market.SPOT else Market.ON_DEMAND
             speed = case.speed if was is Market.SPOT else 1.0
-            held = Held(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
+            current = Held(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
         here = Spot(
             up=self.away == 0,
             age=self.now - self.since,
@@ -110,14 +111,14 @@ class Run:
             usd=1 / case.speed,
             on_demand_usd=3.0,
         )
-        self.mode = choose_market(what, held, here).market
+        self.mode = choose_market(job_need, current, here).market
         assert self.mode is not Market.SPOT or self.away == 0
         assert not (was is Market.ON_DEMAND and self.mode is None)
         self.modes.append(self.mode)
         self.held_for = self.held_for + 1 if self.mode is was else 1
         if self.mode is not was and self.mode is not None:
             self.bound = case.changeover_upper
-            self.changing = self.bound * case.takes[self.entries % len(case.takes)]
+            self.changing = self.bound * case.changeover_parts[self.entries % len(case.changeover_parts)]
             self.entries += 1
 
     def _need(self, later: float = 0.0) -> Need:

@@ -170,10 +170,10 @@ def test_nobody_gets_an_instance_that_a_job_ahead_of_it_in_the_queue_could_have_
     instances = {i.instance_id: i for i in view.instances}
     waiting = [jobs[a.job_id] for a in actions if isinstance(a, Hold) and a.cause == "no-free-instance"]
     for action in (a for a in actions if isinstance(a, Assign)):
-        taken, winner = instances[action.instance_id].record, jobs[action.job_id]
+        winner_record, winner = instances[action.instance_id].record, jobs[action.job_id]
         for loser in waiting:
             need = loser.submission.spec.resources
-            if need.vcpus <= taken.vcpus and need.gpus <= taken.gpus:
+            if need.vcpus <= winner_record.vcpus and need.gpus <= winner_record.gpus:
                 assert queue_order(winner) < queue_order(loser)
                 critical = loser.submission.spec.priority is Priority.CRITICAL
                 assert not (critical and winner.submission.spec.priority is Priority.NORMAL)

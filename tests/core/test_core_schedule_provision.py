@@ -35,7 +35,7 @@ from provision_helpers import (
     job,
     lost,
     names,
-    one,
+    only_action,
     outlook,
     pool,
 )
@@ -44,7 +44,7 @@ BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DIS
 
 
 @pytest.mark.parametrize(
-    ("view", "pools", "market", "zone", "why"),
+    ("view", "pools", "market", "zone", "cause"),
     [
         (job(due=20, work=WORK), [pool(), pool(ON_DEMAND)], SPOT, "a", Why.SPOT_AVAILABLE),
         (job(due=LATEST, work=WORK), [pool(), pool(ON_DEMAND)], SPOT, "a", Why.SPOT_AVAILABLE),
@@ -76,13 +76,13 @@ BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DIS
         ),
     ],
 )
-def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
-    launch = one(decide(view, pools=pools), Launch)
-    assert (launch.market, launch.zone, launch.cause, launch.count) == (market, zone, why, 1)
+def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, cause):
+    launch = only_action(decide(view, pools=pools), Launch)
+    assert (launch.market, launch.zone, launch.cause, launch.count) == (market, zone, cause, 1)
 
 
 @pytest.mark.parametrize(
-    ("view", "pools", "why"),
+    ("view", "pools", "cause"),
     [
         (job(due=40, work=WORK), [dry(), pool(ON_DEMAND)], Why.WAIT_FOR_SPOT),
         (job(), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
@@ -95,35 +95,37 @@ def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
         (job(due=20, work=WORK, nodes=2), [pool(available=1), pool(ON_DEMAND, available=1)], Why.WAIT_FOR_SPOT),
     ],
 )
-def test_what_a_job_waits_for(view, pools, why):
-    assert one(decide(view, [instance("s", ON_DEMAND, launched_for=None, stale=True)], pools), Hold).cause is why
+def test_what_a_job_waits_for(view, pools, cause):
+    assert (
+        only_action(decide(view, [instance("s", ON_DEMAND, launched_for=None, stale=True)], pools), Hold).cause is cause
+    )
 
 
 def test_a_job_in_back_off_is_launched_nothing_even_where_nothing_has_been_seen_yet():
     view = job(due=20, work=WORK, record=lost(Reason.ERROR, not_before=NOW + HOUR))
-    assert isinstance(one(decide(view, pools=[pool(), pool(ON_DEMAND)]), Hold), Hold)
+    assert isinstance(only_action(decide(view, pools=[pool(), pool(ON_DEMAND)]), Hold), Hold)
 
 
 def test_what_runs_well_stays():
     for market, due in ((SPOT, 20.0), (ON_DEMAND, 10.1)):
-        view, held = holding(job(due=due, work=WORK), instance("i-0", market, ago=1))
-        stay = one(decide(view, held, [pool(), pool(ON_DEMAND)]), Stay)
+        view, instances = holding(job(due=due, work=WORK), instance("i-0", market, ago=1))
+        stay = only_action(decide(view, instances, [pool(), pool(ON_DEMAND)]), Stay)
         assert (stay.instance_id, stay.cause) == ("i-0", Why.RUNS_WELL)
 
 
 def test_standing_instances_come_first_and_standing_on_demand_is_not_left():
     standing = instance("i-0", ON_DEMAND, launched_for=None)
     view = job(due=40, work=WORK)
-    assert one(decide(view, [standing], [pool(), pool(ON_DEMAND)]), Assign).instance_id == "i-0"
-    view, held = holding(view, standing)
-    assert one(decide(view, held, [pool(), pool(ON_DEMAND)]), Stay).cause is Why.RUNS_WELL
+    assert only_action(decide(view, [standing], [pool(), pool(ON_DEMAND)]), Assign).instance_id == "i-0"
+    view, instances = holding(view, standing)
+    assert only_action(decide(view, instances, [pool(), pool(ON_DEMAND)]), Stay).cause is Why.RUNS_WELL
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_back_to_spot_goes_by_launch_stop_clear_assign_and_release(nodes):
-    held = [instance(f"od-{n}", ON_DEMAND, ago=5) for n in range(nodes)]
-    view, held = holding(job(due=20, work=WORK, nodes=nodes), *held)
-    world = World([view], held, [pool(), pool(ON_DEMAND)])
+    instances = [instance(f"od-{n}", ON_DEMAND, ago=5) for n in range(nodes)]
+    view, instances = holding(job(due=20, work=WORK, nodes=nodes), *instances)
+    world = World([view], instances, [pool(), pool(ON_DEMAND)])
     (launch,) = world.round()
     assert (launch.market, launch.cause, launch.count) == (SPOT, Why.BACK_TO_SPOT, nodes)
     assert world.round() == []  # it boots, and the job trains on
@@ -131,18 +133,18 @@ def test_back_to_spot_goes_by_launch_stop_clear_assign_and_release(nodes):
     (stop,) = world.round()
     assert (stop.instance_id, stop.reason, stop.cause) == ("od-0", Reason.MOVE, Why.MOVE)
     cleared = world.round()
-    assert names(cleared, Clear) == sorted(i.instance_id for i in held)
+    assert names(cleared, Clear) == sorted(i.instance_id for i in instances)
     last = world.round()
     (assign,) = [a for a in last if isinstance(a, Assign)]
     assert sorted((assign.instance_id, *assign.gang)) == [f"n-{n + 1}" for n in range(nodes)]
-    assert names(last, Release) == sorted(i.instance_id for i in held)
+    assert names(last, Release) == sorted(i.instance_id for i in instances)
     assert world.round() == []
     assert sorted(world.instances) == [f"n-{n + 1}" for n in range(nodes)]
 
 
 def test_at_the_last_safe_moment_a_job_on_spot_trains_on_until_on_demand_is_ready():
-    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
-    world = World([view], held, [pool(), pool(ON_DEMAND)])
+    view, instances = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    world = World([view], instances, [pool(), pool(ON_DEMAND)])
     (launch,) = world.round()
     assert (launch.market, launch.cause) == (ON_DEMAND, Why.LAST_SAFE_MOMENT)
     assert world.round() == []
@@ -157,16 +159,16 @@ def test_an_infeasible_deadline_is_refused_with_the_earliest_time_and_its_cost()
     fast = InstanceType(name="fast", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
     view = job(due=5.2, work=outlook(8.0, upper=10.0), nodes=2, speeds={"fast": 2.0})
     pools = [pool(), pool(ON_DEMAND), pool(ON_DEMAND, usd=5.0, kind=fast), pool(ON_DEMAND, "b", usd=6.0, kind=fast)]
-    refuse = one(decide(view, pools=pools), Refuse)
+    refuse = only_action(decide(view, pools=pools), Refuse)
     assert refuse.earliest == NOW + timedelta(hours=5.25)
     assert refuse.usd == pytest.approx(5.0 * 5.25 * 2)
-    launch = one(decide(replace(view, submission=job(due=5.25).submission), pools=pools), Launch)
+    launch = only_action(decide(replace(view, submission=job(due=5.25).submission), pools=pools), Launch)
     assert (launch.instance_type, launch.cause) == ("fast", Why.LAST_SAFE_MOMENT)
 
 
 def test_an_infeasible_deadline_is_refused_where_an_instance_is_free_too():
     standing = instance("i-0", ON_DEMAND, launched_for=None)
-    assert one(decide(job(due=3.0, work=WORK), [standing], [pool(), pool(ON_DEMAND)]), Refuse).earliest > NOW
+    assert only_action(decide(job(due=3.0, work=WORK), [standing], [pool(), pool(ON_DEMAND)]), Refuse).earliest > NOW
 
 
 def test_of_those_that_wait_the_one_that_is_ahead_gets_the_last_instance_of_a_pool():
@@ -184,8 +186,8 @@ def test_a_deadline_that_was_feasible_at_submission_is_never_refused(available):
 
 
 def test_where_on_demand_has_run_dry_the_job_holds_what_it_has_and_says_that_it_is_at_risk():
-    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
-    stay = one(decide(view, held, [pool(), pool(ON_DEMAND, available=0)]), Stay)
+    view, instances = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    stay = only_action(decide(view, instances, [pool(), pool(ON_DEMAND, available=0)]), Stay)
     assert (stay.instance_id, stay.cause) == ("i-0", Why.AT_RISK)
 
 
@@ -205,8 +207,8 @@ def test_where_on_demand_has_run_dry_spot_is_better_than_nothing_and_is_launched
 def test_after_on_demand_ran_dry_the_job_starts_earlier():
     due, droughts = 11.0, Behaviour(up=True, since=NOW - HOUR, first=NOW - 99 * HOUR, ups=(9.0,), downs=(2.0,))
     calm, burnt = pool(ON_DEMAND), pool(ON_DEMAND, behaviour=droughts)
-    assert one(decide(job(due=due, work=WORK), pools=[pool(), calm]), Launch).market is SPOT
-    assert one(decide(job(due=due, work=WORK), pools=[pool(), burnt]), Launch).market is ON_DEMAND
+    assert only_action(decide(job(due=due, work=WORK), pools=[pool(), calm]), Launch).market is SPOT
+    assert only_action(decide(job(due=due, work=WORK), pools=[pool(), burnt]), Launch).market is ON_DEMAND
     # A pool that never ran dry is there too.
     pools = [pool(), burnt, pool(ON_DEMAND, "b")]
-    assert one(decide(job(due=due, work=WORK), pools=pools), Launch).market is SPOT
+    assert only_action(decide(job(due=due, work=WORK), pools=pools), Launch).market is SPOT

@@ -27,7 +27,7 @@ from provision_helpers import (
     holding,
     instance,
     job,
-    one,
+    only_action,
     pool,
 )
 from view_helpers import measured_view
@@ -45,8 +45,8 @@ def test_two_jobs_do_not_get_the_same_scarce_instance():
 def test_never_back_into_the_pool_that_just_gave_notice_while_another_one_gives():
     noticed = pool(usd=0.5, noticed_at=NOW - timedelta(minutes=5))
     view = job(due=20, work=WORK)
-    assert one(decide(view, pools=[noticed, pool(zone="b"), pool(ON_DEMAND)]), Launch).zone == "b"
-    assert one(decide(view, pools=[noticed, pool(ON_DEMAND)]), Launch).zone == "a"
+    assert only_action(decide(view, pools=[noticed, pool(zone="b"), pool(ON_DEMAND)]), Launch).zone == "b"
+    assert only_action(decide(view, pools=[noticed, pool(ON_DEMAND)]), Launch).zone == "a"
 
 
 @pytest.mark.parametrize("view", [job(due=20, work=WORK), job()])
@@ -54,13 +54,13 @@ def test_spot_that_costs_more_than_on_demand_is_not_taken(view):
     """Not even where its pool ranks first for other reasons, and not by a job that goes back to spot."""
     gave_notice = pool(zone="cheap", usd=2.0, refused_at=(NOW,) * 4)
     dear = pool(zone="dear", usd=4.0)
-    assert one(decide(view, pools=[gave_notice, dear, pool(ON_DEMAND)]), Launch).zone == "cheap"
-    running, held = holding(view, instance("i-0", ON_DEMAND, ago=40))
-    assert one(decide(running, held, [dear, pool(ON_DEMAND)]), Stay).instance_id == "i-0"
+    assert only_action(decide(view, pools=[gave_notice, dear, pool(ON_DEMAND)]), Launch).zone == "cheap"
+    running, instances = holding(view, instance("i-0", ON_DEMAND, ago=40))
+    assert only_action(decide(running, instances, [dear, pool(ON_DEMAND)]), Stay).instance_id == "i-0"
 
 
 def test_a_job_without_a_deadline_takes_on_demand_where_spot_is_dear():
-    launch = one(decide(job(), pools=[pool(usd=4.0), pool(ON_DEMAND)]), Launch)
+    launch = only_action(decide(job(), pools=[pool(usd=4.0), pool(ON_DEMAND)]), Launch)
     assert (launch.market, launch.cause) == (ON_DEMAND, Why.OTHER_MARKET)
 
 
@@ -70,12 +70,14 @@ def test_of_on_demand_types_the_one_in_time_is_taken_then_the_cheapest():
     for due, name in ((20.3, "slow"), (20.2, "t"), (10.25, "t")):
         for work, length in ((WORK, None), (None, timedelta(hours=10))):
             view = job(due=due, work=work, expected_duration=length, speeds={"slow": 0.5})
-            assert one(decide(view, pools=pools), Launch).instance_type == name
+            assert only_action(decide(view, pools=pools), Launch).instance_type == name
     # Too late for both: the earlier one. A reserved one that is late is of no use.
     late = job(due=10.0, work=WORK, ago=1, speeds={"slow": 0.5})
-    assert one(decide(late, pools=pools), Launch).instance_type == "t"
+    assert only_action(decide(late, pools=pools), Launch).instance_type == "t"
     reserved = [pools[0], replace(pools[1], reserved=True)]
-    assert one(decide(job(due=15, work=WORK, speeds={"slow": 0.5}), pools=reserved), Launch).instance_type == "t"
+    assert (
+        only_action(decide(job(due=15, work=WORK, speeds={"slow": 0.5}), pools=reserved), Launch).instance_type == "t"
+    )
 
 
 def test_a_pool_that_refused_just_now_comes_last():
@@ -83,10 +85,10 @@ def test_a_pool_that_refused_just_now_comes_last():
     long_ago = pool(ON_DEMAND, "a", usd=1.0, refused_at=(NOW - timedelta(days=1),))
     for work in (WORK, None):
         view = job(due=20, work=work)
-        assert one(decide(view, pools=[refused, pool(ON_DEMAND, "b")]), Launch).zone == "b"
-        assert one(decide(view, pools=[long_ago, pool(ON_DEMAND, "b")]), Launch).zone == "a"
-        both = [refused, pool(ON_DEMAND, "b", refused_at=(NOW,))]
-        assert one(decide(view, pools=both), Launch).zone == "a"  # the turn goes round
+        assert only_action(decide(view, pools=[refused, pool(ON_DEMAND, "b")]), Launch).zone == "b"
+        assert only_action(decide(view, pools=[long_ago, pool(ON_DEMAND, "b")]), Launch).zone == "a"
+        two_pools = [refused, pool(ON_DEMAND, "b", refused_at=(NOW,))]
+        assert only_action(decide(view, pools=two_pools), Launch).zone == "a"  # the turn goes round
 
 
 def test_speed_counts_for_the_last_safe_moment():
@@ -95,14 +97,14 @@ def test_speed_counts_for_the_last_safe_moment():
     pools = [pool(), pool(ON_DEMAND, kind=fast, usd=5.0)]
     for due, market in ((LATEST - 5, SPOT), (LATEST - 5.01, ON_DEMAND)):
         view = job(due=due, work=WORK, speeds={"fast": 2.0})
-        assert one(decide(view, pools=pools), Launch).market is market
+        assert only_action(decide(view, pools=pools), Launch).market is market
 
 
 def test_a_type_of_no_speed_is_left_alone():
     view = job(due=20, work=WORK, speeds={"t": 1.0, "broken": 0.0})
     broken = TYPE.model_copy(update={"name": "broken"})
     pools = [pool(kind=broken, usd=0.1), pool(ON_DEMAND, kind=broken, usd=0.1), pool(usd=2.0), pool(ON_DEMAND)]
-    assert one(decide(view, pools=pools), Launch).instance_type == "t"
+    assert only_action(decide(view, pools=pools), Launch).instance_type == "t"
 
 
 def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one():
@@ -115,12 +117,12 @@ def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one(
         speeds={"t": 1.0, "small": 0.9},
     )
     pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
-    launch = one(decide(view, pools=pools), Launch)
+    launch = only_action(decide(view, pools=pools), Launch)
     assert (launch.instance_type, launch.cause) == ("small", Why.SMALLER_TYPE)
-    usual = one(decide(view, pools=[*pools[:2], pool(kind=SMALL, usd=2.0)]), Launch)
+    usual = only_action(decide(view, pools=[*pools[:2], pool(kind=SMALL, usd=2.0)]), Launch)
     assert (usual.instance_type, usual.cause) == ("t", Why.SPOT_AVAILABLE)
     for other in (replace(view, preempted_at=()), replace(view, measured=None)):
-        assert one(decide(other, pools=pools), Launch).instance_type == "t"
+        assert only_action(decide(other, pools=pools), Launch).instance_type == "t"
 
 
 def test_a_launch_of_a_smaller_type_says_that_the_job_changes_to_mixed_precision():
@@ -135,10 +137,10 @@ def test_a_launch_of_a_smaller_type_says_that_the_job_changes_to_mixed_precision
     spec = view.submission.spec.model_copy(update={"mixed_on_failover": True})
     allowed = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
     pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
-    launch = one(decide(allowed, pools=pools), Launch)
+    launch = only_action(decide(allowed, pools=pools), Launch)
     assert (launch.instance_type, launch.cause) == ("small", Why.SMALLER_MIXED)
     assert "mixed precision" in because(launch)
-    assert one(decide(view, pools=pools), Launch).instance_type == "t"
+    assert only_action(decide(view, pools=pools), Launch).instance_type == "t"
 
 
 def test_safety_does_not_rest_on_a_type_that_is_too_small():
@@ -150,14 +152,14 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
         measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
         speeds={"t": 1.0, "small": 2.0},
     )
-    launch = one(decide(view, pools=[pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=SMALL)]), Launch)
+    launch = only_action(decide(view, pools=[pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=SMALL)]), Launch)
     assert (launch.instance_type, launch.market) == ("t", ON_DEMAND)
 
 
 def test_a_pool_that_is_presumed_to_be_back_and_is_asked_for_another_job_has_been_away_all_the_time():
     """Else the outage of a lasting drought would begin anew with every request, and no job would see its age."""
-    gone = Behaviour().observe(True, NOW - 99 * HOUR).observe(False, NOW - 30 * HOUR)
-    presumed = gone.presumed(NOW - TICK)
+    away = Behaviour().observe(True, NOW - 99 * HOUR).observe(False, NOW - 30 * HOUR)
+    presumed = away.presumed(NOW - TICK)
     assert (presumed.up, presumed.age(NOW), presumed.outage(NOW)) == (True, TICK / HOUR, 30.0)
     assert presumed.observe(False, NOW).outage(NOW) == 0.0 == Behaviour().observe(True, NOW - HOUR).outage(NOW)
     jobs = [job(name, due=11, work=WORK) for name in ("first", "second")]

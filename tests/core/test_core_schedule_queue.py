@@ -27,8 +27,10 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def job(name: str, team: str = "", *, waited: float = 0.1, due: float | None = None, left: float | None = None, **kw):
-    """`waited`, `due` and `left` in hours; the upper bound of what is left is twice that."""
+def job(
+    name: str, team: str = "", *, waited: float = 0.1, due: float | None = None, remaining: float | None = None, **kw
+):
+    """`waited`, `due` and `remaining` in hours; the upper bound of what is left is twice that."""
     view = {k: kw.pop(k) for k in ("record",) if k in kw}
     spec = JobSpec(name=name, recipe="r", tags={"Team": team} if team else {}, **kw)
     submission = JobSubmission(
@@ -38,14 +40,14 @@ def job(name: str, team: str = "", *, waited: float = 0.1, due: float | None = N
         deadline_at=None if due is None else NOW + due * HOUR,
     )
     outlook = None
-    if left is not None:
+    if remaining is not None:
         outlook = outlook_view(
-            remaining=left * HOUR, remaining_upper=2 * left * HOUR, changeover=0 * HOUR, changeover_upper=HOUR
+            remaining=remaining * HOUR, remaining_upper=2 * remaining * HOUR, changeover=0 * HOUR, changeover_upper=HOUR
         )
     return job_view(submission=submission, outlook=outlook, **view)
 
 
-def instance(iid: str, market: Market = Market.ON_DEMAND, *, holds: str | None = None) -> InstanceView:
+def instance(iid: str, market: Market = Market.ON_DEMAND, *, job_id: str | None = None) -> InstanceView:
     record = InstanceRecord(
         instance_id=iid,
         cluster="c",
@@ -55,11 +57,11 @@ def instance(iid: str, market: Market = Market.ON_DEMAND, *, holds: str | None =
         market=market,
         vcpus=4,
         memory_gib=8,
-        state=InstanceState.BUSY if holds else InstanceState.READY,
+        state=InstanceState.BUSY if job_id else InstanceState.READY,
         booted_at=NOW,
         updated_at=NOW,
     )
-    given_to = Assignment(instance_id=iid, job_id=holds, epoch=1, changed_at=NOW) if holds else None
+    given_to = Assignment(instance_id=iid, job_id=job_id, epoch=1, changed_at=NOW) if job_id else None
     return instance_view(instance_id=iid, record=record, assignment=given_to)
 
 
@@ -74,8 +76,8 @@ def test_the_tiers_come_one_after_the_other():
         job("fair-due", due=20),
         job("aged", waited=25),
         job("older", waited=26),
-        job("urgent", due=9.5, left=4),  # 0.5 h to spare
-        job("tighter", due=9.2, left=4),
+        job("urgent", due=9.5, remaining=4),  # 0.5 h to spare
+        job("tighter", due=9.2, remaining=4),
         job("critical", priority=Priority.CRITICAL),
         job("starved", waited=7 * 24 + 1),
         job("starving", waited=7 * 24 + 2, priority=Priority.CRITICAL),
@@ -86,7 +88,7 @@ def test_the_tiers_come_one_after_the_other():
 
 
 @pytest.mark.parametrize(
-    ("due", "left", "first"),
+    ("due", "remaining", "first"),
     [
         (10.0, 4, "early"),  # 1 h to spare: as much as the margin
         (9.9, 4, "tight"),
@@ -95,9 +97,9 @@ def test_the_tiers_come_one_after_the_other():
         (9.9, None, "early"),  # nothing is known of it
     ],
 )
-def test_a_short_slack_goes_first_unless_all_is_lost(due, left, first):
+def test_a_short_slack_goes_first_unless_all_is_lost(due, remaining, first):
     assert URGENT == HOUR
-    assert order(job("early", due=1), job("tight", due=due, left=left))[0] == first
+    assert order(job("early", due=1), job("tight", due=due, remaining=remaining))[0] == first
 
 
 def test_what_the_author_expects_counts_where_nothing_was_measured():
@@ -127,7 +129,7 @@ def test_one_team_does_not_take_everything_in_one_tick():
 
 
 def test_what_a_team_holds_already_counts_against_it():
-    held = [
+    running_jobs = [
         job(
             f"h{n}",
             "ants",
@@ -136,14 +138,16 @@ def test_what_a_team_holds_already_counts_against_it():
         for n in range(3)
     ]
     jobs = [job(f"a{n}", "ants", waited=9) for n in range(5)] + [job(f"b{n}", "bees", waited=1) for n in range(5)]
-    instances = [instance(f"x{n}", holds=f"h{n}") for n in range(3)] + [instance(f"i{n}") for n in range(3)]
-    actions = plan(cluster_view(jobs=(*held, *jobs), instances=tuple(instances)), NOW)
+    instances = [instance(f"x{n}", job_id=f"h{n}") for n in range(3)] + [instance(f"i{n}") for n in range(3)]
+    actions = plan(cluster_view(jobs=(*running_jobs, *jobs), instances=tuple(instances)), NOW)
     assert {a.job_id[0] for a in actions if isinstance(a, Assign)} == {"b"}
 
 
 def test_a_dear_instance_counts_for_more_than_a_cheap_one():
     types = (InstanceType(name="t", vcpus=4, memory_gib=8, on_demand_usd_per_hour=3.0),)
-    cluster = cluster_view(types=types, instances=(instance("od", holds="a"), instance("spot", Market.SPOT, holds="b")))
+    cluster = cluster_view(
+        types=types, instances=(instance("od", job_id="a"), instance("spot", Market.SPOT, job_id="b"))
+    )
     running = [
         job(n, t, record=JobRecord(job_id=n, state=JobState.RUNNING, epoch=1, owner=o, changed_at=NOW))
         for n, t, o in (("a", "ants", "od"), ("b", "bees", "spot"))
@@ -155,12 +159,12 @@ def test_a_dear_instance_counts_for_more_than_a_cheap_one():
 
 
 def test_the_wait_begins_anew_when_a_job_has_run():
-    left = JobRecord(
+    returned_record = JobRecord(
         job_id="j", state=JobState.PENDING, epoch=3, last_owner="i", last_reason=Reason.NOTICE, changed_at=NOW
     )
-    assert waiting_since(job("j", waited=500, record=left)) == NOW
+    assert waiting_since(job("j", waited=500, record=returned_record)) == NOW
     assert waiting_since(job("j", waited=500)) == NOW - 500 * HOUR
-    assert order(job("ran", waited=500, record=left), job("aged", waited=30)) == ["aged", "ran"]
+    assert order(job("ran", waited=500, record=returned_record), job("aged", waited=30)) == ["aged", "ran"]
 
 
 @settings(max_examples=settings.default.max_examples * 2, deadline=None)
@@ -181,8 +185,8 @@ def test_nobody_who_began_to_wait_later_is_ahead_of_a_starved_job(others, used):
     """The bound: after STARVED a job is overtaken by nobody, whatever others submit, of whatever priority."""
     starved = job("starved", "unloved", waited=STARVED / HOUR)
     jobs = [
-        job(f"j{n}", team, priority=priority, waited=waited, due=due, left=left)
-        for n, (priority, team, waited, due, left) in enumerate(others)
+        job(f"j{n}", team, priority=priority, waited=waited, due=due, remaining=remaining)
+        for n, (priority, team, waited, due, remaining) in enumerate(others)
     ]
     ranks = order(*jobs, starved, usage={"unloved": used}, shares={"unloved": 0.001})
     assert sorted(ranks) == sorted(j.job_id for j in (*jobs, starved))

@@ -7,7 +7,21 @@ from everspot_core.schedule import Behaviour, Launch
 from everspot_core.schedule.market.offers import INDIFFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
-from provision_helpers import HOUR, NOW, ON_DEMAND, SPOT, STEADY, TYPE, WORK, decide, dry, instance, job, one, pool
+from provision_helpers import (
+    HOUR,
+    NOW,
+    ON_DEMAND,
+    SPOT,
+    STEADY,
+    TYPE,
+    WORK,
+    decide,
+    dry,
+    instance,
+    job,
+    only_action,
+    pool,
+)
 
 SLOW = TYPE.model_copy(update={"name": "slow"})
 FLEETING = Behaviour(up=True, since=NOW - HOUR, first=NOW - 99 * HOUR, ups=(0.5,) * 40, downs=(0.5,) * 40)
@@ -16,7 +30,7 @@ LITTLE, MUCH = 1 + INDIFFERENCE / 2, 1 + INDIFFERENCE * 2
 
 def launched(view, pools, **more) -> tuple[list[str], bool]:
     """The zones (and types other than the usual one) that are named, in order."""
-    launch = one(decide(view, pools=pools, **more), Launch)
+    launch = only_action(decide(view, pools=pools, **more), Launch)
     assert launch.ranked[0] == (launch.instance_type, launch.zone, launch.market)
     assert {p.market for p in launch.ranked} == {launch.market}
     assert len(set(launch.ranked)) == len(launch.ranked)
@@ -102,12 +116,12 @@ def test_equal_needs_name_the_same_pools_so_that_one_request_serves_them():
 )
 def test_whatever_is_named_holds_the_job_gives_enough_and_is_ranked_by_what_work_costs(usd, due, nodes):
     pools = [spot(f"z{n}", u, behaviour=STEADY, available=n or None) for n, u in enumerate(usd)] + [on_demand("a", 2.0)]
-    launch = one(decide(job(due=due, work=WORK, nodes=nodes), pools=pools), Launch)
+    launch = only_action(decide(job(due=due, work=WORK, nodes=nodes), pools=pools), Launch)
     by_key = {p.key: p for p in pools}
-    named = [by_key[key] for key in launch.ranked]
-    assert all(p.has_capacity(nodes) for p in named)
-    assert [p.usd_per_hour for p in named] == sorted(p.usd_per_hour for p in named)
-    if launch.market is SPOT and named[0].usd_per_hour < 2.0:
-        assert all(p.usd_per_hour < 2.0 for p in named)
-    dearest, cheapest = max(p.usd_per_hour for p in named), min(p.usd_per_hour for p in named)
+    ranked_pools = [by_key[key] for key in launch.ranked]
+    assert all(p.has_capacity(nodes) for p in ranked_pools)
+    assert [p.usd_per_hour for p in ranked_pools] == sorted(p.usd_per_hour for p in ranked_pools)
+    if launch.market is SPOT and ranked_pools[0].usd_per_hour < 2.0:
+        assert all(p.usd_per_hour < 2.0 for p in ranked_pools)
+    dearest, cheapest = max(p.usd_per_hour for p in ranked_pools), min(p.usd_per_hour for p in ranked_pools)
     assert launch.ordered is (dearest > cheapest * (1 + INDIFFERENCE))

@@ -40,7 +40,7 @@ def pool(zone: str, usd: float = 1.0, market: Market = Market.SPOT, kind: Instan
     return pool_view(instance_type=kind, zone=zone, market=market, usd_per_hour=usd, **{"placement_score": 10, **kw})
 
 
-def seen(*ups: float, up_for: float | None = None) -> Behaviour:
+def behaviour_from_spells(*ups: float, up_for: float | None = None) -> Behaviour:
     """Ended spells of so many hours; `up_for`: and one that lasts, of so many hours so far."""
     since = NOW - (0 if up_for is None else up_for) * HOUR
     return Behaviour(up=up_for is not None, since=since, first=since, ups=ups, downs=(1.0,) * len(ups))
@@ -50,8 +50,8 @@ def zones(*pools: PoolView, view: JobView | None = None, **kw) -> list[str]:
     return [r.pool.zone for r in rank(pools, view or job(), NOW, **kw)]
 
 
-def cost(one: PoolView, view: JobView | None = None) -> float:
-    return rank([one], view or job(), NOW)[0].usd_per_useful_hour
+def cost(priced_pool: PoolView, view: JobView | None = None) -> float:
+    return rank([priced_pool], view or job(), NOW)[0].usd_per_useful_hour
 
 
 def test_by_price_and_then_by_name():
@@ -69,11 +69,11 @@ def test_by_work_done_in_an_hour():
     ("behaviour", "hours"),
     [
         (Behaviour(), PRIOR_HOURS),
-        (seen(4.0, 4.0), 4.0),
-        (seen(1.0), (8 + 1) / 3),
-        (seen(*[0.5] * 18), (8 + 9) / 20),
-        (seen(up_for=6), (8 + 6) / 2),
-        (seen(1.0, 1.0, up_for=22), (8 + 2 + 22) / 4),
+        (behaviour_from_spells(4.0, 4.0), 4.0),
+        (behaviour_from_spells(1.0), (8 + 1) / 3),
+        (behaviour_from_spells(*[0.5] * 18), (8 + 9) / 20),
+        (behaviour_from_spells(up_for=6), (8 + 6) / 2),
+        (behaviour_from_spells(1.0, 1.0, up_for=22), (8 + 2 + 22) / 4),
     ],
 )
 def test_the_lifetime_is_learnt_from_spells_and_the_present_one_counts_as_far_as_it_goes(behaviour, hours):
@@ -86,51 +86,58 @@ def test_the_lifetime_is_learnt_from_spells_and_the_present_one_counts_as_far_as
 
 def test_a_pool_that_lasts_is_worth_a_higher_price_the_more_a_changeover_costs():
     brittle, steady = (
-        pool("brittle", 1.0, behaviour=seen(*[0.2] * 30)),
-        pool("steady", 1.3, behaviour=seen(*[9.0] * 30)),
+        pool("brittle", 1.0, behaviour=behaviour_from_spells(*[0.2] * 30)),
+        pool("steady", 1.3, behaviour=behaviour_from_spells(*[9.0] * 30)),
     )
     assert zones(brittle, steady, view=job(changeover=0.5)) == ["steady", "brittle"]
     assert zones(brittle, steady, view=job(changeover=0.02)) == ["brittle", "steady"]
 
 
-def takes(zone: str, minutes: float, usd: float = 1.0, **kw) -> PoolView:
+def slow_pool(zone: str, minutes: float, usd: float = 1.0, **kw) -> PoolView:
     expected = minutes * HOUR / 60
     return pool(zone, usd, changeover=Changeover(expected, 2 * expected), **kw)
 
 
 def test_a_pool_that_takes_longer_to_become_useful_pays_for_it_once_and_with_each_loss():
-    lasting, brief = seen(2.0, 2.0, up_for=2.0), seen(0.2, 0.2, up_for=0.2)
+    lasting, brief = behaviour_from_spells(2.0, 2.0, up_for=2.0), behaviour_from_spells(0.2, 0.2, up_for=0.2)
     for behaviour in (lasting, brief):
-        quick, slow = takes("quick", 6, behaviour=behaviour), takes("slow", 36, behaviour=behaviour)
+        quick, slow = slow_pool("quick", 6, behaviour=behaviour), slow_pool("slow", 36, behaviour=behaviour)
         ranked = {r.pool.zone: r.usd_per_useful_hour for r in rank([slow, quick], job(changeover=0.1), NOW)}
         life = expected_lifetime(behaviour, NOW)
         assert list(ranked) == ["quick", "slow"]
         assert ranked["quick"] == pytest.approx(1 + 0.1 / life)
         assert ranked["slow"] == pytest.approx(1 + 0.6 / life + 0.5 / 9)
-    lasts = seen(90.0, 90.0, up_for=90.0)
-    assert zones(takes("quick", 6, 1.1, behaviour=lasts), takes("slow", 36, 1.0, behaviour=lasts)) == ["slow", "quick"]
+    lasts = behaviour_from_spells(90.0, 90.0, up_for=90.0)
+    assert zones(slow_pool("quick", 6, 1.1, behaviour=lasts), slow_pool("slow", 36, 1.0, behaviour=lasts)) == [
+        "slow",
+        "quick",
+    ]
 
 
 def test_pools_that_take_as_long_as_each_other_are_ranked_as_if_nobody_knew_how_long():
     for minutes in (1, 30):
-        alike = [takes("a", minutes, 1.0), takes("b", minutes, 1.2), takes("c", minutes, 0.9)]
+        alike = [slow_pool("a", minutes, 1.0), slow_pool("b", minutes, 1.2), slow_pool("c", minutes, 0.9)]
         plain = [pool("a", 1.0), pool("b", 1.2), pool("c", 0.9)]
-        told = [[(r.pool.zone, r.usd_per_useful_hour, r.figures) for r in rank(p, job(), NOW)] for p in (alike, plain)]
-        assert told[0] == told[1]
+        rankings = [
+            [(r.pool.zone, r.usd_per_useful_hour, r.figures) for r in rank(p, job(), NOW)] for p in (alike, plain)
+        ]
+        assert rankings[0] == rankings[1]
 
 
 def test_one_of_which_nothing_is_known_takes_as_long_as_the_changeovers_of_the_job_do():
-    assert zones(pool("a"), takes("b", 20)) == ["b", "a"]
-    assert zones(pool("b"), takes("a", 40)) == ["b", "a"]
+    assert zones(pool("a"), slow_pool("b", 20)) == ["b", "a"]
+    assert zones(pool("b"), slow_pool("a", 40)) == ["b", "a"]
 
 
-@pytest.mark.parametrize(("left", "due", "chosen"), [(1, 9, "quick"), (8, 99, "t"), (8, 10.1, "t"), (8, 9, "quick")])
-def test_on_demand_that_boots_slowly_pays_for_it_and_is_late_sooner(left, due, chosen):
+@pytest.mark.parametrize(
+    ("remaining", "due", "chosen"), [(1, 9, "quick"), (8, 99, "t"), (8, 10.1, "t"), (8, 9, "quick")]
+)
+def test_on_demand_that_boots_slowly_pays_for_it_and_is_late_sooner(remaining, due, chosen):
     """The dearer type is up in 6 minutes, the other one in an hour, which may become two."""
-    slow = takes("a", 60, 1.0, market=Market.ON_DEMAND)
-    quick = takes("a", 6, 1.5, market=Market.ON_DEMAND, kind=QUICK)
+    slow = slow_pool("a", 60, 1.0, market=Market.ON_DEMAND)
+    quick = slow_pool("a", 6, 1.5, market=Market.ON_DEMAND, kind=QUICK)
     work = outlook_view(
-        remaining=left * HOUR, remaining_upper=left * HOUR, changeover=HOUR / 10, changeover_upper=HOUR / 5
+        remaining=remaining * HOUR, remaining_upper=remaining * HOUR, changeover=HOUR / 10, changeover_upper=HOUR / 5
     )
     spec = JobSpec(name="j", recipe="r", priority=Priority.CRITICAL, resources=Resources())
     submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, deadline_at=NOW + due * HOUR)
@@ -218,16 +225,16 @@ def test_what_is_free_already_is_chosen_by_the_same_rules(shared):
     last, other = pool("a", noticed_at=NOW), pool("b", 3.0, Market.ON_DEMAND)
     assert placed(Priority.NORMAL, either, last, other, shared=shared) == "i-a", "on-demand is left to the critical"
     assert placed(Priority.CRITICAL, either, last, other, shared=shared) == "i-b"
-    held = [instance(z, Market.ON_DEMAND) for z in ("a", "b")]
+    instances = [instance(z, Market.ON_DEMAND) for z in ("a", "b")]
     for reserved, priority, expected in (
         ("b", Priority.CRITICAL, "i-b"),
         ("a", Priority.NORMAL, "i-b"),
     ):
         pools = (pool(z, 3.0, Market.ON_DEMAND, reserved=z == reserved) for z in ("a", "b"))
-        assert placed(priority, held, *pools, shared=shared) == expected
+        assert placed(priority, instances, *pools, shared=shared) == expected
 
 
-def test_every_term_is_told():
+def test_every_term_is_in_the_figures():
     (only,) = rank([pool("a", 2.0, refused_at=(NOW,))], job(speeds={"t": 0.5}), NOW)
     assert only.figures == {
         "usd_per_hour": 2.0,
@@ -248,8 +255,13 @@ def test_every_term_is_told():
 )
 def test_what_speaks_for_a_pool_never_makes_it_look_dearer(ups, present, usd, changeover):
     view = job(changeover=changeover)
-    base = cost(pool("a", usd, behaviour=seen(*ups, up_for=present), placement_score=4), view)
+    base = cost(pool("a", usd, behaviour=behaviour_from_spells(*ups, up_for=present), placement_score=4), view)
     assert base >= usd
-    assert cost(pool("a", usd, behaviour=seen(*ups, up_for=present), placement_score=5), view) <= base
-    assert cost(pool("a", usd, behaviour=seen(*ups, up_for=(present or 0) + 1), placement_score=4), view) <= base
-    assert cost(pool("a", usd / 2, behaviour=seen(*ups, up_for=present), placement_score=4), view) <= base
+    assert cost(pool("a", usd, behaviour=behaviour_from_spells(*ups, up_for=present), placement_score=5), view) <= base
+    assert (
+        cost(pool("a", usd, behaviour=behaviour_from_spells(*ups, up_for=(present or 0) + 1), placement_score=4), view)
+        <= base
+    )
+    assert (
+        cost(pool("a", usd / 2, behaviour=behaviour_from_spells(*ups, up_for=present), placement_score=4), view) <= base
+    )

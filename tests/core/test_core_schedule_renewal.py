@@ -45,9 +45,9 @@ def test_many_spells_teach_their_law_whatever_was_believed(law):
     drawn = tuple(draw(law, np.random.default_rng(2), 20_000).tolist())
     taught = learnt(UPS, drawn, 0.0)
     ends = np.histogram(drawn, np.append(EDGES, np.inf))[0]
-    for n, seen in enumerate(ends):
-        if seen > 100:
-            assert taught.hazard[n] == pytest.approx(law.hazard[n], rel=4 / math.sqrt(seen))
+    for n, count in enumerate(ends):
+        if count > 100:
+            assert taught.hazard[n] == pytest.approx(law.hazard[n], rel=4 / math.sqrt(count))
     assert taught.mean == pytest.approx(np.mean(drawn), rel=0.02)
 
 
@@ -90,17 +90,17 @@ def follow(outage, up, wait, back, *, on_demand, changeover) -> tuple[float, flo
     `late`: what remains of a changeover to on-demand; it goes on from one spell to the next.
     """
     usd = progress = late = 0.0
-    held = False
-    for away, there in zip(outage.tolist(), up.tolist(), strict=True):
-        begins = 0.0 if held else wait
-        if held or away > wait:
-            late = late if held else changeover
-            stay = away - begins + min(there, back)
+    on_demand_held = False
+    for away, up_hours in zip(outage.tolist(), up.tolist(), strict=True):
+        begins = 0.0 if on_demand_held else wait
+        if on_demand_held or away > wait:
+            late = late if on_demand_held else changeover
+            stay = away - begins + min(up_hours, back)
             usd, progress, late = usd + on_demand * stay, progress + max(0.0, stay - late), max(0.0, late - stay)
-            held, rest = there <= back, max(0.0, there - back)
+            on_demand_held, spot_hours = up_hours <= back, max(0.0, up_hours - back)
         else:
-            rest = there
-        usd, progress = usd + rest, progress + max(0.0, rest - changeover)
+            spot_hours = up_hours
+        usd, progress = usd + spot_hours, progress + max(0.0, spot_hours - changeover)
     return progress / float(outage.sum() + up.sum()), usd / progress
 
 
@@ -111,14 +111,14 @@ def test_what_comes_of_a_way_is_what_comes_of_following_it(outage, up, changeove
     it short. Who never goes back is on on-demand for good.
     """
     rng = np.random.default_rng(3)
-    away, there = draw(outage, rng, 25_000), draw(up, rng, 25_000)
+    away, up_hours = draw(outage, rng, 25_000), draw(up, rng, 25_000)
     table = ways(outage, up, spot=1.0, on_demand=3.0, changeover=changeover)
     for w in range(0, len(WAITS), 2):
         for b in range(0, len(RETURNS), 2):
             wait, back = float(WAITS[w]), float(RETURNS[b])
             if back >= NEVER:
                 continue
-            pace, usd = follow(away, there, wait, back, on_demand=3.0, changeover=changeover)
+            pace, usd = follow(away, up_hours, wait, back, on_demand=3.0, changeover=changeover)
             assert table.pace[w, b] == pytest.approx(pace, rel=0.02), (wait, back)
             assert table.usd[w, b] == pytest.approx(usd, rel=0.02), (wait, back)
 

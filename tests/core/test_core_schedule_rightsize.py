@@ -47,11 +47,11 @@ def names(sized) -> list[str]:
     ],
 )
 def test_the_slower_type_is_taken_where_it_costs_less_and_the_deadline_allows_it(time, expected):
-    found = rightsize(
+    sizes = rightsize(
         [FAST, CHEAP], need=Resources(), work=work(1), time=None if time is None else timedelta(hours=time)
     )
-    assert names(found) == expected
-    figures = {s.priced.instance_type.name: (s.hours, s.usd) for s in found}
+    assert names(sizes) == expected
+    figures = {s.priced.instance_type.name: (s.hours, s.usd) for s in sizes}
     assert figures == {"fast": (1.0, 4.0), "cheap": (pytest.approx(2.2), pytest.approx(3.08))}
 
 
@@ -64,7 +64,7 @@ def test_deadlines_are_met_by_upper_bounds_and_money_is_what_is_expected():
 
 
 def test_of_equals_the_faster_one_goes_first_then_the_measured_one_then_by_name():
-    found = rightsize(
+    sizes = rightsize(
         [
             candidate("slow", 1.0, 0.5),
             candidate("guess", 2.0, 1.0, measured=False),
@@ -75,12 +75,12 @@ def test_of_equals_the_faster_one_goes_first_then_the_measured_one_then_by_name(
         work=work(1),
         time=None,
     )
-    assert names(found) == ["a", "b", "guess", "slow"]
-    assert [s.measured for s in found] == [True, True, False, True]
+    assert names(sizes) == ["a", "b", "guess", "slow"]
+    assert [s.measured for s in sizes] == [True, True, False, True]
 
 
 def test_where_nothing_fits_each_says_why():
-    found = rightsize(
+    sizes = rightsize(
         [
             candidate("small", 0.1, 1.0, gpus=1, gpu="T4", gpu_memory_gib=16),
             candidate("slow", 0.2, 0.01, gpus=8, gpu="A100", gpu_memory_gib=80),
@@ -90,12 +90,12 @@ def test_where_nothing_fits_each_says_why():
         work=work(1),
         time=10 * HOUR,
     )
-    assert {s.priced.instance_type.name: s.excluded for s in found} == {
+    assert {s.priced.instance_type.name: s.excluded for s in sizes} == {
         "small": ("gpus", "gpu", "gpu_memory_gib", "memory_gib"),
         "slow": ("memory_gib", "deadline"),
         "unknown": ("memory_gib", "speed"),
     }
-    assert [s.usd for s in found if s.priced.speed is None] == [inf]
+    assert [s.usd for s in sizes if s.priced.speed is None] == [inf]
     assert rightsize([], need=Resources(), work=work(1), time=None) == []
 
 
@@ -106,9 +106,9 @@ def test_where_nothing_fits_each_says_why():
 )
 def test_nothing_that_fits_and_arrives_is_cheaper_than_the_first(offers, hours, time):
     candidates = [candidate(f"t{n}", usd, speed, vcpus=v) for n, (usd, speed, v) in enumerate(offers)]
-    found = rightsize(candidates, need=Resources(vcpus=4), work=work(hours), time=timedelta(hours=time))
+    sizes = rightsize(candidates, need=Resources(vcpus=4), work=work(hours), time=timedelta(hours=time))
     able = [usd * hours / speed for usd, speed, v in offers if v >= 4 and hours / speed <= time - 1e-6]
-    assert len(found) == len(candidates)
+    assert len(sizes) == len(candidates)
     if able:
-        assert not found[0].excluded
-        assert found[0].usd <= min(able) * (1 + 1e-9) + 1e-9
+        assert not sizes[0].excluded
+        assert sizes[0].usd <= min(able) * (1 + 1e-9) + 1e-9

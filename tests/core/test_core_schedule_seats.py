@@ -38,8 +38,8 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 def job(name: str, *, state: JobState = JobState.RUNNING, owner: str = "i", shared: bool = True, **kw) -> JobView:
     spec = JobSpec(name=name, recipe="r", resources=Resources(vcpus=2, memory_gib=4, shared=shared))
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=10))
-    held = owner if state.owned else None
-    record = JobRecord(job_id=name, state=state, epoch=kw.pop("epoch", 1), owner=held, changed_at=NOW)
+    holder = owner if state.owned else None
+    record = JobRecord(job_id=name, state=state, epoch=kw.pop("epoch", 1), owner=holder, changed_at=NOW)
     return job_view(submission=submission, record=record, **kw)
 
 
@@ -48,16 +48,18 @@ def waits(name: str, **kw) -> JobView:
 
 
 def instance(*names: str, iid: str = "i", record: dict | None = None, orders: dict | None = None, **kw) -> InstanceView:
-    there = InstanceRecord(
+    instance_record = InstanceRecord(
         instance_id=iid, cluster="c", role=Role.AGENT, instance_type="t", zone="z", market=Market.SPOT, vcpus=8,
         memory_gib=32, state=InstanceState.BUSY if names else InstanceState.READY, booted_at=NOW, updated_at=NOW,
         residents=tuple(Resident(job_id=n, epoch=1) for n in names), **(record or {}),
     )  # fmt: skip
-    given = Assignment(instance_id=iid, changed_at=NOW)
+    assignment = Assignment(instance_id=iid, changed_at=NOW)
     for name in names:
-        given = seats.seat(given, there, name, 1, Resources(vcpus=2, memory_gib=4, shared=True), NOW)
-    given = given.model_copy(update=orders or {})
-    return instance_view(instance_id=iid, record=there, assignment=given, residents=names, **kw)
+        assignment = seats.seat(
+            assignment, instance_record, name, 1, Resources(vcpus=2, memory_gib=4, shared=True), NOW
+        )
+    assignment = assignment.model_copy(update=orders or {})
+    return instance_view(instance_id=iid, record=instance_record, assignment=assignment, residents=names, **kw)
 
 
 def decide(jobs: list[JobView], *instances: InstanceView, **kw) -> list:
@@ -80,10 +82,10 @@ def test_who_does_not_ask_to_share_has_an_instance_alone():
     assert [type(a) for a in decide([job("a"), alone], instance("a"))] == [Hold]
     (placed,) = decide([job("a"), alone], instance("a"), instance(iid="k"))
     assert (placed.instance_id, placed.shares) == ("k", False)
-    held = instance(iid="k").assignment.model_copy(update={"job_id": "x", "epoch": 1})
+    assignment = instance(iid="k").assignment.model_copy(update={"job_id": "x", "epoch": 1})
     holder = job("x", owner="k", shared=False)
-    there = instance_view(instance_id="k", record=instance(iid="k").record, assignment=held)
-    assert by_job(decide([holder, waits("b")], there)) == {"b": "Hold"}
+    busy_instance = instance_view(instance_id="k", record=instance(iid="k").record, assignment=assignment)
+    assert by_job(decide([holder, waits("b")], busy_instance)) == {"b": "Hold"}
 
 
 def test_where_a_cluster_does_not_allow_it_nothing_is_shared():
@@ -94,9 +96,9 @@ def test_where_a_cluster_does_not_allow_it_nothing_is_shared():
     assert [type(a) for a in plan_standing(view, NOW)] == [Hold], "those that are there end first"
 
 
-@pytest.mark.parametrize("seen", [JobState.RUNNING, JobState.ASSIGNED])
-def test_each_resident_is_expired_cleared_or_completed_by_itself(seen):
-    jobs = [job("a"), job("b", state=seen, stale=True), job("c", state=JobState.SUCCEEDED), waits("d", epoch=0)]
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.ASSIGNED])
+def test_each_resident_is_expired_cleared_or_completed_by_itself(state):
+    jobs = [job("a"), job("b", state=state, stale=True), job("c", state=JobState.SUCCEEDED), waits("d", epoch=0)]
     assert by_job(decide(jobs, instance("a", "b", "c", "d"))) == {"b": "Expire", "c": "Clear", "d": "Complete"}
 
 
@@ -109,11 +111,17 @@ def test_a_notice_reaches_all_residents_in_one_action_whatever_else_is_decided()
     jobs = [job("a"), job("b", state=JobState.SUCCEEDED), job("c", cancel=True)]
     actions = decide(jobs, instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2)))
     assert [type(a) for a in actions] == [Clear, Cordon]
-    told = instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2))
-    done = seats.cordon(told.assignment, "i", told.deadline, NOW)
-    known = instance_view(instance_id="i", record=told.record, assignment=done, residents=("a", "b", "c"), ending=True,
-                          deadline=told.deadline)  # fmt: skip
-    assert not [a for a in decide([job(n) for n in "abc"], known) if isinstance(a, Cordon)]
+    noticed_instance = instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2))
+    done = seats.cordon(noticed_instance.assignment, "i", noticed_instance.deadline, NOW)
+    cordoned_instance = instance_view(
+        instance_id="i",
+        record=noticed_instance.record,
+        assignment=done,
+        residents=("a", "b", "c"),
+        ending=True,
+        deadline=noticed_instance.deadline,
+    )
+    assert not [a for a in decide([job(n) for n in "abc"], cordoned_instance) if isinstance(a, Cordon)]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +131,11 @@ def test_a_notice_reaches_all_residents_in_one_action_whatever_else_is_decided()
 def test_one_resident_is_stopped_and_the_others_are_not(wish, reason):
     (stop,) = decide([job("a"), job("b", **wish), job("c")], instance("a", "b", "c"))
     assert isinstance(stop, Stop) and (stop.job_id, stop.instance_id, stop.reason) == ("b", "i", reason)
-    there = instance("a", "b", "c")
-    told = seats.stop(there.assignment, "b", 1, reason, None, NOW)
-    again = instance_view(instance_id="i", record=there.record, assignment=told, residents=("a", "b", "c"))
+    shared_instance = instance("a", "b", "c")
+    stop_assignment = seats.stop(shared_instance.assignment, "b", 1, reason, None, NOW)
+    again = instance_view(
+        instance_id="i", record=shared_instance.record, assignment=stop_assignment, residents=("a", "b", "c")
+    )
     assert not [a for a in decide([job("a"), job("b", **wish), job("c")], again) if isinstance(a, Stop)]
 
 
@@ -147,9 +157,13 @@ def test_a_resident_that_took_its_lease_back_is_named_again_beside_the_others():
 
 def test_an_instance_that_is_unfit_leaves_with_all_of_them_and_not_before_what_was_decided_of_one():
     sick = {"state": InstanceState.CORDONED, "detail": "disk"}
-    there = instance("a", "b")
-    unfit = instance_view(instance_id="i", record=there.record.model_copy(update=sick), assignment=there.assignment,
-                          residents=("a", "b"))  # fmt: skip
+    shared_instance = instance("a", "b")
+    unfit = instance_view(
+        instance_id="i",
+        record=shared_instance.record.model_copy(update=sick),
+        assignment=shared_instance.assignment,
+        residents=("a", "b"),
+    )
     (leave,) = decide([job("a"), job("b")], unfit)
     assert isinstance(leave, Leave) and leave.reason is Reason.CORDON
     assert by_job(decide([job("a"), job("b", cancel=True)], unfit)) == {"b": "Stop"}
@@ -158,15 +172,15 @@ def test_an_instance_that_is_unfit_leaves_with_all_of_them_and_not_before_what_w
 
 def test_room_that_a_lost_owner_may_still_use_is_not_given_away():
     """The agent said that it runs b, c and d, and their leases were taken from it: it may not know yet."""
-    there = instance("a", record={})
-    told = there.record.model_copy(update={"residents": tuple(Resident(job_id=n, epoch=1) for n in "abcd")})
+    host = instance("a", record={})
+    full_record = host.record.model_copy(update={"residents": tuple(Resident(job_id=n, epoch=1) for n in "abcd")})
     lost = [
         job_view(submission=j.submission, record=j.record.model_copy(update={"last_reason": Reason.LOST, "epoch": 1}))
         for j in (waits(n, epoch=1) for n in "bcd")
     ]
-    beats = instance_view(instance_id="i", record=told, assignment=there.assignment, residents=("a",))
+    beats = instance_view(instance_id="i", record=full_record, assignment=host.assignment, residents=("a",))
     assert by_job(decide([job("a"), *lost], beats)) == dict.fromkeys("bcd", "Hold")
-    heard = instance_view(instance_id="i", record=there.record, assignment=there.assignment, residents=("a",))
+    heard = instance_view(instance_id="i", record=host.record, assignment=host.assignment, residents=("a",))
     assert by_job(decide([job("a"), *lost], heard)) == dict.fromkeys("bcd", "Assign")
 
 
@@ -199,8 +213,8 @@ def test_a_launch_serves_as_many_as_have_room_beside_each_other():
     jobs = [small(n, ago=1 - i / 100) for i, n in enumerate("abcdefgh")]
     actions = launched(jobs)
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "e"]
-    held = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
-    assert held == dict.fromkeys("bcdfgh", Why.ON_ITS_WAY)
+    causes = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
+    assert causes == dict.fromkeys("bcdfgh", Why.ON_ITS_WAY)
     coming = [
         provision_helpers.instance(f"i-{n}", kind=ROOMY, launched_for=n, ready=False, ago=0.01) for n in ("a", "e")
     ]
@@ -214,12 +228,12 @@ def test_what_was_launched_for_one_takes_the_others_as_soon_as_it_is_there():
     assert [(a.job_id, a.instance_id, a.shares) for a in first if isinstance(a, Assign)] == [("a", "i-a", True)]
     assert [a.job_id for a in first if isinstance(a, Launch)] == ["e"], "b, c and d wait for their place beside a"
     record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-a", changed_at=provision_helpers.NOW)
-    given = seats.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)
-    shared = replace(here, assignment=given, residents=("a",))
+    assignment = seats.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)
+    shared = replace(here, assignment=assignment, residents=("a",))
     coming = provision_helpers.instance("i-e", kind=ROOMY, launched_for="e", ready=False, ago=0.01)
-    then = launched([replace(jobs[0], record=record), *jobs[1:]], shared, coming)
-    assert [(a.job_id, a.instance_id) for a in then if isinstance(a, Assign)] == [(n, "i-a") for n in "bcd"]
-    assert not [a for a in then if isinstance(a, Launch | Release)]
+    next_actions = launched([replace(jobs[0], record=record), *jobs[1:]], shared, coming)
+    assert [(a.job_id, a.instance_id) for a in next_actions if isinstance(a, Assign)] == [(n, "i-a") for n in "bcd"]
+    assert not [a for a in next_actions if isinstance(a, Launch | Release)]
 
 
 def test_an_instance_is_not_released_while_anybody_is_there():
@@ -227,13 +241,13 @@ def test_an_instance_is_not_released_while_anybody_is_there():
     over = JobRecord(job_id="a", state=JobState.SUCCEEDED, epoch=1, changed_at=provision_helpers.NOW)
     here = provision_helpers.instance("i-a", kind=ROOMY, launched_for="a", ago=1)
     b = small("b")
-    given = seats.seat(None, here.record, "b", 1, b.submission.spec.resources, provision_helpers.NOW)
-    shared = replace(here, assignment=given, residents=("b",))
+    assignment = seats.seat(None, here.record, "b", 1, b.submission.spec.resources, provision_helpers.NOW)
+    shared = replace(here, assignment=assignment, residents=("b",))
     actions = launched([small("a", record=over), replace(b, record=record)], shared)
     assert not [a for a in actions if isinstance(a, Release)]
 
 
-@pytest.mark.parametrize("how", [{"critical": True}, {"due": 3.3, "work": provision_helpers.outlook(left=3.0)}])
+@pytest.mark.parametrize("how", [{"critical": True}, {"due": 3.3, "work": provision_helpers.outlook(remaining=3.0)}])
 def test_who_cannot_bear_a_smaller_type_is_not_counted_on_anothers_launch(how):
     actions = launched([small("a", ago=2), small("b", ago=1, **how)])
     assert sorted(a.job_id for a in actions if isinstance(a, Launch)) == ["a", "b"]

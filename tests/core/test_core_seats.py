@@ -23,30 +23,32 @@ def machine(vcpus: int = 8, memory_gib: float = 32, gpus: int = 4) -> InstanceRe
     )  # fmt: skip
 
 
-def seated(*needs: dict, there: InstanceRecord | None = None, old: Assignment | None = None) -> Assignment | None:
+def seated(*needs: dict, record: InstanceRecord | None = None, old: Assignment | None = None) -> Assignment | None:
     """Those that need this, one after the other, as a, b, …; None if one of them finds no room."""
     for n, need in enumerate(needs):
-        old = seats.seat(old, there or machine(), "abcdefgh"[n], 1, Resources(shared=True, **need), NOW)
+        old = seats.seat(old, record or machine(), "abcdefgh"[n], 1, Resources(shared=True, **need), NOW)
         if old is None:
             return None
     return old
 
 
 def test_each_has_gpus_of_its_own_and_pays_its_largest_part():
-    found = seated({"gpus": 1, "vcpus": 1}, {"gpus": 2, "vcpus": 2, "memory_gib": 24}, {"vcpus": 1, "memory_gib": 1})
-    assert [(s.job_id, s.gpus, s.vcpus, s.memory_gib) for s in found.seats] == [
+    assignment = seated(
+        {"gpus": 1, "vcpus": 1}, {"gpus": 2, "vcpus": 2, "memory_gib": 24}, {"vcpus": 1, "memory_gib": 1}
+    )
+    assert [(s.job_id, s.gpus, s.vcpus, s.memory_gib) for s in assignment.seats] == [
         ("a", (0,), 1, 1.0),
         ("b", (1, 2), 2, 24.0),
         ("c", (), 1, 1.0),
     ]
     # The third needs an eighth, and the first two have left nothing.
-    assert [s.share for s in found.seats] == [0.25, 0.75, 0.0]
-    assert (found.job_id, found.jobs) == (None, ("a", "b", "c"))
+    assert [s.share for s in assignment.seats] == [0.25, 0.75, 0.0]
+    assert (assignment.job_id, assignment.jobs) == (None, ("a", "b", "c"))
 
 
 def test_what_one_leaves_the_next_one_gets():
-    found = seats.strike(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
-    again = seats.seat(found, machine(), "d", 3, Resources(gpus=1, shared=True), LATER)
+    assignment = seats.strike(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
+    again = seats.seat(assignment, machine(), "d", 3, Resources(gpus=1, shared=True), LATER)
     assert [(s.job_id, s.gpus) for s in again.seats] == [("a", (0,)), ("c", (2, 3)), ("d", (1,))]
     assert seats.strike(again, "d", 2, LATER).jobs == ("a", "c", "d"), "an older epoch is another ownership"
 
@@ -69,20 +71,20 @@ def test_alone_or_beside_others_and_never_both():
     alone = seats.assign_alone(None, "i", "a", 2, NOW)
     assert (alone.job_id, alone.epoch, alone.seats) == ("a", 2, ())
     assert seats.seat(alone, machine(), "b", 1, Resources(shared=True), NOW) is None
-    beside = seated({})
-    assert seats.assign_alone(beside, "i", "b", 1, NOW) is None
-    assert seats.seat(beside, machine(), "a", 2, Resources(shared=True), NOW) is None, "nobody sits twice"
+    shared_assignment = seated({})
+    assert seats.assign_alone(shared_assignment, "i", "b", 1, NOW) is None
+    assert seats.seat(shared_assignment, machine(), "a", 2, Resources(shared=True), NOW) is None, "nobody sits twice"
 
 
 def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
     two = seated({}, {})
-    told = seats.stop(two, "a", 1, Reason.CANCEL, None, LATER)
-    assert [(s.order, s.reason) for s in told.seats] == [(Order.STOP, Reason.CANCEL), (Order.RUN, None)]
-    assert told.for_job("b") == two.for_job("b")
+    after_stop = seats.stop(two, "a", 1, Reason.CANCEL, None, LATER)
+    assert [(s.order, s.reason) for s in after_stop.seats] == [(Order.STOP, Reason.CANCEL), (Order.RUN, None)]
+    assert after_stop.for_job("b") == two.for_job("b")
     assert seats.stop(two, "a", 7, Reason.CANCEL, None, LATER).seats == two.seats
-    taken = seats.cordon(two, "i", LATER, NOW)
-    assert taken.cordoned and taken.order is Order.RUN
-    assert {(h.order, h.reason, h.deadline, h.cordoned) for h in taken.seat_assignments} == {
+    after_notice = seats.cordon(two, "i", LATER, NOW)
+    assert after_notice.cordoned and after_notice.order is Order.RUN
+    assert {(h.order, h.reason, h.deadline, h.cordoned) for h in after_notice.seat_assignments} == {
         (Order.STOP, Reason.NOTICE, LATER, True)
     }
     leaving = seats.leave(two, "i", Reason.ROLL, NOW)
@@ -90,17 +92,19 @@ def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
     assert seats.strike(seats.strike(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_who_is_named_again_hears_what_the_instance_was_told(beside):
-    def named(old: Assignment | None) -> Assignment:
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_who_is_named_again_keeps_the_order_of_the_instance(is_shared):
+    def name_again(old: Assignment | None) -> Assignment:
         need = Resources(shared=True)
-        again = seats.seat(old, machine(), "a", 1, need, NOW) if beside else seats.assign_alone(old, "i", "a", 1, NOW)
+        again = (
+            seats.seat(old, machine(), "a", 1, need, NOW) if is_shared else seats.assign_alone(old, "i", "a", 1, NOW)
+        )
         return seats.restored(again, old, "a", 1).for_job("a")
 
     empty = Assignment(instance_id="i", changed_at=NOW)
-    assert named(None).order is Order.RUN
-    assert named(seats.cordon(empty, "i", None, NOW)).reason is Reason.NOTICE
-    assert named(seats.leave(empty, "i", Reason.ROLL, NOW)).order is Order.LEAVE
+    assert name_again(None).order is Order.RUN
+    assert name_again(seats.cordon(empty, "i", None, NOW)).reason is Reason.NOTICE
+    assert name_again(seats.leave(empty, "i", Reason.ROLL, NOW)).order is Order.LEAVE
 
 
 NEEDS = st.fixed_dictionaries({"vcpus": st.integers(1, 8), "memory_gib": st.floats(0.1, 32), "gpus": st.integers(0, 4)})
@@ -108,15 +112,15 @@ NEEDS = st.fixed_dictionaries({"vcpus": st.integers(1, 8), "memory_gib": st.floa
 
 @given(st.lists(st.one_of(NEEDS, st.integers(0, 7)), max_size=20))
 def test_whoever_comes_and_goes_nothing_is_given_twice_and_no_more_than_the_whole_is_paid(moves):
-    there, old = machine(), Assignment(instance_id="i", changed_at=NOW)
+    record, old = machine(), Assignment(instance_id="i", changed_at=NOW)
     for n, move in enumerate(moves):
         if isinstance(move, int):
             old = seats.strike(old, old.seats[move].job_id, 1, NOW) if move < len(old.seats) else old
         else:
-            old = seats.seat(old, there, f"j{n}", 1, Resources(shared=True, **move), NOW) or old
+            old = seats.seat(old, record, f"j{n}", 1, Resources(shared=True, **move), NOW) or old
         given_away = [index for s in old.seats for index in s.gpus]
-        assert len(given_away) == len(set(given_away)) and set(given_away) <= set(range(there.gpus))
-        assert sum(s.vcpus for s in old.seats) <= there.vcpus
-        assert sum(s.memory_gib for s in old.seats) <= there.memory_gib + 1e-5
+        assert len(given_away) == len(set(given_away)) and set(given_away) <= set(range(record.gpus))
+        assert sum(s.vcpus for s in old.seats) <= record.vcpus
+        assert sum(s.memory_gib for s in old.seats) <= record.memory_gib + 1e-5
         assert all(s.share >= 0 for s in old.seats)
         assert sum(Fraction(s.share) for s in old.seats) <= 1 + Fraction(1, 10**9)

@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 def hourly(spots: str, prices: list[float] | None = None, minutes: float = 60) -> Trace:
     """A trace of ticks of an hour: `.` no spot, a digit: so many instances."""
     counts = [0 if c == "." else int(c) for c in spots]
-    known = None if prices is None else np.array(prices, dtype=float)
-    return Trace(name=spots, gap=timedelta(minutes=minutes), available=np.array(counts), prices=known)
+    price_array = None if prices is None else np.array(prices, dtype=float)
+    return Trace(name=spots, gap=timedelta(minutes=minutes), available=np.array(counts), prices=price_array)
 
 
-def asked(job: float, deadline: float, changeover: float, ratio: float = 3.0, nodes: int = 1) -> Setting:
+def make_setting(job: float, deadline: float, changeover: float, ratio: float = 3.0, nodes: int = 1) -> Setting:
     return Setting(job_hours=job, deadline_hours=deadline, changeover_hours=changeover, price_ratio=ratio, nodes=nodes)
 
 
@@ -75,14 +75,21 @@ TABLE = [
 @pytest.mark.parametrize(("policy", "spots", "hours", "expected"), TABLE)
 def test_what_a_run_costs(policy, spots, hours, expected):
     job, deadline, changeover = hours
-    found = run(hourly(spots), 0, asked(job, deadline, changeover), POLICIES[policy])
-    told = (found.cost, found.finished_at, found.spot_hours, found.on_demand_hours, found.idle_hours, found.changeovers)
-    assert told == pytest.approx(expected)
-    assert not found.missed and found.undisturbed == 3 * job
+    outcome = run(hourly(spots), 0, make_setting(job, deadline, changeover), POLICIES[policy])
+    figures = (
+        outcome.cost,
+        outcome.finished_at,
+        outcome.spot_hours,
+        outcome.on_demand_hours,
+        outcome.idle_hours,
+        outcome.changeovers,
+    )
+    assert figures == pytest.approx(expected)
+    assert not outcome.missed and outcome.undisturbed == 3 * job
 
 
 def test_a_run_begins_where_it_is_submitted():
-    outcomes = runs(hourly(".11.11111111"), [0, 1, 3], asked(2, 6, 0.5), Greedy())
+    outcomes = runs(hourly(".11.11111111"), [0, 1, 3], make_setting(2, 6, 0.5), Greedy())
     # From 1 and 4 on; from 1 on at once; from 4 on after a tick of waiting.
     assert [o.idle_hours for o in outcomes] == [1 + 1, 1, 1]
     assert [o.cost for o in outcomes] == [2 + 1, 2 + 1, 2.5]
@@ -90,7 +97,7 @@ def test_a_run_begins_where_it_is_submitted():
 
 def test_two_changeovers_are_not_enough_where_a_tick_is_longer():
     # Net 0.5: idle with slack 1 at t = 1, gone at t = 2: 2 + 0.25 + 4 h. With 0.25 + a tick: on-demand at t = 1.
-    trace, setting = hourly("......"), asked(4, 6, 0.25)
+    trace, setting = hourly("......"), make_setting(4, 6, 0.25)
     assert run(trace, 0, setting, Greedy(literal=True)).finished_at == 6.25
     assert run(trace, 0, setting, Greedy(literal=True)).missed
     assert run(trace, 0, setting, Greedy()).finished_at == 5.25
@@ -100,37 +107,42 @@ def test_both_nets_are_the_same_where_a_tick_is_not_longer():
     rng = np.random.default_rng(3)
     trace = Trace(name="a", gap=timedelta(minutes=10), available=rng.integers(0, 2, 400))
     for net in (0.25, 0.5):
-        setting = asked(24, 30, net)
+        setting = make_setting(24, 30, net)
         for policy in (Greedy, UniformProgress):
             assert runs(trace, range(50), setting, policy(literal=True)) == runs(trace, range(50), setting, policy())
 
 
 def test_a_gang_needs_all_of_its_nodes():
-    found = run(hourly("3344444444"), 0, asked(2, 9, 0.5, nodes=4), Greedy())
-    assert (found.idle_hours, found.cost) == (2, 2.5)
+    outcome = run(hourly("3344444444"), 0, make_setting(2, 9, 0.5, nodes=4), Greedy())
+    assert (outcome.idle_hours, outcome.cost) == (2, 2.5)
 
 
 def test_prices_of_each_tick_are_paid_and_on_demand_costs_the_ratio_times_their_mean():
     # Spot at 1 for a tick and at 3 for three quarters of one.
     trace = hourly("1111", [1, 3, 2, 2])
-    found = run(trace, 0, asked(1.25, 4, 0.5, ratio=2), Greedy())
-    assert found.cost == pytest.approx(1 + 0.75 * 3)
-    assert found.undisturbed == pytest.approx(2 * 2 * 1.25)
-    assert run(trace, 0, asked(1.25, 4, 0.5, ratio=2), POLICIES["on-demand"]).cost == pytest.approx(4 * 1.75)
+    outcome = run(trace, 0, make_setting(1.25, 4, 0.5, ratio=2), Greedy())
+    assert outcome.cost == pytest.approx(1 + 0.75 * 3)
+    assert outcome.undisturbed == pytest.approx(2 * 2 * 1.25)
+    assert run(trace, 0, make_setting(1.25, 4, 0.5, ratio=2), POLICIES["on-demand"]).cost == pytest.approx(4 * 1.75)
 
 
 def test_the_next_pool_is_taken_when_one_is_lost():
-    found = run([hourly("1..."), hourly(".111")], 0, asked(2, 4, 0.5), Greedy(literal=True))
-    assert (found.cost, found.finished_at, found.changeovers) == (3, 3, 2)
+    outcome = run([hourly("1..."), hourly(".111")], 0, make_setting(2, 4, 0.5), Greedy(literal=True))
+    assert (outcome.cost, outcome.finished_at, outcome.changeovers) == (3, 3, 2)
 
 
 def test_the_pool_that_is_held_is_kept_and_the_cheapest_is_entered():
     dear, cheap = hourly("1111", [2, 2, 1, 1]), hourly("1111", [1, 1, 5, 5])
-    found = list(
-        steps(PoolCapacity.from_traces([dear, cheap], asked(2, 4, 0.5)), 0, asked(2, 4, 0.5), Greedy(literal=True))
+    run_steps = list(
+        steps(
+            PoolCapacity.from_traces([dear, cheap], make_setting(2, 4, 0.5)),
+            0,
+            make_setting(2, 4, 0.5),
+            Greedy(literal=True),
+        )
     )
-    assert [s.pool for s in found] == [1]
-    assert sum(s.cost for s in found) == pytest.approx(1 + 1 + 0.5 * 5)
+    assert [s.pool for s in run_steps] == [1]
+    assert sum(s.cost for s in run_steps) == pytest.approx(1 + 1 + 0.5 * 5)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +155,7 @@ def test_the_pool_that_is_held_is_kept_and_the_cheapest_is_entered():
 )
 def test_pools_that_do_not_go_together_are_refused(pools, path):
     with pytest.raises(BadInputs) as caught:
-        run(pools, 0, asked(1, 2, 0.1), Greedy())
+        run(pools, 0, make_setting(1, 2, 0.1), Greedy())
     assert [p.path for p in caught.value.problems] == [path]
 
 
@@ -169,9 +181,9 @@ class Always:
         (Choice(Mode.IDLE, 0), "at least a tick"),
     ],
 )
-def test_a_policy_that_cannot_be_followed_is_told_of(choice, words):
+def test_a_policy_that_cannot_be_followed_is_reported(choice, words):
     with pytest.raises(ValueError, match=words):
-        run(hourly("...."), 0, asked(1, 4, 0.1), Always(choice))
+        run(hourly("...."), 0, make_setting(1, 4, 0.1), Always(choice))
 
 
 class Watched:
@@ -188,30 +200,30 @@ class Watched:
 def test_what_a_policy_sees():
     # Spot for an hour of the 1.5 h that a changeover takes; then anew, for two hours.
     watched = Watched(Greedy())
-    run(hourly("1.11........"), 0, asked(2, 12, 1.5), watched)
-    seen = [
+    run(hourly("1.11........"), 0, make_setting(2, 12, 1.5), watched)
+    observations = [
         (s.tick, s.mode, s.available, s.changing / 3600, s.remaining / 3600, s.slack / 3600) for s in watched.states
     ]
-    assert seen[:4] == [
+    assert observations[:4] == [
         (0, Mode.IDLE, True, 0, 2, 10),
         (1, Mode.IDLE, False, 0, 2, 9),
         (2, Mode.IDLE, True, 0, 2, 8),
         (4, Mode.IDLE, False, 0, 1.5, 6.5),
     ]
     watched = Watched(UniformProgress())
-    run(hourly("....1111"), 0, asked(4, 8, 1.5), watched)
+    run(hourly("....1111"), 0, make_setting(4, 8, 1.5), watched)
     assert (watched.states[-1].mode, watched.states[-1].now / 3600) == (Mode.ON_DEMAND, 4)
 
 
 def test_the_steps_of_a_run_can_be_drawn():
-    setting = asked(4, 8, 0.5)
-    found = list(steps(PoolCapacity.from_traces(hourly("...111111"), setting), 0, setting, UniformProgress()))
-    assert [(s.tick, s.mode, s.seconds / 3600, s.entered) for s in found if s.entered or s.mode is Mode.IDLE] == [
+    setting = make_setting(4, 8, 0.5)
+    run_steps = list(steps(PoolCapacity.from_traces(hourly("...111111"), setting), 0, setting, UniformProgress()))
+    assert [(s.tick, s.mode, s.seconds / 3600, s.entered) for s in run_steps if s.entered or s.mode is Mode.IDLE] == [
         (0, Mode.IDLE, 1, False),
         (1, Mode.ON_DEMAND, 2, True),
         (4, Mode.SPOT, 2, True),
     ]
-    assert sum(s.progress for s in found) == 4 * 3600
+    assert sum(s.progress for s in run_steps) == 4 * 3600
 
 
 class EachTick:
@@ -249,7 +261,7 @@ def worlds(draw):
     job, changeover = draw(st.integers(1, 24)) / 4, draw(st.integers(0, 20)) / 20
     slack = draw(st.integers(0, 60)) / 10
     deadline = job + 2 * changeover + minutes / 60 + slack
-    return traces, asked(job, deadline, changeover, draw(st.sampled_from([1.5, 3.0])))
+    return traces, make_setting(job, deadline, changeover, draw(st.sampled_from([1.5, 3.0])))
 
 
 @given(world=worlds(), name=st.sampled_from(sorted(POLICIES)), start=st.integers(0, 30))
@@ -266,22 +278,22 @@ def test_stepping_on_events_is_stepping_on_ticks(world, name, start):
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_no_policy_misses_a_deadline_that_leaves_two_changeovers_and_a_tick(world, name, start):
     traces, setting = world
-    found = run(traces, start, setting, POLICIES[name])
-    assert not found.missed and found.finished_at <= setting.deadline_hours + 1e-6
+    outcome = run(traces, start, setting, POLICIES[name])
+    assert not outcome.missed and outcome.finished_at <= setting.deadline_hours + 1e-6
 
 
 @given(world=worlds(), name=st.sampled_from(sorted(POLICIES)), start=st.integers(0, 30))
 @settings(deadline=None)
 def test_hours_add_up(world, name, start):
     traces, setting = world
-    found = run(traces, start, setting, POLICIES[name])
-    assert found.spot_hours + found.on_demand_hours + found.idle_hours == pytest.approx(found.finished_at)
+    outcome = run(traces, start, setting, POLICIES[name])
+    assert outcome.spot_hours + outcome.on_demand_hours + outcome.idle_hours == pytest.approx(outcome.finished_at)
     least = setting.job_hours + setting.changeover_hours
-    assert found.spot_hours + found.on_demand_hours >= least - 1e-9
+    assert outcome.spot_hours + outcome.on_demand_hours >= least - 1e-9
 
 
 @given(world=worlds())
 def test_on_demand_saves_nothing_and_loses_one_changeover(world):
     traces, setting = world
-    found = run(traces, 0, setting, POLICIES["on-demand"])
-    assert found.saving == pytest.approx(-setting.changeover_hours / setting.job_hours)
+    outcome = run(traces, 0, setting, POLICIES["on-demand"])
+    assert outcome.saving == pytest.approx(-setting.changeover_hours / setting.job_hours)

@@ -27,11 +27,13 @@ module = importlib.import_module("everspot_core.simulate.optimum")
 
 
 def hourly(spots: str, prices: list[float] | None = None) -> Trace:
-    known = None if prices is None else np.array(prices, dtype=float)
-    return Trace(name=spots, gap=timedelta(hours=1), available=np.array([int(c == "1") for c in spots]), prices=known)
+    price_array = None if prices is None else np.array(prices, dtype=float)
+    return Trace(
+        name=spots, gap=timedelta(hours=1), available=np.array([int(c == "1") for c in spots]), prices=price_array
+    )
 
 
-def asked(job: float, deadline: float, changeover: float, ratio: float = 3.0) -> Setting:
+def make_setting(job: float, deadline: float, changeover: float, ratio: float = 3.0) -> Setting:
     return Setting(job_hours=job, deadline_hours=deadline, changeover_hours=changeover, price_ratio=ratio)
 
 
@@ -60,22 +62,22 @@ TABLE = [
 
 @pytest.mark.parametrize(("spots", "hours", "cost"), TABLE)
 def test_what_the_optimum_costs(spots, hours, cost):
-    found = optimum(hourly(spots), 0, asked(*hours))
-    assert found.cost == pytest.approx(cost) and not found.missed
+    outcome = optimum(hourly(spots), 0, make_setting(*hours))
+    assert outcome.cost == pytest.approx(cost) and not outcome.missed
 
 
 def every_schedule(traces: list[Trace], setting: Setting) -> list[Outcome]:
     """What all sequences of holdings cost that are done in time."""
     ticks = round(setting.deadline_hours + 0.499)
-    held = [None, -1, *range(len(traces))]
-    found = []
-    for plan in product(held, repeat=ticks):
+    choices = [None, -1, *range(len(traces))]
+    outcomes = []
+    for plan in product(choices, repeat=ticks):
         if all(h is None or h < 0 or (i < len(traces[h]) and traces[h].up()[i]) for i, h in enumerate(plan)):
             try:
-                found.append(run(traces, 0, setting, Schedule(plan)))
+                outcomes.append(run(traces, 0, setting, Schedule(plan)))
             except ValueError:  # it ends idle, with work to do
                 continue
-    return [o for o in found if not o.missed]
+    return [o for o in outcomes if not o.missed]
 
 
 @st.composite
@@ -94,19 +96,19 @@ def tiny_worlds(draw):
     changeover = draw(st.sampled_from([0, 0.25, 0.5, 1, 1.25, 2]))
     deadline = draw(st.sampled_from([ticks, ticks - 0.5]))
     job = draw(st.sampled_from([0.5, 1, 1.75, 2.25, 3, 4.1]))
-    return traces, asked(job, deadline, changeover, draw(st.sampled_from([1.2, 3.0])))
+    return traces, make_setting(job, deadline, changeover, draw(st.sampled_from([1.2, 3.0])))
 
 
 @given(world=tiny_worlds())
 @settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_no_schedule_is_cheaper(world):
     traces, setting = world
-    found, others = optimum(traces, 0, setting), every_schedule(traces, setting)
+    outcome, others = optimum(traces, 0, setting), every_schedule(traces, setting)
     if setting.deadline_hours < setting.job_hours + setting.changeover_hours:
-        assert not others and found.missed
+        assert not others and outcome.missed
     else:
-        assert not found.missed
-        assert found.cost == pytest.approx(min(o.cost for o in others))
+        assert not outcome.missed
+        assert outcome.cost == pytest.approx(min(o.cost for o in others))
 
 
 @st.composite
@@ -124,17 +126,17 @@ def worlds(draw):
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_no_policy_is_cheaper(world, name, start):
     trace, job, deadline, changeover = world
-    setting = asked(job, deadline, changeover)
-    found = optimum(trace, start, setting)
-    assert not found.missed
-    assert found.cost <= run(trace, start, setting, POLICIES[name]).cost + 1e-9
+    setting = make_setting(job, deadline, changeover)
+    outcome = optimum(trace, start, setting)
+    assert not outcome.missed
+    assert outcome.cost <= run(trace, start, setting, POLICIES[name]).cost + 1e-9
 
 
 @given(world=worlds(), more=st.integers(1, 20))
 @settings(deadline=None)
 def test_more_time_never_costs_more(world, more):
     trace, job, deadline, changeover = world
-    early, late = asked(job, deadline, changeover), asked(job, deadline + more / 12, changeover)
+    early, late = make_setting(job, deadline, changeover), make_setting(job, deadline + more / 12, changeover)
     assert optimum(trace, 0, late).cost <= optimum(trace, 0, early).cost + 1e-9
 
 
@@ -143,34 +145,34 @@ def test_more_time_never_costs_more(world, more):
 def test_a_second_pool_never_costs_more(world):
     trace, job, deadline, changeover = world
     other = Trace(name="b", gap=trace.gap, available=1 - trace.available, prices=trace.prices)
-    setting = asked(job, deadline, changeover)
+    setting = make_setting(job, deadline, changeover)
     assert optimum([trace, other], 0, setting).cost <= optimum(trace, 0, setting).cost + 1e-9
 
 
 def test_each_start_is_one_of_its_own():
-    trace, setting = hourly("1111.....1111111"), asked(3, 6, 0.5)
+    trace, setting = hourly("1111.....1111111"), make_setting(3, 6, 0.5)
     # From 0 and 9 on spot at once; from 4 on on-demand for 0.5 + 2.5 h, and the rest in the one tick of spot in time.
     assert [o.cost for o in optima(trace, [0, 4, 9], setting)] == pytest.approx([3.5, 9 + 1, 3.5])
 
 
 def test_what_cannot_be_in_time_is_on_demand_at_once_and_late():
-    found = optimum(hourly("1111111"), 0, asked(4, 4.25, 0.5))
-    assert found.missed and found.finished_at == 4.5 and found.cost == 13.5
+    outcome = optimum(hourly("1111111"), 0, make_setting(4, 4.25, 0.5))
+    assert outcome.missed and outcome.finished_at == 4.5 and outcome.cost == 13.5
 
 
 def test_the_cheaper_pool_is_entered_for_good():
     # Pool 1 costs less from the third tick on; changing over costs half an hour.
     dear, cheap = hourly("11111111", [4] * 8), hourly("11111111", [8, 8] + [1] * 6)
-    setting = asked(4, 4.5, 0.5)
-    found = steps(
+    setting = make_setting(4, 4.5, 0.5)
+    run_steps = steps(
         PoolCapacity.from_traces([dear, cheap], setting),
         0,
         setting,
         best(PoolCapacity.from_traces([dear, cheap], setting), 0, setting),
     )
-    assert {s.pool for s in found} == {0}  # there is no slack for a second changeover
-    setting = asked(4, 5, 0.5)
-    found = list(
+    assert {s.pool for s in run_steps} == {0}  # there is no slack for a second changeover
+    setting = make_setting(4, 5, 0.5)
+    run_steps = list(
         steps(
             PoolCapacity.from_traces([dear, cheap], setting),
             0,
@@ -178,8 +180,8 @@ def test_the_cheaper_pool_is_entered_for_good():
             best(PoolCapacity.from_traces([dear, cheap], setting), 0, setting),
         )
     )
-    assert [s.pool for s in found if s.entered] == [0, 1] and found[-1].mode is Mode.SPOT
-    assert sum(s.cost for s in found) == pytest.approx(2 * 4 + 3)
+    assert [s.pool for s in run_steps if s.entered] == [0, 1] and run_steps[-1].mode is Mode.SPOT
+    assert sum(s.cost for s in run_steps) == pytest.approx(2 * 4 + 3)
 
 
 def test_where_memory_is_short_the_optimum_is_met_from_above(monkeypatch):
@@ -187,19 +189,19 @@ def test_where_memory_is_short_the_optimum_is_met_from_above(monkeypatch):
     up = np.repeat(np.arange(80) % 2, rng.integers(1, 12, 80))
     trace = Trace(name="a", gap=timedelta(minutes=10), available=up)
     # 7 minutes and 10 have one in common; the unit that fits is 10 / 3 minutes, so that 7 are taken for 10.
-    setting = asked(12, 16, 7 / 60)
+    setting = make_setting(12, 16, 7 / 60)
     exact = optimum(trace, 0, setting)
     monkeypatch.setattr(module, "_CELLS", 96 * 75)
     assert module.unit(setting, trace.gap) == 200
     rough = optimum(trace, 0, setting)
     assert not rough.missed and exact.cost <= rough.cost + 1e-9
     monkeypatch.undo()
-    earlier = [(n, optimum(trace, 0, asked(12, 16 - n * 200 / 3600, 7 / 60))) for n in range(10, 20)]
+    earlier = [(n, optimum(trace, 0, make_setting(12, 16 - n * 200 / 3600, 7 / 60))) for n in range(10, 20)]
     bounds = [o.cost for n, o in earlier if o.changeovers <= n]
     assert bounds and rough.cost <= min(bounds) + 1e-9
 
 
 def test_the_unit_is_what_tick_and_changeover_have_in_common():
-    assert module.unit(asked(48, 60, 0.2), timedelta(seconds=195)) == 15
-    assert module.unit(asked(48, 48 / 0.95, 0.2), timedelta(seconds=600)) == 120
-    assert module.unit(asked(48, 60, 0), timedelta(seconds=600)) == 600
+    assert module.unit(make_setting(48, 60, 0.2), timedelta(seconds=195)) == 15
+    assert module.unit(make_setting(48, 48 / 0.95, 0.2), timedelta(seconds=600)) == 120
+    assert module.unit(make_setting(48, 60, 0), timedelta(seconds=600)) == 600

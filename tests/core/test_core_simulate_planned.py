@@ -44,8 +44,8 @@ def setting(f: float, d: float, job: float = 12.0) -> Setting:
     return Setting(job_hours=job, deadline_hours=job / f, changeover_hours=d, price_ratio=3.0)
 
 
-def traces(name: str, asked: Setting, ticks: int = 400, seed: int = 7) -> list[Trace]:
-    return list(GENERATORS[name](np.random.default_rng(seed), ticks, GAP, asked))
+def traces(name: str, job_setting: Setting, ticks: int = 400, seed: int = 7) -> list[Trace]:
+    return list(GENERATORS[name](np.random.default_rng(seed), ticks, GAP, job_setting))
 
 
 def alternating(*spells: int, ticks: int = 6000) -> Trace:
@@ -55,36 +55,38 @@ def alternating(*spells: int, ticks: int = 6000) -> Trace:
 
 
 @pytest.mark.parametrize("parts", [(0.6, 0.8, 0.95), pytest.param((0.7, 0.9), marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("known", WHAT_IS_KNOWN)
+@pytest.mark.parametrize("knowledge", WHAT_IS_KNOWN)
 @pytest.mark.parametrize("name", GENERATORS)
-def test_no_deadline_is_missed(name, known, parts):
+def test_no_deadline_is_missed(name, knowledge, parts):
     """Adversarial traces begin with the job. Where it must be refused, on-demand at once is still in time."""
-    expected, upper = WHAT_IS_KNOWN[known]
+    expected, upper = WHAT_IS_KNOWN[knowledge]
     for f in parts:
         for d in (0.02, 0.1, 0.2, 0.4):
-            asked = setting(f, d)
-            for outcome in runs(traces(name, asked), [0, 37], asked, Planned(expected=expected, upper=upper)):
+            job_setting = setting(f, d)
+            for outcome in runs(
+                traces(name, job_setting), [0, 37], job_setting, Planned(expected=expected, upper=upper)
+            ):
                 assert not outcome.missed, (f, d, outcome)
 
 
 @pytest.mark.parametrize("f", [0.6, 0.8, 0.95])
 def test_no_deadline_is_missed_by_a_long_job_on_ticks_of_an_hour_or_half_a_minute(f):
     for gap, job, ticks in ((timedelta(hours=1), 48.0, 300), (timedelta(seconds=30), 2.0, 900)):
-        asked = setting(f, 0.1, job)
+        job_setting = setting(f, 0.1, job)
         for name in ("vanishing", "last-moment", "gone-for-good", "heavy-tailed"):
-            (trace,) = GENERATORS[name](np.random.default_rng(5), ticks, gap, asked)
-            assert not run(trace, 0, asked, Planned()).missed
+            (trace,) = GENERATORS[name](np.random.default_rng(5), ticks, gap, job_setting)
+            assert not run(trace, 0, job_setting, Planned()).missed
 
 
 @pytest.mark.parametrize("name", ["heavy-tailed", "markov", "diurnal", "droughts", "steady"])
 @pytest.mark.parametrize("d", [0.02, 0.2])
 def test_more_time_never_costs_more(name, d):
     """The mean over twelve starts, to 0.5 % of what the job costs on on-demand."""
-    made = traces(name, setting(0.8, d), 900, seed=1)
-    begins = starts(made, setting(0.6, d), 12, seed=1)
+    pool_traces = traces(name, setting(0.8, d), 900, seed=1)
+    begins = starts(pool_traces, setting(0.6, d), 12, seed=1)
     costs = []
     for f in (0.95, 0.9, 0.8, 0.7, 0.6):
-        outcomes = runs(made, begins, setting(f, d), Planned())
+        outcomes = runs(pool_traces, begins, setting(f, d), Planned())
         costs.append(float(np.mean([o.cost / o.undisturbed for o in outcomes])))
     for n, cost in enumerate(costs):
         assert all(later <= cost + 0.005 for later in costs[n:]), costs
@@ -102,48 +104,48 @@ def test_it_does_not_flap(spell):
     trace = alternating(spell, spell)
     for f in (0.6, 0.8, 0.95):
         for d in (0.02, 0.2):
-            asked = setting(f, d, job=36.0)
-            outcome = run(trace, 0, asked, Planned())
+            job_setting = setting(f, d, job=36.0)
+            outcome = run(trace, 0, job_setting, Planned())
             comes = outcome.finished_at / (2 * spell / 6) + 1
             assert outcome.changeovers <= 2 * comes
             if d == 0.2:
                 assert a_day(outcome) <= 40
-                assert a_day(outcome) <= 1.25 * a_day(run(trace, 0, asked, UniformProgress())) + 1
+                assert a_day(outcome) <= 1.25 * a_day(run(trace, 0, job_setting, UniformProgress())) + 1
 
 
 def test_spot_that_is_over_before_a_changeover_is_given_up():
     """Ten minutes of spot, ten without: nothing comes of them with a changeover of 12 minutes, and little is lost."""
     trace = alternating(1, 1)
     for f in (0.6, 0.8, 0.9):
-        asked = setting(f, 0.2, job=48.0)
-        ours, greedy = run(trace, 0, asked, Planned()), run(trace, 0, asked, Greedy())
-        assert ours.spot_hours <= 6 * GAP.total_seconds() / 3600
-        assert ours.saving >= greedy.saving
-        assert ours.saving > -0.03
+        job_setting = setting(f, 0.2, job=48.0)
+        planned_run, greedy = run(trace, 0, job_setting, Planned()), run(trace, 0, job_setting, Greedy())
+        assert planned_run.spot_hours <= 6 * GAP.total_seconds() / 3600
+        assert planned_run.saving >= greedy.saving
+        assert planned_run.saving > -0.03
 
 
 def test_where_spot_is_steady_it_is_all_spot_and_where_there_is_none_all_on_demand():
-    asked = setting(0.8, 0.2)
+    job_setting = setting(0.8, 0.2)
     always, never = alternating(10, 0), alternating(0, 10)
-    outcome = run(always, 0, asked, Planned())
+    outcome = run(always, 0, job_setting, Planned())
     assert (outcome.changeovers, outcome.on_demand_hours, outcome.idle_hours) == (1, 0, 0)
-    outcome = run(never, 0, asked, Planned())
+    outcome = run(never, 0, job_setting, Planned())
     assert (outcome.changeovers, outcome.spot_hours) == (1, 0)
 
 
 def test_it_never_waits_again_once_on_on_demand():
     for name in ("heavy-tailed", "droughts", "last-moment", "blinking"):
-        asked = setting(0.8, 0.2)
-        capacity = PoolCapacity.from_traces(traces(name, asked), asked)
-        modes = [s.mode for s in steps(capacity, 0, asked, Planned())]
+        job_setting = setting(0.8, 0.2)
+        capacity = PoolCapacity.from_traces(traces(name, job_setting), job_setting)
+        modes = [s.mode for s in steps(capacity, 0, job_setting, Planned())]
         assert (Mode.ON_DEMAND, Mode.IDLE) not in set(pairwise(modes))
 
 
 def test_one_run_knows_nothing_of_the_one_before():
-    asked, policy = setting(0.8, 0.1), Planned()
-    made = traces("heavy-tailed", asked)
-    fresh = [run(made, start, asked, Planned()) for start in (0, 50, 0)]
-    assert [run(made, start, asked, policy) for start in (0, 50, 0)] == fresh
+    job_setting, policy = setting(0.8, 0.1), Planned()
+    pool_traces = traces("heavy-tailed", job_setting)
+    fresh = [run(pool_traces, start, job_setting, Planned()) for start in (0, 50, 0)]
+    assert [run(pool_traces, start, job_setting, policy) for start in (0, 50, 0)] == fresh
     assert POLICIES["everspot"] == policy
 
 
@@ -156,21 +158,21 @@ def test_with_several_pools_it_goes_where_there_is_spot():
 
 
 def test_what_is_refused_runs_on_demand_at_once():
-    asked = Setting(job_hours=12, deadline_hours=12.1, changeover_hours=0.2, price_ratio=3.0)
-    outcome = run(alternating(10, 0), 0, asked, Planned())
+    job_setting = Setting(job_hours=12, deadline_hours=12.1, changeover_hours=0.2, price_ratio=3.0)
+    outcome = run(alternating(10, 0), 0, job_setting, Planned())
     assert outcome.missed
     assert (outcome.changeovers, outcome.spot_hours) == (1, 0)
 
 
 def test_a_plan_that_cannot_make_up_its_mind_is_found_out(monkeypatch):
-    asked = setting(0.8, 0.2)
+    job_setting = setting(0.8, 0.2)
 
     def restless(view: ClusterView, now: datetime) -> list[Action]:
         return plan(replace(view, instances=()), now)
 
     monkeypatch.setattr(everspot_policy, "plan", restless)
     with pytest.raises(everspot_policy.Unforeseen, match="changing its mind"):
-        run(alternating(10, 0), 0, asked, Planned())
+        run(alternating(10, 0), 0, job_setting, Planned())
 
 
 # What it decides
@@ -178,7 +180,7 @@ def test_a_plan_that_cannot_make_up_its_mind_is_found_out(monkeypatch):
 
 def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) -> Iterator[str]:
     """A line for each action that changes something, and for each new reason to hold or to stay."""
-    asked, told, begun = setting(f, d), list[str](), list[datetime]()
+    job_setting, lines, begun = setting(f, d), list[str](), list[datetime]()
 
     def noting(view: ClusterView, now: datetime) -> list[Action]:
         actions = plan(view, now)
@@ -187,15 +189,15 @@ def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) ->
         for action in actions:
             line = f"{type(action).__name__.lower()} {action.cause.value}"
             quiet = isinstance(action, Hold | Stay)
-            if not quiet or not told or told[-1].split(" ", 1)[1] != line:
-                told.append(f"{hours:.2f} {line}")
+            if not quiet or not lines or lines[-1].split(" ", 1)[1] != line:
+                lines.append(f"{hours:.2f} {line}")
         return actions
 
     with monkeypatch.context() as patch:
         patch.setattr(everspot_policy, "plan", noting)
-        outcome = run(traces(name, asked), 0, asked, Planned())
+        outcome = run(traces(name, job_setting), 0, job_setting, Planned())
     yield f"# {name}, f = {f}, d = {d} h: {outcome.cost / outcome.undisturbed:.3f} of on-demand's cost"
-    yield from told
+    yield from lines
 
 
 def test_golden_replay_of_a_few_traces(monkeypatch):

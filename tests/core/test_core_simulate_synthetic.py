@@ -25,7 +25,9 @@ JOB = Setting(job_hours=48, deadline_hours=60, changeover_hours=0.2, price_ratio
 ADVERSARIAL = ["vanishing", "blinking", "last-moment", "gone-for-good"]
 
 
-def made(name: str, seed: int = 1, ticks: int = 20_000, setting: Setting = JOB, gap: timedelta = GAP) -> list[Trace]:
+def make_traces(
+    name: str, seed: int = 1, ticks: int = 20_000, setting: Setting = JOB, gap: timedelta = GAP
+) -> list[Trace]:
     return list(GENERATORS[name](np.random.default_rng(seed), ticks, gap, setting))
 
 
@@ -38,7 +40,7 @@ def hours(trace: Trace, up: bool) -> np.ndarray:
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_a_trace_is_as_long_as_asked_and_can_be_read_again(name):
     for ticks in (1, 7, 3000):
-        for trace in made(name, ticks=ticks):
+        for trace in make_traces(name, ticks=ticks):
             assert len(trace) == ticks and trace.gap == GAP
             assert set(trace.available.tolist()) <= {0, 1}
             assert parse(trace.to_json(), name).available.tolist() == trace.available.tolist()
@@ -46,18 +48,18 @@ def test_a_trace_is_as_long_as_asked_and_can_be_read_again(name):
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_the_same_seed_makes_the_same_trace(name):
-    one, again = made(name), made(name)
-    assert [t.available.tolist() for t in one] == [t.available.tolist() for t in again]
+    first, again = make_traces(name), make_traces(name)
+    assert [t.available.tolist() for t in first] == [t.available.tolist() for t in again]
     # What the worst moment is follows from the job alone.
     if name != "last-moment":
-        assert [t.available.tolist() for t in one] != [t.available.tolist() for t in made(name, seed=6)]
+        assert [t.available.tolist() for t in first] != [t.available.tolist() for t in make_traces(name, seed=6)]
 
 
 def test_pools_have_names_of_their_own():
-    assert [t.name for t in made("correlated")] == [f"correlated-{n}" for n in range(4)]
+    assert [t.name for t in make_traces("correlated")] == [f"correlated-{n}" for n in range(4)]
 
 
-def test_a_markov_trace_is_up_as_often_and_as_long_as_asked():
+def test_a_markov_trace_is_up_as_often_and_as_long_as_requested():
     # 3 h up, 1 h down: some 10,000 spells of each.
     trace = markov(np.random.default_rng(1), 480_000, GAP, up=Phases(means=(3.0,)), down=Phases(means=(1.0,)))
     assert trace.up().mean() == pytest.approx(0.75, abs=0.01)
@@ -81,14 +83,14 @@ def test_a_markov_spell_that_has_lasted_does_not_last_longer_and_a_heavy_tailed_
 
 @pytest.mark.parametrize("up", [True, False])
 def test_heavy_tailed_spells_are_those_of_real_traces(up):
-    spells = hours(made("heavy-tailed", ticks=200_000)[0], up)
+    spells = hours(make_traces("heavy-tailed", ticks=200_000)[0], up)
     median, long = np.percentile(spells, [50, 90])
     assert 0.3 <= median <= 1 and 2 <= long <= 15
     assert spells.mean() == pytest.approx((HEAVY_UP if up else HEAVY_DOWN).mean, rel=0.1)
 
 
 def test_a_diurnal_trace_follows_the_day():
-    up = made("diurnal", ticks=288 * 200)[0].up().reshape(200, 24, 12)
+    up = make_traces("diurnal", ticks=288 * 200)[0].up().reshape(200, 24, 12)
     by_hour = up.mean(axis=(0, 2))
     assert by_hour.max() - by_hour.min() > 0.4
     # A single wave: the best and the worst hour are half a day apart.
@@ -96,12 +98,12 @@ def test_a_diurnal_trace_follows_the_day():
 
 
 def test_droughts_are_long_and_do_not_happen_elsewhere():
-    droughts, without = hours(made("droughts")[0], False), hours(made("heavy-tailed")[0], False)
+    droughts, without = hours(make_traces("droughts")[0], False), hours(make_traces("heavy-tailed")[0], False)
     assert droughts.max() > 36 > without.max()
 
 
 def test_steady_spot_is_nearly_always_there():
-    trace = made("steady", ticks=100_000)[0]
+    trace = make_traces("steady", ticks=100_000)[0]
     assert 0.98 < trace.up().mean() < 1 and len(hours(trace, False)) > 20
 
 
@@ -116,26 +118,26 @@ def test_correlated_pools_run_dry_together():
 
 @pytest.mark.parametrize("minutes", [1, 5, 10, 30])
 def test_vanishing_spot_lasts_for_a_changeover_and_not_longer(minutes):
-    spells = made("vanishing", gap=timedelta(minutes=minutes))[0].spells()
+    spells = make_traces("vanishing", gap=timedelta(minutes=minutes))[0].spells()
     assert set(spells.length[spells.up][:-1].tolist()) == {-(-12 // minutes)}
 
 
 def test_nothing_is_ever_computed_on_vanishing_spot():
     # 12 minutes are whole ticks of 4.
-    capacity = PoolCapacity.from_traces(made("vanishing", gap=timedelta(minutes=4), seed=3), JOB)
-    found = list(steps(capacity, 0, JOB, Greedy()))
-    on_spot = [s for s in found if s.mode is Mode.SPOT]
+    capacity = PoolCapacity.from_traces(make_traces("vanishing", gap=timedelta(minutes=4), seed=3), JOB)
+    run_steps = list(steps(capacity, 0, JOB, Greedy()))
+    on_spot = [s for s in run_steps if s.mode is Mode.SPOT]
     assert len(on_spot) > 10 and sum(s.progress for s in on_spot) == 0
 
 
 def test_blinking_spot_is_there_for_exactly_one_tick():
-    spells = made("blinking")[0].spells()
+    spells = make_traces("blinking")[0].spells()
     assert set(spells.length[spells.up].tolist()) == {1} and spells.up.sum() > 100
 
 
 def test_the_last_moment_leaves_nothing_but_on_demand():
     # Spot comes after 12 - 2 * 0.2 h and stays for 0.2 h, in ticks of 4 minutes; on-demand then takes 0.2 + 48 h.
-    traces = made("last-moment", gap=timedelta(minutes=4), ticks=900)
+    traces = make_traces("last-moment", gap=timedelta(minutes=4), ticks=900)
     spells = traces[0].spells()
     assert (spells.start.tolist(), spells.length.tolist()) == ([0, 174, 177], [174, 3, 723])
     greedy = run(traces, 0, JOB, Greedy())
@@ -144,7 +146,7 @@ def test_the_last_moment_leaves_nothing_but_on_demand():
 
 
 def test_what_is_gone_for_good_does_not_come_back_before_the_deadline():
-    up = made("gone-for-good", ticks=720 * 20)[0].up().reshape(20, 720)
+    up = make_traces("gone-for-good", ticks=720 * 20)[0].up().reshape(20, 720)
     lasted = up.sum(axis=1)
     assert all(row[:n].all() for row, n in zip(up, lasted, strict=True))
     assert len(set(lasted.tolist())) > 10 and lasted.min() >= 1 and lasted.max() <= 48 * 12
@@ -153,12 +155,12 @@ def test_what_is_gone_for_good_does_not_come_back_before_the_deadline():
 @pytest.mark.parametrize("name", ADVERSARIAL)
 @pytest.mark.parametrize("setting", [JOB, Setting(job_hours=1, deadline_hours=1.1, changeover_hours=0, price_ratio=2)])
 def test_harm_can_be_meant_to_any_job(name, setting):
-    (trace,) = made(name, setting=setting, ticks=5000)
+    (trace,) = make_traces(name, setting=setting, ticks=5000)
     assert 0 < trace.up().mean() < 1
 
 
 def test_prices_wander_around_their_mean_and_stay_within_bounds():
-    trace = with_prices(made("markov")[0], np.random.default_rng(1), mean=0.9, on_demand=3.06, volatility=0.2)
+    trace = with_prices(make_traces("markov")[0], np.random.default_rng(1), mean=0.9, on_demand=3.06, volatility=0.2)
     assert trace.prices.mean() == pytest.approx(0.9, rel=0.15)
     assert np.log(trace.prices).std() == pytest.approx(0.2, rel=0.3)
     # A day later little is left of where it was, the next tick nearly all.

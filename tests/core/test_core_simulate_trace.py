@@ -61,7 +61,7 @@ def test_every_bad_field_is_named(change, paths):
     assert all("must be" in p.reason for p in caught.value.problems)
 
 
-def test_how_many_values_are_bad_is_told():
+def test_the_error_counts_the_other_bad_values():
     with pytest.raises(BadInputs, match=r"data\[1\]: must be a whole number >= 0; it is -1 \(and 2 more like it\)"):
         parse({**GOOD, "data": [0, -1, -2, -3]}, "a")
 

@@ -118,9 +118,9 @@ def test_a_run_is_skipped_where_the_last_one_has_bettered_too_little() -> None:
 
 def test_a_job_file_has_all_its_faults_told_at_once() -> None:
     wrong = {"after": ["a", "a"], "window": "22:00-22:00", "every": "1s", "skip_if": "accuracy", "start_after": "soon"}
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as refusal:
         JobSpec.model_validate({**JOB, **wrong})
-    assert {error["loc"][0] for error in told.value.errors()} == set(wrong)
+    assert {error["loc"][0] for error in refusal.value.errors()} == set(wrong)
 
 
 @pytest.mark.parametrize(

@@ -123,44 +123,48 @@ def bills(draw):
     role = st.sampled_from([Role.AGENT, Role.AGENT, Role.SCHEDULER])
     launches = [launch(i, draw(st.sampled_from(list(Market))), draw(moments), draw(role)) for i in ids]
     ends = [
-        end((one.launched_at - T0).total_seconds() + draw(moments), one.instance_id, draw(st.booleans()))
-        for one in launches
+        end(
+            (launch_record.launched_at - T0).total_seconds() + draw(moments),
+            launch_record.instance_id,
+            draw(st.booleans()),
+        )
+        for launch_record in launches
         if draw(st.booleans())
     ]
     points = [price(draw(st.integers(1, 500)) / 1000, draw(moments)) for _ in range(draw(st.integers(0, 4)))]
     events = {job: _history(draw, ids, job) for job in ("job-1", "job-2")}
-    found = bill(launches, ends, points, events, builtin(), at(draw(moments)), rules=BILLING)
-    return found, {i: at(draw(moments)) for i in ids if draw(st.booleans())}
+    computed_bill = bill(launches, ends, points, events, builtin(), at(draw(moments)), rules=BILLING)
+    return computed_bill, {i: at(draw(moments)) for i in ids if draw(st.booleans())}
 
 
 def _history(draw, ids, job):
-    told = []
+    events = []
     for epoch in range(1, draw(st.integers(1, 4))):
         where, start = draw(st.sampled_from(ids)), draw(moments)
         share = draw(st.sampled_from([1, 0.5, 0.3]))
-        told.append(event(EventKind.ASSIGNED, start, epoch, where, job, share=share))
+        events.append(event(EventKind.ASSIGNED, start, epoch, where, job, share=share))
         if draw(st.booleans()):
-            told.append(event(EventKind.TRAINING, start + 5, epoch, where, job, from_step=epoch))
+            events.append(event(EventKind.TRAINING, start + 5, epoch, where, job, from_step=epoch))
         if draw(st.booleans()):
             kind = draw(st.sampled_from([EventKind.LOST, EventKind.INTERRUPTED, EventKind.ERROR]))
-            told.append(event(kind, start + draw(moments), epoch, where, job, step=3))
-    return told
+            events.append(event(kind, start + draw(moments), epoch, where, job, step=3))
+    return events
 
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(bills())
-def test_the_rows_add_up_to_the_bill_exactly(made):
-    found, reported = made
-    rows = usage_rows(found, reported)
+def test_the_rows_add_up_to_the_bill_exactly(drawn_bill):
+    computed_bill, reported = drawn_bill
+    rows = usage_rows(computed_bill, reported)
     sums = Sums.sum_rows(rows)
-    assert (sums.cost, sums.on_demand_cost) == (found.cost, found.on_demand_cost)
-    assert sums.seconds == sum(u.instance_seconds for u in found.usages)
-    assert sums.waived == sum(u.waived for u in found.usages)
-    for job in found.jobs:
-        mine = [r for r in rows if r.job_id == job.job_id]
-        assert Sums.sum_rows(mine).cost == job.cost
+    assert (sums.cost, sums.on_demand_cost) == (computed_bill.cost, computed_bill.on_demand_cost)
+    assert sums.seconds == sum(u.instance_seconds for u in computed_bill.usages)
+    assert sums.waived == sum(u.waived for u in computed_bill.usages)
+    for job in computed_bill.jobs:
+        job_rows = [r for r in rows if r.job_id == job.job_id]
+        assert Sums.sum_rows(job_rows).cost == job.cost
         useful = sum((u.useful_seconds * u.share for u in job.usages), Fraction(0))
-        assert Sums.sum_rows(r for r in mine if r.kind is UsageKind.WORK).seconds == useful
+        assert Sums.sum_rows(r for r in job_rows if r.kind is UsageKind.WORK).seconds == useful
     for row in rows:
         assert row.hour == row.hour.replace(minute=0, second=0, microsecond=0)
         assert 0 < row.seconds <= 3600
@@ -170,11 +174,11 @@ def test_the_rows_add_up_to_the_bill_exactly(made):
 
 @settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(bills(), moments)
-def test_two_halves_of_the_time_are_the_whole(made, middle):
-    found, reported = made
+def test_two_halves_of_the_time_are_the_whole(drawn_bill, middle):
+    computed_bill, reported = drawn_bill
     cut = at(middle).replace(minute=0, second=0, microsecond=0)
-    halves = usage_rows(found, reported, until=cut) + usage_rows(found, reported, since=cut)
-    assert halves == usage_rows(found, reported)
+    halves = usage_rows(computed_bill, reported, until=cut) + usage_rows(computed_bill, reported, since=cut)
+    assert halves == usage_rows(computed_bill, reported)
 
 
 def test_a_month_is_read_and_ends_where_the_next_begins():

@@ -41,7 +41,7 @@ class Meter:
 
 
 @given(
-    made=jobs(st.sampled_from([None, 0.6, 1.5, 5])),
+    drawn_jobs=jobs(st.sampled_from([None, 0.6, 1.5, 5])),
     market=traces(),
     base=st.integers(0, 2),
     idle=st.sampled_from([0, 600]),
@@ -49,12 +49,12 @@ class Meter:
     most=st.sampled_from([None, 4]),
 )
 @settings(max_examples=settings.default.max_examples * 3 // 10, deadline=None)
-def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(made, market, base, idle, notice, most):
+def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(drawn_jobs, market, base, idle, notice, most):
     """What is there between two moments is what the plan saw last at the first of them: it is asked until it rests."""
     parts = [standing(base)] if base else []
     pools = [offer(), offer("spot", 1.0, availability="t")]
     terms = {"idle_limit_seconds": idle, "notice_seconds": notice, "max_instances": most}
-    read = workload(made, {"t"}, standing=parts, pools=pools, horizon=40, **terms)
+    read = workload(drawn_jobs, {"t"}, standing=parts, pools=pools, horizon=40, **terms)
     meter = Meter({o.key: o.usd_per_hour for o in read.fleet.offers().values()})
     run = simulate(read, {"t": market}, meter)
     meter.until(run.ended_at)
@@ -63,14 +63,14 @@ def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(made, market
 
 def test_under_the_cap_a_gang_gives_spot_back_once_and_moves_in_time():
     """Four instances at most: two spot ones of a gang that has to move, and two of others."""
-    made = [
+    job_values = [
         {"id": "before", "arrival_hours": 3.8, "hours": 1.8, "nodes": 2},
         {"id": "beside", "arrival_hours": 5.6, "hours": 1.1},
         {"id": "critical", "arrival_hours": 5.0, "hours": 2.3, "priority": "critical"},
         {"id": "gang", "arrival_hours": 6.1, "hours": 0.1, "hours_upper": 0.125, "nodes": 2, "deadline_hours": 0.725},
     ]
     pools = [offer(), offer("spot", 1.0, availability="t")]
-    read = workload(made, {"t"}, pools=pools, horizon=40, idle_limit_seconds=0, max_instances=4)
+    read = workload(job_values, {"t"}, pools=pools, horizon=40, idle_limit_seconds=0, max_instances=4)
     meter = Meter({o.key: o.usd_per_hour for o in read.fleet.offers().values()})
     run = simulate(read, {"t": trace((600, 3))}, meter)
     meter.until(run.ended_at)
@@ -81,28 +81,28 @@ def test_under_the_cap_a_gang_gives_spot_back_once_and_moves_in_time():
 
 def test_the_account_of_a_workload_by_hand():
     """Spot goes for good after an hour: `a` waits, goes on-demand; `b` cannot be done in time; `c` has no deadline."""
-    made = [
+    job_values = [
         {"id": "a", "hours": 2, "deadline_hours": 6},
         {"id": "b", "hours": 5, "deadline_hours": 2},
         {"id": "c", "hours": 0.25},
     ]
     market = {"t": trace((12, 2), (600, 0))}
     fleet = {"pools": [offer("spot", 1.0, availability="t"), offer(usd=3.0)]}
-    told = simulated(workload(made, market, **fleet), market)
-    assert (told.met, told.late, told.refused) == ({"a"}, set(), {"b"})
-    assert told.failovers == {"a": 1}
-    _, all_of_it = drive(made, market, **fleet)
-    assert (told.usd, told.idle_usd_share) == (all_of_it.cost.total, all_of_it.idle_usd_share)
+    account = simulated(workload(job_values, market, **fleet), market)
+    assert (account.met, account.late, account.refused) == ({"a"}, set(), {"b"})
+    assert account.failovers == {"a": 1}
+    _, all_of_it = drive(job_values, market, **fleet)
+    assert (account.usd, account.idle_usd_share) == (all_of_it.cost.total, all_of_it.idle_usd_share)
 
 
 def test_spot_that_is_taken_within_its_first_hour_is_free_where_the_cloud_has_it_so():
     """Spot is there for three quarters of an hour."""
-    made, market = [{"id": "a", "hours": 3, "deadline_hours": 9}], {"t": trace((9, 1), (600, 0))}
+    job_values, market = [{"id": "a", "hours": 3, "deadline_hours": 9}], {"t": trace((9, 1), (600, 0))}
     pools = [offer("spot", 1.0, availability="t"), offer(usd=3.0)]
-    paid = simulated(workload(made, market, pools=pools), market)
-    free = simulated(workload(made, market, pools=pools, free_within_hours=1), market)
+    paid = simulated(workload(job_values, market, pools=pools), market)
+    free = simulated(workload(job_values, market, pools=pools, free_within_hours=1), market)
     assert paid.usd - free.usd == pytest.approx(0.75)
-    long = simulated(workload(made, market, pools=pools, free_within_hours=0.75), market)
+    long = simulated(workload(job_values, market, pools=pools, free_within_hours=0.75), market)
     assert long.usd == paid.usd
 
 
@@ -148,26 +148,26 @@ def lived(finished=3.0) -> Account:
         "j-2": JobSubmission(job_id="j-2", spec=late, submitted_at=AT, deadline_at=at(0.1)),
     }
     rules = BillingRules(minimum=timedelta(0), free_within=None, left_out=())
-    found = bill(launches, ends, points, {"j-1": events}, TYPES, at(9), rules=rules)
-    return of_bill(found, submissions, refused=["j-2"])
+    computed_bill = bill(launches, ends, points, {"j-1": events}, TYPES, at(9), rules=rules)
+    return of_bill(computed_bill, submissions, refused=["j-2"])
 
 
 def test_a_clusters_account_is_told_in_the_same_terms():
     """Spot $1 for an hour; on-demand $3 for three, one of them idle. The scheduler's instance is not in it."""
-    told = lived()
-    assert told.usd == pytest.approx(10.0)
-    assert told.idle_usd_share == pytest.approx(3.0 * (4 - 3.0) / 10)
-    assert (told.met, told.late, told.refused) == ({"a"}, set(), {"b"})
-    assert told.failovers == {"a": 1}
+    account = lived()
+    assert account.usd == pytest.approx(10.0)
+    assert account.idle_usd_share == pytest.approx(3.0 * (4 - 3.0) / 10)
+    assert (account.met, account.late, account.refused) == ({"a"}, set(), {"b"})
+    assert account.failovers == {"a": 1}
     assert lived(finished=3.75).late == {"a"}
 
 
 def test_what_differs_is_told_by_name_and_small_differences_are_none():
-    told = lived()
-    assert differences(told, replace(told, usd=10.9, failovers={"a": 2})) == []
-    assert differences(told, replace(told, usd=11.1)) == ["it cost $11.10 instead of $10.00"]
-    other = replace(told, met=frozenset(), late=frozenset({"a"}), failovers={})
-    assert differences(told, other, failovers=0) == [
+    account = lived()
+    assert differences(account, replace(account, usd=10.9, failovers={"a": 2})) == []
+    assert differences(account, replace(account, usd=11.1)) == ["it cost $11.10 instead of $10.00"]
+    other = replace(account, met=frozenset(), late=frozenset({"a"}), failovers={})
+    assert differences(account, other, failovers=0) == [
         "done in time: none instead of a",
         "late: a instead of none",
         "0 failovers instead of 1",

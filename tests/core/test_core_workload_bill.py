@@ -18,18 +18,18 @@ def attempts(run):
 def test_two_jobs_take_turns_on_one_instance():
     # a: set up until 0.25, works until 2.25. b arrives at 1, follows at 2.25, works from 2.5 to 3.5.
     # The instance is paid for 3.5 h at $3, and is never idle.
-    run, told = drive([{"id": "a", "hours": 2}, {"id": "b", "hours": 1, "arrival_hours": 1}], standing=[standing()])
+    run, totals = drive([{"id": "a", "hours": 2}, {"id": "b", "hours": 1, "arrival_hours": 1}], standing=[standing()])
     assert attempts(run) == [("a", 0, 2.25, Reason.FINISHED), ("b", 2.25, 3.5, Reason.FINISHED)]
-    assert (told.cost.total, told.cost.on_demand, told.cost.spot, told.cost.idle) == (10.5, 10.5, 0, 0)
-    assert (told.waiting.mean, told.waiting.p50, told.waiting.max) == (0.625, 0, 1.25)
-    assert (told.jobs, told.finished, told.changeovers, told.preemptions) == (2, 2, 2, 0)
-    assert (told.paid_hours, told.busy_hours, told.utilization) == (3.5, 3.5, 1)
+    assert (totals.cost.total, totals.cost.on_demand, totals.cost.spot, totals.cost.idle) == (10.5, 10.5, 0, 0)
+    assert (totals.waiting.mean, totals.waiting.p50, totals.waiting.max) == (0.625, 0, 1.25)
+    assert (totals.jobs, totals.finished, totals.changeovers, totals.preemptions) == (2, 2, 2, 0)
+    assert (totals.paid_hours, totals.busy_hours, totals.utilization) == (3.5, 3.5, 1)
 
 
 def test_what_stands_is_paid_while_it_is_idle():
     # Two instances for 1.25 h, the job being over then; the second one never has anything to do.
-    _, told = drive([{"id": "a", "hours": 1}], standing=[standing(2)])
-    assert (told.cost.total, told.cost.idle, told.utilization) == (7.5, 3.75, 0.5)
+    _, totals = drive([{"id": "a", "hours": 1}], standing=[standing(2)])
+    assert (totals.cost.total, totals.cost.idle, totals.utilization) == (7.5, 3.75, 0.5)
 
 
 def test_a_preempted_job_keeps_its_progress_and_the_fleet_heals():
@@ -38,10 +38,10 @@ def test_a_preempted_job_keeps_its_progress_and_the_fleet_heals():
     # Paid: 1 h and 0.75 h at $1, of which the 0.25 h of booting are idle.
     market = trace((HOUR, 1), (6, 0), (20 * HOUR, 1))
     job = {"id": "a", "hours": 1}
-    run, told = drive([job], {"t": market}, standing=[standing(market="spot", usd=1, availability="t")])
+    run, totals = drive([job], {"t": market}, standing=[standing(market="spot", usd=1, availability="t")])
     assert attempts(run) == [("a", 0, 1, Reason.NOTICE), ("a", 1.75, 2.25, Reason.FINISHED)]
-    assert (told.cost.total, told.cost.spot, told.cost.idle) == (1.75, 1.75, 0.25)
-    assert (told.preemptions, told.changeovers, told.launched) == (1, 2, 0)
+    assert (totals.cost.total, totals.cost.spot, totals.cost.idle) == (1.75, 1.75, 0.25)
+    assert (totals.preemptions, totals.changeovers, totals.launched) == (1, 2, 0)
     assert run.tasks["a"].record.preemptions == 1
 
 
@@ -60,18 +60,18 @@ def test_the_youngest_instances_go_first():
 
 
 def test_a_critical_job_has_an_instance_launched_at_once():
-    run, told = drive([{"id": "a", "hours": 1, "priority": "critical"}], pools=[offer(usd=4)])
+    run, totals = drive([{"id": "a", "hours": 1, "priority": "critical"}], pools=[offer(usd=4)])
     # Launched at once: boots until 0.25, is set up until 0.5, works until 1.5, and is released.
     assert attempts(run) == [("a", 0.25, 1.5, Reason.FINISHED)]
-    assert (told.cost.total, told.cost.idle, told.launched) == (6, 1, 1)
+    assert (totals.cost.total, totals.cost.idle, totals.launched) == (6, 1, 1)
 
 
 def test_an_instance_that_was_launched_is_released_when_its_job_is_over():
     # b keeps the simulation going until 5.25 h. What was launched for a is paid for 1.5 h only.
     jobs = [{"id": "b", "hours": 5}, {"id": "a", "hours": 1, "priority": "critical", "arrival_hours": 0.5}]
-    _, told = drive(jobs, pools=[offer(usd=3)], standing=[standing(usd=3)])
-    assert told.hours == 5.25
-    assert told.cost.total == pytest.approx((5.25 + 1.5) * 3)
+    _, totals = drive(jobs, pools=[offer(usd=3)], standing=[standing(usd=3)])
+    assert totals.hours == 5.25
+    assert totals.cost.total == pytest.approx((5.25 + 1.5) * 3)
 
 
 def test_a_gang_holds_all_its_instances_at_once():
@@ -82,21 +82,21 @@ def test_a_gang_holds_all_its_instances_at_once():
         {"id": "g", "hours": 1, "nodes": 2, "arrival_hours": 0.1},
         {"id": "b", "hours": 2, "arrival_hours": 0.2},
     ]
-    run, told = drive(jobs, standing=[standing(2)])
-    held = {a.job_id: (a.instances, hours(run, a.began_at), hours(run, a.ended_at)) for a in run.attempts}
-    assert (set(held["g"][0]), *held["g"][1:]) == ({"i-000001", "i-000002"}, 1.25, 2.5)
-    assert held["b"][1:] == (2.5, 4.75)
+    run, totals = drive(jobs, standing=[standing(2)])
+    attempt_by_job = {a.job_id: (a.instances, hours(run, a.began_at), hours(run, a.ended_at)) for a in run.attempts}
+    assert (set(attempt_by_job["g"][0]), *attempt_by_job["g"][1:]) == ({"i-000001", "i-000002"}, 1.25, 2.5)
+    assert attempt_by_job["b"][1:] == (2.5, 4.75)
     # Until 4.75 h two instances: a 1.25, the gang 2 x 1.25, b 2.25 h busy.
-    assert (told.paid_hours, told.busy_hours) == (9.5, 6)
+    assert (totals.paid_hours, totals.busy_hours) == (9.5, 6)
 
 
 def test_small_jobs_share_an_instance():
     # Four jobs of one GPU each on an instance with four: all at once, 1.25 h. The fifth waits for them.
     small = {"hours": 1, "resources": {"gpus": 1, "vcpus": 1, "memory_gib": 4}}
     jobs = [{"id": f"j{n}", **small} for n in range(5)]
-    run, told = drive(jobs, standing=[standing()], shared=True)
+    run, totals = drive(jobs, standing=[standing()], shared=True)
     assert [hours(run, a.began_at) for a in run.attempts] == [0, 0, 0, 0, 1.25]
-    assert (told.cost.total, told.utilization) == (7.5, 1)
+    assert (totals.cost.total, totals.utilization) == (7.5, 1)
     _, alone = drive(jobs, standing=[standing()], shared=False)
     assert alone.cost.total == 5 * 1.25 * 3
 
@@ -116,21 +116,21 @@ def test_a_faster_type_is_done_sooner():
     ],
 )
 def test_misses(deadline, misses, latest):
-    _, told = drive([{"id": "a", "hours": 2, "deadline_hours": deadline}], standing=[standing()])
-    assert (told.with_deadline, told.misses, told.latest_hours) == (1, misses, latest)
+    _, totals = drive([{"id": "a", "hours": 2, "deadline_hours": deadline}], standing=[standing()])
+    assert (totals.with_deadline, totals.misses, totals.latest_hours) == (1, misses, latest)
 
 
-def test_what_has_not_ended_at_the_horizon_is_paid_until_then_and_told():
+def test_what_has_not_ended_at_the_horizon_is_paid_until_then_and_counted():
     # The gang of two never finds two instances; its deadline passes. a ends at 1.25, and the base stands for 10 h.
     jobs = [{"id": "a", "hours": 1}, {"id": "g", "hours": 1, "nodes": 2, "deadline_hours": 3}]
-    _, told = drive(jobs, standing=[standing()], horizon=10)
-    assert (told.finished, told.unfinished, told.misses, told.latest_hours) == (1, 1, 1, 7)
-    assert (told.hours, told.cost.total, told.waiting.max) == (10, 30, 10)
+    _, totals = drive(jobs, standing=[standing()], horizon=10)
+    assert (totals.finished, totals.unfinished, totals.misses, totals.latest_hours) == (1, 1, 1, 7)
+    assert (totals.hours, totals.cost.total, totals.waiting.max) == (10, 30, 10)
 
 
 def test_an_infeasible_deadline_is_refused_and_no_miss():
-    _, told = drive([{"id": "a", "hours": 5, "deadline_hours": 3}], pools=[offer()])
-    assert (told.refused, told.misses, told.with_deadline, told.cost.total) == (1, 0, 1, 0)
+    _, totals = drive([{"id": "a", "hours": 5, "deadline_hours": 3}], pools=[offer()])
+    assert (totals.refused, totals.misses, totals.with_deadline, totals.cost.total) == (1, 0, 1, 0)
 
 
 def test_teams_that_wait_are_compared_by_what_they_hold_for_their_weight():
@@ -142,11 +142,11 @@ def test_teams_that_wait_are_compared_by_what_they_hold_for_their_weight():
         {"id": "x2", "team": "x", "hours": 2},
         {"id": "y1", "team": "y", "hours": 2},
     ]
-    run, told = drive(jobs, standing=[standing()], teams={"x": 2})
+    run, totals = drive(jobs, standing=[standing()], teams={"x": 2})
     assert [a.job_id for a in run.attempts] == ["x1", "y1", "x2"]
-    assert told.fairness.teams == {"x": 0.75, "y": 0.0}
-    assert told.fairness.jain == 0.5
-    assert told.fairness.max_wait_hours == 4.5
+    assert totals.fairness.teams == {"x": 0.75, "y": 0.0}
+    assert totals.fairness.jain == 0.5
+    assert totals.fairness.max_wait_hours == 4.5
 
 
 def test_a_pool_that_boots_slowly_is_paid_for_it_and_is_passed_over_where_that_costs_more():
@@ -155,8 +155,8 @@ def test_a_pool_that_boots_slowly_is_paid_for_it_and_is_passed_over_where_that_c
     job = {"id": "a", "hours": 4, "deadline_hours": 12, "priority": "critical"}
     chosen = {}
     for name, pools in {"slow": [slow], "quick": [quick], "both": [slow, quick]}.items():
-        run, told = drive([job], pools=pools, horizon=60)
-        chosen[name] = run.machines[0].pool.zone, round(told.cost.total, 6)
+        run, totals = drive([job], pools=pools, horizon=60)
+        chosen[name] = run.machines[0].pool.zone, round(totals.cost.total, 6)
     assert chosen == {"slow": ("slow", 17.25), "quick": ("quick", 14.85), "both": ("quick", 14.85)}
     run, _ = drive([job | {"hours": 40, "deadline_hours": 99}], pools=[slow, quick], horizon=120)
     assert run.machines[0].pool.zone == "slow"

@@ -56,12 +56,12 @@ def cost_and_all(values):
 def test_the_plan_carries_it_without_missing_a_deadline_and_for_less_than_without_spot_pools():
     """Sixty jobs of a day: everything runs, and what critical jobs wait is the launch at most."""
     values = generate(60, 1)
-    told = cost_and_all(values)
-    assert (told.finished, told.misses, told.refused) == (60, 0, 0)
-    assert told.preemptions > 0
-    assert told.waiting_by_priority["critical"].max <= values["fleet"]["launch_hours"]
+    totals = cost_and_all(values)
+    assert (totals.finished, totals.misses, totals.refused) == (60, 0, 0)
+    assert totals.preemptions > 0
+    assert totals.waiting_by_priority["critical"].max <= values["fleet"]["launch_hours"]
     values["fleet"]["pools"] = [p for p in values["fleet"]["pools"] if p["market"] == "on-demand"]
     dear = cost_and_all(values)
     assert (dear.finished, dear.misses) == (60, 0)
-    assert told.cost.total < 0.8 * dear.cost.total
-    assert json.dumps(told.to_json())
+    assert totals.cost.total < 0.8 * dear.cost.total
+    assert json.dumps(totals.to_json())

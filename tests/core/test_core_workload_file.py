@@ -96,8 +96,8 @@ def job(**more):
     ],
 )
 def test_a_bad_field_is_named(values, path, words):
-    said = wrong(values)
-    assert words in said[path]
+    messages = wrong(values)
+    assert words in messages[path]
 
 
 def test_all_bad_fields_are_named_at_once_and_what_is_right_is_not():
@@ -120,18 +120,18 @@ def test_all_bad_fields_are_named_at_once_and_what_is_right_is_not():
 def test_traces_are_loaded_by_file_or_made():
     sources = {"f": {"file": "some.json"}, "g": {"generator": "markov", "seed": 3, "instances": 10, "hours": 24}}
     read = parse(GOOD | {"traces": sources}, "w", builtin())
-    asked = []
+    paths = []
 
     def load(path):
-        asked.append(path)
+        paths.append(path)
         return trace((3, 1))
 
-    made = load_traces(read, load)
-    assert asked == ["some.json"]
-    assert made["f"].available.tolist() == [1, 1, 1]
-    counts = set(made["g"].available.tolist())
-    assert len(made["g"]) == 288
+    traces = load_traces(read, load)
+    assert paths == ["some.json"]
+    assert traces["f"].available.tolist() == [1, 1, 1]
+    counts = set(traces["g"].available.tolist())
+    assert len(traces["g"]) == 288
     assert counts <= {0, 2, 4, 6, 8, 10}  # groups of 4, 4 and 2
     assert len(counts) > 2  # and not all at once
     again = load_traces(read, load)["g"].available.tolist()
-    assert again == made["g"].available.tolist()
+    assert again == traces["g"].available.tolist()

@@ -97,9 +97,9 @@ def test_the_rule_is_kept(plans, rule):
 
 def test_a_job_that_is_launched_for_and_runs_is_not_released():
     script = [[launch()], [], [assign(instance="i-000001")], [Release(instance_id="i-000001", **WHY)]]
-    given = iter(script)
+    batches = iter(script)
     with pytest.raises(Broken, match="holds a job is not released"):
-        simulate(workload([{"id": "a", "hours": 1}], pools=[offer()]), {}, lambda view, now: next(given))
+        simulate(workload([{"id": "a", "hours": 1}], pools=[offer()]), {}, lambda view, now: next(batches))
 
 
 def test_shared_instances_are_not_filled_beyond_their_room():
@@ -109,28 +109,28 @@ def test_shared_instances_are_not_filled_beyond_their_room():
         simulate(workload(jobs, standing=[standing()], shared=True), {}, lambda view, now: actions)
 
 
-def test_a_launch_that_the_pool_cannot_fill_is_refused_whole_and_told():
-    seen = []
+def test_a_launch_that_the_pool_cannot_fill_is_refused_whole_and_reported():
+    observations = []
 
     def greedy(view, now):
         (pool,) = view.pools
-        seen.append((pool.available, len(view.instances), len(pool.refused_at)))
-        return [launch(3, market=Market.SPOT)] if len(seen) == 1 else [Hold(job_id="a", cause=Why.NO_CAPACITY)]
+        observations.append((pool.available, len(view.instances), len(pool.refused_at)))
+        return [launch(3, market=Market.SPOT)] if len(observations) == 1 else [Hold(job_id="a", cause=Why.NO_CAPACITY)]
 
     market = trace((12, 2), (12, 0))
     pools = [offer("spot", availability="t")]
     run = simulate(workload([{"id": "a", "hours": 1}], {"t"}, pools=pools, horizon=0.5), {"t": market}, greedy)
-    assert seen[:2] == [(2, 0, 0), (2, 0, 1)]
+    assert observations[:2] == [(2, 0, 0), (2, 0, 1)]
     assert run.launches_refused == 1
     assert not run.machines
 
 
 def test_the_plan_is_asked_again_where_it_left_something_to_do():
     """Somebody who never comes to rest is stopped after eight plans, and asked again a tick later."""
-    asked = []
+    asked_at = []
 
     def restless(view, now):
-        asked.append(now)
+        asked_at.append(now)
         (job,) = view.jobs
         if job.state is JobState.PENDING and view.instances[0].idle:
             return [replace(a, epoch=job.epoch + 1) for a in [assign()]]
@@ -140,7 +140,7 @@ def test_the_plan_is_asked_again_where_it_left_something_to_do():
 
     simulate(workload([{"id": "a", "hours": 9}], standing=[standing()], horizon=0.1), {}, restless)
     tick = timedelta(minutes=5)
-    assert [at - asked[0] for at in asked] == [0 * tick] * 8 + [tick] * 8
+    assert [at - asked_at[0] for at in asked_at] == [0 * tick] * 8 + [tick] * 8
 
 
 def test_a_plan_sees_what_the_cluster_is_like():

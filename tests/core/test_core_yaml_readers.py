@@ -86,7 +86,7 @@ def test_merge_keys_tags_and_separators_are_refused_and_anchors_are_not() -> Non
 def test_every_difference_of_a_file_is_named_at_once() -> None:
     with pytest.raises(BadYaml) as refused:
         load("a: yes\nb:\n  - 1e3\n  - {c: 0123}\non: x\n")
-    assert [one.path for one in refused.value.differences] == [
+    assert [difference.path for difference in refused.value.differences] == [
         "line 1, a", "line 3, b[0]", "line 4, b[1].c", "line 5, on",
     ]  # fmt: skip
     with pytest.raises(BadYaml, match="and 480 more"):
@@ -131,7 +131,7 @@ def test_what_quotes_hold_is_taken(values: dict[str, str]) -> None:
 
 def test_scalars_have_their_place_and_line() -> None:
     text = "config:\n  everspot:cluster:\n    tags: {Team: a,\n      Owner: 'b'}\n    zones: [x,\n      z]\n"
-    assert [(one.path, one.key, one.text, one.line) for one in scalars(text)] == [
+    assert [(scalar.path, scalar.key, scalar.text, scalar.line) for scalar in scalars(text)] == [
         ("config.everspot:cluster.tags.Team", "Team", "a", 3),
         ("config.everspot:cluster.tags.Owner", "Owner", "b", 4),
         ("config.everspot:cluster.zones[0]", "zones", "x", 5),

@@ -51,5 +51,5 @@ def missing_entries(session: Session) -> str | None:
     if not open_instances or (last is not None and session.clock.to_real(session.now - last) <= SCHEDULER_SILENT):
         return None
     count = len(open_instances)
-    named = f"{count} instance{'s' * (count != 1)} without an end"
-    return f"no scheduler is alive, and the ledger has {named}: `{SETTLES}` asks the cloud for ends and prices"
+    unsettled = f"{count} instance{'s' * (count != 1)} without an end"
+    return f"no scheduler is alive, and the ledger has {unsettled}: `{SETTLES}` asks the cloud for ends and prices"

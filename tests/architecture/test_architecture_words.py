@@ -21,25 +21,23 @@ FIRST_WORDS = {"asked", "found", "given", "kept", "known", "said", "seen", "told
 LAST_WORDS = {"asked", "of", "said", "told"}
 """Words that no function's name ends with: `parse_cidr`, not `cidr_of`."""
 
-TARGET = 3.0
-"""Such names per 1,000 lines at which a package has reached its target."""
 SLACK = 1.0
-"""How far above the measured figure a ceiling over the target may be."""
+"""How far above the measured figure a ceiling may be."""
 CEILINGS = {
-    "bench": 3.0,
-    "cli": 3.0,
-    "clouds": 3.0,
-    "components": 3.0,
-    "core": 3.0,
-    "localcloud": 3.0,
-    "policy": 3.0,
-    "review": 3.0,
-    "scheduler": 3.0,
-    "stacks": 3.0,
-    "store": 3.0,
-    "tests": 11.0,
-    "tools": 3.0,
-    "training_image": 3.0,
+    "bench": 0.0,
+    "cli": 0.0,
+    "clouds": 0.0,
+    "components": 0.3,
+    "core": 1.0,
+    "localcloud": 0.1,
+    "policy": 0.0,
+    "review": 0.2,
+    "scheduler": 0.0,
+    "stacks": 0.0,
+    "store": 0.2,
+    "tests": 3.2,
+    "tools": 0.0,
+    "training_image": 0.1,
 }
 """Such names per 1,000 lines that each package may have, rounded up to one decimal. Ceilings are only ever lowered."""
 
@@ -88,8 +86,8 @@ def test_names_say_what_they_name(package: str) -> None:
         f"{package}/ binds {figure:.2f} everyday words as names per 1,000 lines and may bind {ceiling}: "
         f"give the new names a noun or a verb, and do not raise {line}"
     )
-    lowered = max(TARGET, math.ceil(10 * figure) / 10)
-    assert ceiling == TARGET or ceiling - figure <= SLACK, (
+    lowered = math.ceil(10 * figure) / 10
+    assert ceiling - figure <= SLACK, (
         f"{package}/ binds only {figure:.2f} everyday words as names per 1,000 lines: lower {line} to {lowered}"
     )
 

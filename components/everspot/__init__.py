@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from everspot.anomalies import AnomalyArgs
     from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
+    from everspot.aws.args import AwsTrainingClusterArgs
     from everspot.aws.bootstrap import AwsBootstrap, AwsBootstrapArgs
     from everspot.aws.capacity import (
         AwsCapacityArgs,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
         AwsInstanceTypeArgs,
         AwsStandingArgs,
     )
-    from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
+    from everspot.aws.cluster import AwsTrainingCluster
     from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
     from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
     from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
     from everspot.aws.store import AwsStore, AwsStoreArgs
     from everspot.federation import PeerArgs
     from everspot.gcp.account import GcpAccountSetup, GcpAccountSetupArgs
+    from everspot.gcp.args import GcpTrainingClusterArgs
     from everspot.gcp.bootstrap import GcpBootstrap, GcpBootstrapArgs, GcpSpendingArgs
     from everspot.gcp.capacity import GcpCapacityArgs, GcpElasticArgs, GcpInstanceTypeArgs, GcpStandingArgs
-    from everspot.gcp.cluster import GcpTrainingCluster, GcpTrainingClusterArgs
+    from everspot.gcp.cluster import GcpTrainingCluster
     from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
     from everspot.gcp.events import GcpInterruptionEvents, GcpInterruptionEventsArgs
     from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
@@ -143,7 +145,8 @@ _HOMES = {
         "AwsInstanceTypeArgs",
         "AwsStandingArgs",
     ),
-    "everspot.aws.cluster": ("AwsTrainingCluster", "AwsTrainingClusterArgs"),
+    "everspot.aws.args": ("AwsTrainingClusterArgs",),
+    "everspot.aws.cluster": ("AwsTrainingCluster",),
     "everspot.aws.elastic": ("AwsElasticCapacity", "AwsElasticCapacityArgs"),
     "everspot.aws.events": ("AwsInterruptionEvents", "AwsInterruptionEventsArgs"),
     "everspot.aws.fleet": ("AwsTrainingFleet", "AwsTrainingFleetArgs"),
@@ -158,7 +161,8 @@ _HOMES = {
     "everspot.aws.spending": ("AwsAnomaliesArgs", "AwsSpendingArgs"),
     "everspot.gcp.bootstrap": ("GcpBootstrap", "GcpBootstrapArgs", "GcpSpendingArgs"),
     "everspot.gcp.capacity": ("GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpStandingArgs"),
-    "everspot.gcp.cluster": ("GcpTrainingCluster", "GcpTrainingClusterArgs"),
+    "everspot.gcp.args": ("GcpTrainingClusterArgs",),
+    "everspot.gcp.cluster": ("GcpTrainingCluster",),
     "everspot.gcp.elastic": ("GcpElasticCapacity", "GcpElasticCapacityArgs"),
     "everspot.gcp.events": ("GcpInterruptionEvents", "GcpInterruptionEventsArgs"),
     "everspot.gcp.fleet": ("GcpTrainingFleet", "GcpTrainingFleetArgs"),

@@ -11,8 +11,23 @@ Args = TypeVar("Args")
 
 
 def inputs(kind: type[Args], spec: Mapping[str, Any], **own: Any) -> Args:
-    """A part's inputs: those inputs of the spec that have the same name, and its `own` ones, which win."""
-    return cast(Args, {**{key: value for key, value in spec.items() if key in kind.__annotations__}, **own})
+    """Return a part's inputs.
+
+    Args:
+        kind: The part's inputs, a TypedDict.
+        spec: The cluster's spec. Those inputs that the part declares too, by name, are passed on.
+        own: Inputs that are not in the spec, or have another value for this part.
+
+    Raises:
+        TypeError: if the part declares no such input as one of `own`.
+    """
+    declared = kind.__annotations__
+    unknown = [key for key in own if key not in declared]
+    if unknown:
+        raise TypeError(f"{kind.__name__} has no input {', '.join(unknown)}")
+    # A cast, since no type can say "the keys of both": a test holds every input of a spec to reaching a part
+    # (tests/components/test_components_reach.py).
+    return cast(Args, {**{key: value for key, value in spec.items() if key in declared}, **own})
 
 
 def outputs(component: pulumi.ComponentResource) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.checking import check_cluster
-from everspot.aws.cluster import AwsTrainingClusterArgs
 from everspot_cli.main import app
 from everspot_cli.registry import GROUPS
 from everspot_core.job import JobSpec

@@ -41,6 +41,11 @@ def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
     return ids.get(kind, f"{name}-id"), {**answer, **args.inputs}
 
 
+def image_name(query: dict[str, Any]) -> str:
+    """The image of this name, or the first of this family."""
+    return str(query.get("name") or f"{query.get('family', 'everspot')}-1")
+
+
 def call(token: str, query: dict[str, Any]) -> Any:
     """The answers of the provider's functions."""
     return {
@@ -53,9 +58,9 @@ def call(token: str, query: dict[str, Any]) -> Any:
         "gcp:organizations/getProject:getProject": {"number": "100000000001"},
         "gcp:compute/getZones:getZones": {"names": [f"europe-west4-{zone}" for zone in "abc"]},
         "gcp:compute/getImage:getImage": {
-            "selfLink": f"https://www.googleapis.com/compute/v1/{IMAGE}",
+            "selfLink": f"https://www.googleapis.com/compute/v1/{IMAGE.rpartition('/')[0]}/{image_name(query)}",
             "diskSizeGb": 75,
-            "name": "everspot-1",
+            "name": image_name(query),
         },
         "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": {"emailAddress": "gcs@google"},
         "gcp:compute/getSubnetwork:getSubnetwork": {

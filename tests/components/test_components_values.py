@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from everspot.aws.account import AwsAccountSetupArgs
 from everspot.aws.account import account_problems as aws_account_problems
+from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.bootstrap import AwsBootstrapArgs
 from everspot.aws.bootstrap import bootstrap_problems as aws_bootstrap_problems
 from everspot.aws.checking import cluster_problems as aws_cluster_problems
-from everspot.aws.cluster import AwsTrainingClusterArgs
+from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.bootstrap import GcpBootstrapArgs
 from everspot.gcp.bootstrap import bootstrap_problems as gcp_bootstrap_problems
 from everspot.gcp.checking import cluster_problems as gcp_cluster_problems
-from everspot.gcp.cluster import GcpTrainingClusterArgs
 from everspot_clouds.estimating import environment
 from everspot_core.bounds import check_values
 from everspot_core.problems import BadInputs, Problems, camel

@@ -1,7 +1,6 @@
 """Checks the spec of a whole cluster, and refuses it with all of its problems before anything is declared."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
@@ -13,6 +12,7 @@ from everspot_core.records import Role
 from everspot import common
 from everspot.anomalies import check_anomalies
 from everspot.aws import arns, tagging
+from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.capacity import check_capacity, check_offers
 from everspot.aws.launch import check_machine, manifest_problem
 from everspot.aws.monitoring import check_monitoring
@@ -27,14 +27,11 @@ from everspot.declared import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.limits import build_manifest, check_limits, check_shares
 
-if TYPE_CHECKING:
-    from everspot.aws.cluster import AwsTrainingClusterArgs
-
 _LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 
 
 def check_cluster(
-    name: str, args: "AwsTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
+    name: str, args: AwsTrainingClusterArgs, *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
 ) -> None:
     """Refuse a spec with all of its problems. `zones_of`: gives the region and its zones; None if AWS does not say.
 
@@ -48,7 +45,7 @@ def check_cluster(
     )
 
 
-def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", region_zones: tuple[str, list[str]] | None) -> None:
+def asked_zones(problems: Problems, args: AwsTrainingClusterArgs, region_zones: tuple[str, list[str]] | None) -> None:
     """Add the zones of a new network that the region does not have.
 
     `region_zones`: the region and its zones, None if unknown.
@@ -58,7 +55,7 @@ def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", region_zones
         zone_problems(problems, zones=zones, region=region_zones[0], region_zones=region_zones[1])
 
 
-def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArgs") -> None:
+def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs) -> None:
     """Add everything that is wrong with a spec and that can be found without asking AWS."""
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))

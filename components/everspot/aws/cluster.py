@@ -1,7 +1,7 @@
 """A whole training cluster from one typed, validated spec."""
 
 import operator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -9,9 +9,10 @@ from everspot_clouds.aws.hourly import Always
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.anomalies import AnomalyArgs, build_thresholds
+from everspot.anomalies import build_thresholds
 from everspot.aws import asking, tagging
-from everspot.aws.capacity import AwsCapacityArgs, parse_capacity
+from everspot.aws.args import AwsTrainingClusterArgs
+from everspot.aws.capacity import parse_capacity
 from everspot.aws.checking import check_cluster
 from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents
@@ -19,106 +20,21 @@ from everspot.aws.federation import add_federation
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
-from everspot.aws.monitoring import AwsAlarmsArgs, add_monitoring, build_monitoring
+from everspot.aws.monitoring import add_monitoring, build_monitoring
 from everspot.aws.network import AwsNetwork, needed_services
-from everspot.aws.notifications import AwsNotificationsArgs, build_notifications
+from everspot.aws.notifications import build_notifications
 from everspot.aws.offers import print_hourly_cost
 from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
 from everspot.aws.quotas import warn_of_quotas
-from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
 from everspot.aws.scraping import AwsPrometheusArgs, build_metrics, scraped_group
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.declared import declared_types
-from everspot.federation import PeerArgs, build_peers, card
+from everspot.federation import build_peers, card
 from everspot.guard import guard
-from everspot.limits import LimitsArgs, build_declared, build_manifest
+from everspot.limits import build_declared, build_manifest
 from everspot.parts import inputs, outputs
-
-
-class AwsTrainingClusterArgs(TypedDict):
-    """Inputs of `AwsTrainingCluster`."""
-
-    tags: dict[str, str]
-    """Tags of all resources. Project, Team and Environment are mandatory."""
-    capacity: AwsCapacityArgs
-    """Instance types, and how many instances there are: always, and while jobs wait."""
-    image_id: NotRequired[pulumi.Input[str]]
-    """Id of the baked machine image, ami-…. Either this or `image_parameter`."""
-    image_parameter: NotRequired[str]
-    """Name of the Systems Manager parameter that holds the image's id, read at every preview."""
-    volume_gib: NotRequired[int]
-    """Size of every instance's encrypted root volume in GiB. Default: the image's own; a smaller one is refused."""
-    volume_iops: NotRequired[int]
-    """IOPS of the root volumes, 3000 to 80000, at most 500 per GiB. Default: 3000."""
-    volume_throughput: NotRequired[int]
-    """MiB/s of the root volumes, 125 to 2000, at most a quarter of the IOPS. Default: 125."""
-    gpu_arches: NotRequired[list[str]]
-    """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
-    image."""
-    zones: NotRequired[list[str]]
-    """Availability zones of a new network, by name. Add new ones at the end."""
-    vpc_cidr: NotRequired[str]
-    """IPv4 block of a new network, /16 to /24. Default: 10.64.0.0/16."""
-    peer_cidrs: NotRequired[list[str]]
-    """Blocks that a new network must not overlap."""
-    vpc_id: NotRequired[pulumi.Input[str]]
-    """An existing VPC, instead of `zones`."""
-    subnet_ids: NotRequired[list[pulumi.Input[str]]]
-    """Subnets of the existing VPC, each in a zone of its own."""
-    egress: NotRequired[AwsEgressArgs]
-    """What instances in an existing VPC may connect to. Default: HTTPS to the VPC's own addresses and to S3."""
-    services: NotRequired[list[str]]
-    """Further AWS services that jobs call, by the names of their endpoints, such as secretsmanager."""
-    flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
-    """A bucket for the flow logs of a new network. Default: none are kept."""
-    read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
-    """ARNs of further buckets that jobs may read. The agents' role and the network's S3 endpoint allow them."""
-    secret_arns: NotRequired[list[str]]
-    """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*` after a
-    part of the name. A new network gets the endpoints of these services."""
-    notifications: NotRequired[AwsNotificationsArgs]
-    """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
-    anomalies: NotRequired[AnomalyArgs]
-    """From where on the scheduler takes something for an anomaly. Default: as each threshold says."""
-    monitoring: NotRequired[AwsAlarmsArgs]
-    """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
-    Default: none."""
-    prometheus: NotRequired[AwsPrometheusArgs]
-    """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers on its
-    own loopback address alone."""
-    shares: NotRequired[dict[str, float]]
-    """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
-    The keys are values of the jobs' tag Team. Default: 1 for every team."""
-    shared_instances: NotRequired[bool]
-    """Whether jobs that may share an instance (`resources.shared`) are put beside each other on one. Default: false."""
-    federation: NotRequired[list[PeerArgs]]
-    """Other clusters with which jobs are exchanged. Each entry is the output `peer` of that cluster's stack. Default:
-    none."""
-    scheduler_type: NotRequired[str]
-    """Instance type of the scheduler. Default: t3.small."""
-    retain_store: NotRequired[bool]
-    """Whether the buckets outlive `pulumi destroy`. Default: true."""
-    jobs_expire_days: NotRequired[int]
-    """Days after which everything that a job has written to the data bucket is removed, 30 to 3650. Default: it is
-    kept."""
-    protect: NotRequired[bool]
-    """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
-    guard_jobs: NotRequired[bool]
-    """Whether `pulumi destroy` and the replacement of a fleet are refused while jobs run. `pulumi destroy` then needs
-    --run-program. Default: true."""
-    kms_key_arn: NotRequired[pulumi.Input[str]]
-    """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
-    volume_key_arns: NotRequired[list[str]]
-    """Customer-managed KMS keys that encrypt the volumes: the account's default for EBS, or the image's. The scheduler
-    needs them for launching elastic capacity. Default: none."""
-    permissions_boundary_arn: NotRequired[pulumi.Input[str]]
-    """ARN of the permissions boundary of all roles, if the account demands one."""
-    session_manager: NotRequired[bool]
-    """Whether people may open a shell on instances through Systems Manager. Default: false."""
-    limits: NotRequired[LimitsArgs]
-    """Intervals and time limits of agents and scheduler."""
 
 
 class AwsTrainingCluster(pulumi.ComponentResource):

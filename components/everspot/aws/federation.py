@@ -7,13 +7,15 @@ declared), one on AWS by its own role.
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.visiting import region_of_url, visitor
 from pulumi_aws import iam
 
 from everspot.aws import policies, tagging
+from everspot.aws.args import AwsTrainingClusterArgs
+from everspot.aws.identity import AwsIdentity
+from everspot.aws.store import AwsStore
 from everspot.federation import (
     ARCHIVE,
     AWS,
@@ -27,11 +29,6 @@ from everspot.federation import (
     parse_bucket,
     role_arn,
 )
-
-if TYPE_CHECKING:
-    from everspot.aws.cluster import AwsTrainingClusterArgs
-    from everspot.aws.identity import AwsIdentity
-    from everspot.aws.store import AwsStore
 
 ISSUER = "accounts.google.com"
 """Google, as IAM has it built in."""
@@ -100,7 +97,7 @@ def home_policy(control_arn: str, data_arn: str, roles: Sequence[str]) -> polici
 
 
 def add_federation(
-    parent: pulumi.Resource, name: str, spec: "AwsTrainingClusterArgs", identity: "AwsIdentity", store: "AwsStore"
+    parent: pulumi.Resource, name: str, spec: AwsTrainingClusterArgs, identity: AwsIdentity, store: AwsStore
 ) -> list[pulumi.Resource]:
     """Declare a role for each peer, and the own scheduler's further permissions. Nothing without peers."""
     peers, child = spec.get("federation", []), pulumi.ResourceOptions(parent=parent)

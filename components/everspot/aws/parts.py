@@ -1,7 +1,5 @@
 """Inputs of those parts of a cluster that name an input differently from the spec, or take it from another part."""
 
-from typing import TYPE_CHECKING
-
 import pulumi
 from everspot_clouds.aws.egress import no_proxy
 from everspot_clouds.aws.endpoints import needs_internet, services_for
@@ -9,6 +7,7 @@ from everspot_clouds.aws.tags import ZONE
 from everspot_core.catalogue import zone_region
 from everspot_core.manifest import Proxy
 
+from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.federation import near_arns
 from everspot.aws.network import AwsNetworkArgs
 from everspot.aws.notifications import list_services
@@ -16,15 +15,12 @@ from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.store import AwsStoreArgs
 from everspot.parts import inputs
 
-if TYPE_CHECKING:
-    from everspot.aws.cluster import AwsTrainingClusterArgs
-
 CLOUD = "aws"
 """The name of this cloud in the manifest."""
 
 
 def network_args(
-    name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None
+    name: str, args: AwsTrainingClusterArgs, bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
     """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are added to
     them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An existing VPC
@@ -45,7 +41,7 @@ def network_args(
     return network
 
 
-def store_args(name: str, args: "AwsTrainingClusterArgs") -> AwsStoreArgs:
+def store_args(name: str, args: AwsTrainingClusterArgs) -> AwsStoreArgs:
     """The buckets' inputs."""
     return inputs(AwsStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 

@@ -1,7 +1,6 @@
 """Checks the spec of a whole cluster, and refuses it with all of its problems before anything is declared."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.network import zone_problems
@@ -16,6 +15,7 @@ from everspot.capacity import check_gpus, check_prices
 from everspot.declared import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.gcp import tagging
+from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.capacity import check_capacity, parse_capacity, type_names
 from everspot.gcp.identity import check_buckets, check_secrets
 from everspot.gcp.lacking import lacking_problems
@@ -29,14 +29,11 @@ from everspot.gcp.scraping import check_prometheus
 from everspot.gcp.store import check_store
 from everspot.limits import build_manifest, check_limits, check_shares
 
-if TYPE_CHECKING:
-    from everspot.gcp.cluster import GcpTrainingClusterArgs
-
 _LONGEST_URL = "gs://" + "x" * 63
 
 
 def check_cluster(
-    name: str, args: "GcpTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
+    name: str, args: GcpTrainingClusterArgs, *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
 ) -> None:
     """Refuse a spec with all of its problems. `zones_of`: gives the region and its zones; None if Google does not say.
 
@@ -50,13 +47,13 @@ def check_cluster(
     )
 
 
-def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", region_zones: tuple[str, list[str]] | None) -> None:
+def asked_zones(problems: Problems, args: GcpTrainingClusterArgs, region_zones: tuple[str, list[str]] | None) -> None:
     """Add the zones that the region does not have. `region_zones`: region and its zones, None if unknown."""
     if region_zones is not None:
         zone_problems(problems, zones=args["zones"], region=region_zones[0], region_zones=region_zones[1])
 
 
-def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
+def cluster_problems(problems: Problems, name: str, args: GcpTrainingClusterArgs) -> None:
     """Add everything that is wrong with a spec and that can be found without asking Google."""
     lacking_problems(problems, args)
     tagging.check_common(problems, name, args["tags"])
@@ -89,7 +86,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_values(problems, args)
 
 
-def _check_size(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
+def _check_size(problems: Problems, name: str, args: GcpTrainingClusterArgs) -> None:
     """Add a problem if the manifest is larger than metadata holds. Its durations have to be valid."""
     longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url", "account"), _LONGEST_URL * 2)
     text = build_manifest(

@@ -8,7 +8,6 @@ service account (IAM documentation, "Configure Workload Identity Federation with
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.visiting import pool, pool_provider, visitor
@@ -29,13 +28,10 @@ from everspot.federation import (
     parse_role,
 )
 from everspot.gcp import policies
+from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.granting import Granting
-from everspot.gcp.identity import on_prefixes
-
-if TYPE_CHECKING:
-    from everspot.gcp.cluster import GcpTrainingClusterArgs
-    from everspot.gcp.identity import GcpIdentity
-    from everspot.gcp.store import GcpStore
+from everspot.gcp.identity import GcpIdentity, on_prefixes
+from everspot.gcp.store import GcpStore
 
 USER = "roles/iam.workloadIdentityUser"
 HOME_WRITES = ("heads/", "visits/")
@@ -80,7 +76,7 @@ def only(scheduler: str) -> str:
 
 
 def add_federation(
-    parent: pulumi.Resource, name: str, spec: "GcpTrainingClusterArgs", identity: "GcpIdentity", store: "GcpStore"
+    parent: pulumi.Resource, name: str, spec: GcpTrainingClusterArgs, identity: GcpIdentity, store: GcpStore
 ) -> list[pulumi.Resource]:
     """Declare what each peer is here and may do, and the own scheduler's further permissions. Nothing without peers."""
     peers = spec.get("federation", [])
@@ -114,7 +110,7 @@ def add_federation(
     return [*resources, *own.bindings]
 
 
-def _pool(parent: pulumi.Resource, name: str, identity: "GcpIdentity") -> "iam.WorkloadIdentityPool":
+def _pool(parent: pulumi.Resource, name: str, identity: GcpIdentity) -> "iam.WorkloadIdentityPool":
     return iam.WorkloadIdentityPool(
         f"{name}-peers",
         workload_identity_pool_id=identity.scheduler_unique_id.apply(pool),
@@ -151,7 +147,7 @@ def _admit(
     return [provider, user]
 
 
-def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
+def _visiting(may: Granting, store: GcpStore, home: str) -> None:
     """The scheduler of the peer called `home` reads what the cluster publishes and how its visits go, offers jobs, and
     carries what they need and make. Of jobs it reaches its own visits alone, and what is shared it can only add to."""
     read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
@@ -167,7 +163,7 @@ def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
     on_prefixes(may, "data-add", store.data_bucket, add, SHARED)
 
 
-def _at_home(may: Granting, store: "GcpStore") -> None:
+def _at_home(may: Granting, store: GcpStore) -> None:
     """The own scheduler shuts out what ran before a job left, answers offers, and carries jobs out and home again."""
     read = may.role("reader", policies.READ, "Read what jobs take along")
     write = may.role("writer", policies.WRITE, "Answer offers, and bring jobs home")

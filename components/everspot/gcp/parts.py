@@ -1,24 +1,20 @@
 """Inputs of those parts of a cluster that name an input differently from the spec, or take it from another part."""
 
-from typing import TYPE_CHECKING
-
 import pulumi
 from everspot_clouds.gcp.hourly import Upkeep
 
+from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.network import GcpNetworkArgs
 from everspot.gcp.scheduler import DEFAULT_TYPE
 from everspot.gcp.store import GcpStoreArgs
 from everspot.parts import inputs
-
-if TYPE_CHECKING:
-    from everspot.gcp.cluster import GcpTrainingClusterArgs
 
 CLOUD = "gcp"
 """The name of this cloud in the manifest."""
 
 
 def network_args(
-    name: str, args: "GcpTrainingClusterArgs", agent_account: pulumi.Input[str] | None = None
+    name: str, args: GcpTrainingClusterArgs, agent_account: pulumi.Input[str] | None = None
 ) -> GcpNetworkArgs:
     """The network's inputs. A federation with clusters of other clouds needs NAT for the scheduler: Private Google
     Access reaches Google alone."""
@@ -30,12 +26,12 @@ def network_args(
     return network
 
 
-def store_args(name: str, args: "GcpTrainingClusterArgs") -> GcpStoreArgs:
+def store_args(name: str, args: GcpTrainingClusterArgs) -> GcpStoreArgs:
     """The buckets' inputs."""
     return inputs(GcpStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 
 
-def build_upkeep(name: str, args: "GcpTrainingClusterArgs") -> Upkeep:
+def build_upkeep(name: str, args: GcpTrainingClusterArgs) -> Upkeep:
     """What the cluster pays for while no agent runs."""
     return Upkeep(
         scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),

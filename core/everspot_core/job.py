@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
-from everspot_core.field_types import Flag, Line, Name, Span
+from everspot_core.field_types import Flag, Line, Name, Span, Whole
 from everspot_core.job_parts import Budget as Budget
 from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
 from everspot_core.job_parts import Precision as Precision
@@ -27,6 +27,7 @@ from everspot_core.job_rules import (
     dataset_faults,
     entrypoint_faults,
     env_faults,
+    process_faults,
     program_faults,
     repeated,
     secret_faults,
@@ -51,6 +52,9 @@ _RULES: dict[str, Callable[[Any], list[Problem]]] = {
 _CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {"secrets": secret_faults, "env": env_faults}
 _CLOUD_RULES = "clouds"
 
+MOST_PROCESSES = 1024
+"""Most processes of a job: more than any machine has processors for."""
+
 YEARS = (2020, 2100)
 """First and last year of a moment that a person writes."""
 
@@ -62,7 +66,7 @@ class JobSpec(Frozen):
     recipe: Line | None = Field(default=None, description="A built-in recipe, instead of entrypoint.")
     entrypoint: list[str] | None = Field(
         default=None,
-        description="Script and arguments. The script is run in the root of `code`; with several GPUs by torchrun.",
+        description="Script and arguments. The script is run in the root of `code`; several `processes` by torchrun.",
     )
     code: Line | None = Field(default=None, description="Folder with the program, packed and uploaded at submission.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict, description="Parameters of the recipe.")
@@ -93,6 +97,16 @@ class JobSpec(Frozen):
         "them nowhere and removes them from the log.",
     )
     resources: Resources = Resources()
+    processes: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_PROCESSES,
+        description="Processes of the program on its instance, as torchrun's `--nproc-per-node`: several are started "
+        "by torchrun, which gives each its `RANK` and `LOCAL_RANK`. Default: one for each of `resources.gpus`, else "
+        "one. Without GPUs they may be any number, which shares the vCPUs. With GPUs they are at most as many, since "
+        "NCCL takes no two ranks on one GPU; each process sees all GPUs of the job, so that fewer processes can use "
+        "several each.",
+    )
     priority: Priority = Priority.NORMAL
     deadline: Span | Utc | None = Field(
         default=None,
@@ -162,6 +176,11 @@ class JobSpec(Frozen):
         """
         return cls.model_validate(values, context={_CLOUD_RULES: clouds})
 
+    @property
+    def process_count(self) -> int:
+        """The number of processes on its instance: one for each GPU that the job asks for, unless it says otherwise."""
+        return self.processes if self.processes is not None else max(1, self.resources.gpus)
+
     @field_validator(*_RULES, *_CLOUDS, mode="before")
     @classmethod
     def _ruled(cls, value: object, info: ValidationInfo) -> object:
@@ -210,7 +229,13 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _one_program(self) -> "JobSpec":
-        faults = [*program_faults(dict(self)), *timing_faults(dict(self)), *travel_faults(dict(self))]
+        values = dict(self)
+        faults = [
+            *program_faults(values),
+            *process_faults(self.processes, self.resources.gpus),
+            *timing_faults(values),
+            *travel_faults(values),
+        ]
         if faults:
             raise BadInputs("the job", faults)
         return self

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from everspot_core.counting import counted
 from everspot_core.field_types import is_printable
 from everspot_core.problems import Problem, cut, shown
 
@@ -69,6 +70,15 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
     if isinstance(env, Mapping) and isinstance(secrets, Mapping):
         problems += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]
     return problems
+
+
+def process_faults(processes: int | None, gpus: int) -> list[Problem]:
+    """The fault of more processes than GPUs: NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), and a
+    program that takes the GPU of its `LOCAL_RANK` finds none."""
+    if processes is None or gpus == 0 or processes <= gpus:
+        return []
+    words = f"{processes} are more than the {counted(gpus, 'GPU')} of resources.gpus: no GPU can have two ranks"
+    return [Problem("processes", words)]
 
 
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:

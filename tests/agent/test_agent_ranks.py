@@ -1,13 +1,14 @@
-"""A plain program of two ranks goes on from its last checkpoint after one rank was killed."""
+"""Programs of two ranks go on after an interruption: a plain one, and one that uses the trainer library."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from agent_helpers import Cluster, eventually
-from everspot_core.records import JobState
+from agent_helpers import Cluster, eventually, market_in
+from everspot_core.records import EventKind, JobState, Reason
 
 FRAMEWORKS = Path(__file__).parent / "programs" / "frameworks"
+TORCHTOY = Path(__file__).parent / "programs" / "torchtoy"
 TORCHRUN = f"{sys.executable} -m everspot_train.launcher --standalone --nproc-per-node=2"
 LONG = 300.0
 
@@ -35,3 +36,40 @@ def test_two_ranks_go_on_from_the_last_checkpoint_after_one_was_killed(cluster: 
         "rank 0 begins at 10",
         "rank 1 begins at 10",
     ]
+
+
+def await_steps(cluster: Cluster, job_id: str, count: int) -> None:
+    """Wait until the program has printed so many steps, on whichever machine."""
+
+    def furthest() -> bool:
+        logs = [path for agent in cluster.agents for path in agent.home.glob(f"runs/{job_id}-*/output.log")]
+        lines = [line for path in logs for line in path.read_text().splitlines()]
+        return any(line.startswith(f"step {count} ") for line in lines)
+
+    eventually(f"step {count}", furthest, LONG)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_two_processes_without_a_gpu_stop_at_a_notice_and_end_with_the_weights_of_the_undisturbed_run(
+    cluster: Cluster,
+) -> None:
+    digests = {}
+    for name in ("calm", "rough"):
+        digests[name] = cluster.root / f"{name}.sha256"
+        env = {"FIT_STEPS": "40", "FIT_STEP_SECONDS": "0.1", "FIT_OUT": str(digests[name])}
+        cluster.submit(name, TORCHTOY, entrypoint=["fit.py"], env=env, processes=2, resources={"vcpus": 2})
+    cluster.start_agent("i-1", EVERSPOT_LAUNCHER="")
+    cluster.assign("rough", "i-1")
+    await_steps(cluster, "rough", 8)
+    cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(60))
+    assert cluster.wait_state("rough", JobState.PENDING, seconds=LONG).last_reason is Reason.NOTICE
+    (interrupted,) = cluster.events("rough", EventKind.INTERRUPTED)
+    assert interrupted.data["durable_step"] == interrupted.data["step"] >= 8
+    cluster.start_agent("i-2", EVERSPOT_LAUNCHER="")
+    for name in ("rough", "calm"):
+        cluster.assign(name, "i-2")
+        assert cluster.wait_state(name, JobState.SUCCEEDED, seconds=LONG).errors == 0
+    assert digests["rough"].read_text() == digests["calm"].read_text()
+    starts = [event.data["from_step"] for event in cluster.events("rough", EventKind.TRAINING)]
+    assert starts == [0, interrupted.data["step"]]

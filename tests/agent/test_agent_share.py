@@ -15,10 +15,9 @@ RUN = Path("/runs/job-1")
 TMP = Path("/t/1")
 
 
-def spec(**resources: object) -> JobSpec:
-    return JobSpec.model_validate(
-        {"name": "toy", "entrypoint": ["train.py"], "code": ".", "resources": resources, "env": {"A": "b"}}
-    )
+def spec(processes: int | None = None, **resources: object) -> JobSpec:
+    fields = {"name": "toy", "entrypoint": ["train.py"], "code": ".", "env": {"A": "b"}}
+    return JobSpec.model_validate(fields | {"resources": resources, "processes": processes})
 
 
 @pytest.mark.parametrize(
@@ -30,6 +29,10 @@ def spec(**resources: object) -> JobSpec:
         ({"gpus": 1}, 1, "0", "1"),
         ({"gpus": 1, "vcpus": 8}, 1, "0", "8"),
         ({"gpus": 4, "vcpus": 16}, 4, "0,1,2,3", "4"),
+        ({"processes": 2, "vcpus": 8}, 2, "", "4"),
+        ({"processes": 3}, 3, "", "1"),
+        ({"processes": 1, "gpus": 4, "vcpus": 8}, 1, "0,1,2,3", "8"),
+        ({"processes": 2, "gpus": 4, "vcpus": 8}, 2, "0,1,2,3", "4"),
     ],
 )
 def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the_machine_has(
@@ -62,6 +65,7 @@ def test_no_job_tells_a_clouds_clients_of_the_instance_whose_they_are() -> None:
         ({"vcpus": 4}, "2,2", None),
         ({"vcpus": 4}, "8", "OMP_NUM_THREADS=8 in each of 1 process is more than the job's share of 4 vCPUs"),
         ({"vcpus": 32}, "32", "share of 16 vCPUs"),
+        ({"vcpus": 8, "processes": 2}, "8", "in each of 2 processes is more than the job's share of 8 vCPUs"),
         ({"vcpus": 8, "gpus": 4}, "8", "in each of 4 processes is more than the job's share of 8 vCPUs"),
     ],
 )

@@ -64,6 +64,17 @@ def test_a_job_is_rehearsed_without_what_only_a_cluster_has(world, code, answers
     assert "run 1 of 8: undisturbed" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [((), (0, 2, 2)), (("--processes", "3"), (3, 3, 3)), (("--set", "resources.gpus=4"), (4, 2, 2))],
+)
+def test_a_job_is_rehearsed_with_its_processes_unless_others_are_chosen(world, code, answers, chosen, expected):
+    (code / "job.yaml").write_text(JOB + "processes: 2\n")
+    assert world.run("rehearse", str(code / "job.yaml"), *chosen).code == 0
+    spec = answers[1][0]
+    assert (spec.resources.gpus, spec.processes, spec.process_count) == expected
+
+
 def test_a_script_alone_is_a_job_of_its_folder(world, code, answers):
     assert world.run("rehearse", str(code / "src" / "train.py")).code == 0
     assert (answers[1][0].entrypoint, answers[1][1]) == (["train.py"], ["train.py"])

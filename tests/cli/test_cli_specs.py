@@ -91,6 +91,10 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
     [
         ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not True"),
         ({"resources": {"vcpus": "4"}}, "resources.vcpus", "has to be a number, not '4'"),
+        ({"processes": 0}, "processes", "greater than or equal to 1"),
+        ({"processes": "two"}, "processes", "has to be a number, not 'two'"),
+        ({"processes": 1025}, "processes", "less than or equal to 1024"),
+        ({"processes": 3, "resources": {"gpus": 2}}, "processes", "3 are more than the 2 GPUs of resources.gpus"),
         ({"resources": {"memory_gib": 1e308}}, "resources.memory_gib", "less than or equal to 100000"),
         ("name: mine\nrecipe: image-classification\nresources: {memory_gib: .nan}", "resources.memory_gib", "finite"),
         ("name: mine\nrecipe: image-classification\nbudget: {dollars: .inf}", "budget.dollars", "finite"),

@@ -40,7 +40,7 @@ def rehearse(
         ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", help="Processes that train together. Default: the job's GPUs.")
+        int | None, typer.Option("--processes", help="Processes that train together. Default: as many as the job's.")
     ] = None,
     set: Set = None,
     env: Env = None,

@@ -55,7 +55,8 @@ def read_job(file: Path, overrides: Overrides, arguments: Sequence[str], process
     changed: dict[str, Any] = {
         "entrypoint": entrypoint,
         "code": None if spec.code is None else ".",
-        "resources": spec.resources.model_copy(update={"gpus": _processes(spec, processes)}),
+        "resources": spec.resources.model_copy(update={"gpus": _gpus(spec, processes)}),
+        "processes": spec.processes if processes is None else processes,
         "checkpoint": CheckpointPolicy(every="5s", keep=spec.checkpoint.keep),
         "retries": Retries(errors=0),
         "budget": Budget(),
@@ -102,8 +103,9 @@ def _problems(spec: JobSpec, arguments: Sequence[str], processes: int | None) ->
     return problems
 
 
-def _processes(spec: JobSpec, processes: int | None) -> int:
-    """Return the number of processes, as `resources.gpus` gives it to the agent; 0 for a job of one without GPUs."""
+def _gpus(spec: JobSpec, processes: int | None) -> int:
+    """Return the number of GPUs that the program may see here: one for each process, if `processes` are chosen for the
+    rehearsal."""
     return spec.resources.gpus if processes is None else processes
 
 

@@ -1,4 +1,4 @@
-"""Makes a job's command line and environment: one process per GPU that it asked for, and folders of its own."""
+"""Makes a job's command line and environment: its processes, their threads and GPUs, and folders of its own."""
 
 import shlex
 import sys
@@ -31,14 +31,9 @@ HOME = "home"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
-def process_count(spec: JobSpec) -> int:
-    """The number of processes: one for each GPU that the job asked for, whatever the machine has; one without GPUs."""
-    return max(1, spec.resources.gpus)
-
-
 def thread_count(spec: JobSpec, vcpus: int) -> int:
     """The threads of each process: the job's vCPUs, at most the machine's `vcpus`, divided among its processes."""
-    return max(1, min(spec.resources.vcpus, vcpus) // process_count(spec))
+    return max(1, min(spec.resources.vcpus, vcpus) // spec.process_count)
 
 
 def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
@@ -47,7 +42,7 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
         requested = int(spec.env.get(THREADS_VARIABLE, "0"))
     except ValueError:  # a list, one number for each level of nesting
         return None
-    fitting, processes = thread_count(spec, vcpus), process_count(spec)
+    fitting, processes = thread_count(spec, vcpus), spec.process_count
     if requested <= fitting:
         return None
     return (
@@ -60,7 +55,7 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
     """The command line of a job on one machine. A job of one process gets no torchrun, which would first import torch
     for itself, and take seconds and some hundred MiB for it."""
-    processes = process_count(spec)
+    processes = spec.process_count
     if launcher:
         head = shlex.split(launcher)
     elif processes == 1:
@@ -123,5 +118,5 @@ def environment_for(
     reserved_variables[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
     reserved_variables[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
     reserved_variables[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
-    alone = ALONE if process_count(spec) == 1 else {}
+    alone = ALONE if spec.process_count == 1 else {}
     return {**base, **derived, **alone, **job_variables, **reserved_variables}

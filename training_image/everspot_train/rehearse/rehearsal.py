@@ -52,7 +52,7 @@ def rehearse(
     job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], show_progress: ShowProgress
 ) -> Answer:
     """Rehearse a job, with everything that it writes below `root`."""
-    processes = max(1, job.spec.resources.gpus)
+    processes = job.spec.process_count
     try:
         cluster = RehearsalCluster(root, hardware, environ)
         record = root / "records" / "0.jsonl"

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from everspot_cli.errors import MEANING
@@ -193,6 +193,8 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
         return _type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join(_type(a) for a in get_args(annotation) if a is not NoneType)
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is list:
         return f"list of {_type(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:

@@ -44,6 +44,8 @@ def job_facts(
         ("priority", row["priority"]),
         ("steps", steps(row)),
         ("metrics", metrics),
+        ("checkpoints", row["checkpoint_interval"]),
+        ("at a notice", row["notice_loss"]),
         ("on", where or row["owner"]),
         ("visit of", belongs(row)),
         ("away", away_words(row, now)),

@@ -24,6 +24,7 @@ _STYLE = {
     EventKind.SKIPPED: "yellow",
     EventKind.NOT_CHECKPOINTED: "yellow",
     EventKind.NOT_TRACKED: "yellow",
+    EventKind.CHECKPOINT_INTERVAL: "cyan",
     EventKind.FELL_BACK: "yellow",
 }
 HEAD, TAIL = 8, 32
@@ -119,6 +120,8 @@ def _many(run: Sequence[Event]) -> str:
 
 def words(event: Event) -> str:
     """Return the data of an event, on one line."""
+    if event.kind is EventKind.CHECKPOINT_INTERVAL:
+        return "; ".join(text for text in describe_interval(event) if text)
     # The agent does not know from which step a plain program goes on, and says 0.
     unknown = ("from_step",) if event.kind is EventKind.TRAINING and event.data.get("by") == "agent" else ()
     return ", ".join(
@@ -126,6 +129,15 @@ def words(event: Event) -> str:
         for name, value in event.data.items()
         if value not in ("", None) and name not in _LEFT_OUT and not (name in unknown and value == 0)
     )
+
+
+def describe_interval(event: Event) -> tuple[str, str]:
+    """Return how often the trainer checkpoints and why, and what a notice costs; both may be empty."""
+    seconds, reason, notice = (event.data.get(name) for name in ("seconds", "reason", "notice"))
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    every = f"every {duration(float(seconds))}" if known and isinstance(seconds, int | float) else ""
+    why = reason if isinstance(reason, str) else ""
+    return ": ".join(text for text in (every, why) if text), notice if isinstance(notice, str) else ""
 
 
 def _value(name: str, value: Any) -> str:

@@ -11,6 +11,7 @@ from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_core.suspects import Suspect, find_suspects
 
+from everspot_cli.job_history import describe_interval, in_market_time
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.visits import travels, visit_fields
 
@@ -81,6 +82,7 @@ def job_row(
         "metrics": progress.metrics,
         "stalled_seconds": _to_market_seconds(progress.stalled_seconds, record, scale),
         "from_zero": restarts_from_zero(submission, record),
+        **_checkpoint_interval(events, scale),
         "unkept_seconds": _to_market_seconds(progress.unkept_seconds, record, scale),
         "owner": record.owner,
         **travels(record),
@@ -110,6 +112,13 @@ def job_row(
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": job_duration.total_seconds(),
     }
+
+
+def _checkpoint_interval(events: Sequence[Event], scale: float) -> dict[str, str | None]:
+    """Return how often the job checkpoints, and what a notice costs it, as its trainer last said."""
+    announced = [event for event in events if event.kind is EventKind.CHECKPOINT_INTERVAL]
+    every, notice = describe_interval(in_market_time(announced, scale)[-1]) if announced else ("", "")
+    return {"checkpoint_interval": every or None, "notice_loss": notice or None}
 
 
 def _to_market_seconds(seconds: float | None, record: JobRecord, scale: float) -> float | None:

@@ -182,6 +182,12 @@ class FolderProvider:
 
         return STOP
 
+    def notice(self, manifest: Manifest) -> timedelta:
+        """See `Provider`: as on the usual cloud."""
+        from everspot_clouds.aws.rules import NOTICE
+
+        return NOTICE
+
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """See `Provider`: there are none beside the checks of the store."""
         return []

@@ -4,7 +4,15 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationInfo,
+)
 
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s)")
 _NUMBER = re.compile(r"[-+0-9.eE_]+")  # of seconds since 1970, as which pydantic would take it; a moment has `:` too
@@ -86,8 +94,9 @@ Utc = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_as_utc)]
 _STORED = "stored"
 
 
-def is_stored(info: ValidationInfo) -> bool:
-    """Whether the value being validated is a document that a program wrote, and not a person's input."""
+def is_stored(info: ValidationInfo | SerializationInfo) -> bool:
+    """Whether the value is being read from, or written into, a document that programs write, and is no person's input
+    or answer to one."""
     return info.context is not None and bool(info.context.get(_STORED))
 
 
@@ -135,4 +144,4 @@ class Document(BaseModel):
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON."""
-        return self.model_dump_json(exclude_none=True, by_alias=True).encode()
+        return self.model_dump_json(exclude_none=True, by_alias=True, context={_STORED: True}).encode()

@@ -20,6 +20,8 @@ class EventKind(StrEnum):
     # one took), next_seconds (the one behind it)
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
+    CHECKPOINT_INTERVAL = "checkpoint_interval"  # trainer, chosen anew or changed: seconds (none, if the job counts in
+    # steps), cause, reason; where a checkpoint takes longer than a notice: notice (a sentence), lost_steps
     SKIPPED = "skipped"  # agent, of files that were not kept: folder (checkpoints|outputs), paths (at most 20), count,
     # reason
     NOT_CHECKPOINTED = "not_checkpointed"  # agent: nothing was kept for this long: intervals, seconds, reason

@@ -30,7 +30,12 @@ def _some(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
-def _with_unit(value: Any, info: ValidationInfo) -> Any:
+def parse_given(value: Any, info: ValidationInfo) -> Any:
+    """A duration that a person writes, or that a stored document holds as seconds; other values as they are.
+
+    Raises:
+        ValueError: if a text or a number is none, or has no unit.
+    """
     span = parse_duration(value)
     if isinstance(value, int | float) and value and info.mode == "python" and not is_stored(info):  # 0 has none
         raise ValueError(f"{SAY_UNIT}: {value:g}s, {value:g}m, {value:g}h or {value:g}d")
@@ -52,7 +57,7 @@ def _printable(text: str) -> str:
 SAY_UNIT = "has to say its unit"
 Given = Annotated[
     timedelta,
-    BeforeValidator(_with_unit),
+    BeforeValidator(parse_given),
     PlainSerializer(lambda d: d.total_seconds(), return_type=float, when_used="json"),
 ]
 """A duration that a person writes. A bare number is refused, because nobody means seconds by `deadline: 6`. In JSON

@@ -2,14 +2,23 @@
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializationInfo,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from everspot_core.documents import Frozen, is_stored
-from everspot_core.field_types import Flag, Given, Line, Number, Span, Whole
+from everspot_core.field_types import Flag, Given, Line, Number, Span, Whole, parse_given
 
-_EVERY = "5m"
+AUTO: Literal["auto"] = "auto"
+"""The interval between checkpoints that Everspot chooses: see `checkpoint_interval`."""
 
 LEAST_MEMORY_GIB = 0.001
 """Least memory that a person may ask for: no program runs in less."""
@@ -65,12 +74,24 @@ class Resources(Frozen):
         return value
 
 
+def _interval(value: Any, info: ValidationInfo) -> Any:
+    if value is None or value == AUTO:
+        return value
+    span = parse_given(value, info)
+    if not isinstance(span, timedelta):
+        raise ValueError("has to be a duration such as 10m, or auto")
+    return span
+
+
 class CheckpointPolicy(Frozen):
     """When to checkpoint: after `every` or after `steps`, whichever comes first. An interruption notice always makes a
     checkpoint."""
 
-    every: Given | None = Field(
-        default=None, description="Time between checkpoints, at least 5s. Default: 5m if `steps` is not given either."
+    every: Annotated[timedelta | Literal["auto"] | None, BeforeValidator(_interval)] = Field(
+        default=None,
+        description="Time between checkpoints, at least 5s, or `auto`, the default if `steps` is not given either. "
+        "`auto` weighs the time for which the job's own checkpoints stall training against the work that is redone "
+        "after an interruption, by the rate of interruptions in the instance's pool: from 1m to 1h.",
     )
     steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
     keep: Whole = Field(
@@ -83,17 +104,37 @@ class CheckpointPolicy(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _never_none(cls, value: Any) -> Any:
-        """Set the default interval if neither `every` nor `steps` is given."""
+        """Choose the interval automatically if neither `every` nor `steps` is given."""
         if isinstance(value, dict) and value.get("every") is None and value.get("steps") is None:
-            return {**value, "every": _EVERY}
+            return {**value, "every": AUTO}
         return value
 
     @field_validator("every")
     @classmethod
-    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value.total_seconds() < 5:
+    def _not_too_often(cls, value: timedelta | Literal["auto"] | None) -> timedelta | Literal["auto"] | None:
+        if isinstance(value, timedelta) and value.total_seconds() < 5:
             raise ValueError("must be at least 5s: no object is rewritten more often than that")
         return value
+
+    @field_serializer("every", when_used="json")
+    def _every_in_json(
+        self, value: timedelta | Literal["auto"] | None, info: SerializationInfo
+    ) -> float | Literal["auto"] | None:
+        """Write seconds, or `auto`. In stored documents the default is left out: an earlier release takes nothing for
+        its own default, and could not read the word."""
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        return None if is_stored(info) and self.steps is None else value
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether Everspot chooses the interval."""
+        return self.every == AUTO
+
+    @property
+    def interval(self) -> timedelta | None:
+        """The time between checkpoints that the job's author chose; None if there is none."""
+        return self.every if isinstance(self.every, timedelta) else None
 
 
 class Budget(Frozen):

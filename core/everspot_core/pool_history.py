@@ -5,10 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.market import PoolKey
+from everspot_core.market import Market, PoolKey
 from everspot_core.records import Role
 
 _HOUR = timedelta(hours=1)
+
+USUAL_HOURS = {Market.SPOT: 4.4, Market.ON_DEMAND: 6000.0}
+"""Hours between two interruptions of an instance, where nothing is known of its pool.
+
+Spot: a spell that has lasted an hour lasts 4.4 hours more on average, by the prior of `schedule.market.lifetimes`,
+which was tuned on recorded traces of capacity. On-demand: the failures of machines. 419 unexpected interruptions of
+16,384 GPUs in 54 days are one in 6,000 hours of a machine with 8 GPUs ("The Llama 3 Herd of Models", 2024, 3.3.4).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,12 @@ class PoolHistory:
             hours=self.hours + other.hours,
             lifetimes=self.lifetimes + other.lifetimes,
         )
+
+
+def expected_hours(history: PoolHistory, market: Market) -> float:
+    """The hours between two interruptions of an instance of a pool, by its history. The usual hours weigh as much as
+    one interruption, so that a pool with few hours is judged by others of its market."""
+    return (USUAL_HOURS[market] + history.hours) / (1 + history.interrupted)
 
 
 def histories(

@@ -259,6 +259,12 @@ class Assignment(Document):
         description="The instance will be taken away: nothing new is put on it.",
     )
     seats: tuple[Seat, ...] = ()
+    hours_between_interruptions: float | None = Field(
+        default=None,
+        gt=0,
+        description="Mean time between two interruptions of an instance of its pool, by the cluster's history: what "
+        "the interval between checkpoints is chosen by. None: not told.",
+    )
     changed_at: Utc
 
     @property
@@ -289,6 +295,7 @@ class Assignment(Document):
             reason=self.reason if is_leaving else seat.reason,
             deadline=seat.deadline,
             cordoned=self.cordoned,
+            hours_between_interruptions=self.hours_between_interruptions,
             changed_at=seat.changed_at,
         )
 

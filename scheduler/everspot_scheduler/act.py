@@ -11,6 +11,8 @@ from enum import Enum
 from typing import assert_never
 
 from everspot_core import lease, seats
+from everspot_core.market import PoolKey
+from everspot_core.pool_history import expected_hours
 from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
     Assign,
@@ -37,6 +39,7 @@ from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
+from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.parallel import run_parallel
 
@@ -56,8 +59,8 @@ class ActionResult(Enum):
 class Actor:
     """Writes what the plan asks for. Every method raises the store's errors; what was written until then stands."""
 
-    def __init__(self, store: Store, history: History, faults: Faults) -> None:
-        self._store, self._history, self._faults = store, history, faults
+    def __init__(self, store: Store, history: History, faults: Faults, ledger: Ledger) -> None:
+        self._store, self._history, self._faults, self._ledger = store, history, faults, ledger
         self._dropped: set[str] = set()
 
     def forget_dropped(self, observation: Observation) -> None:
@@ -150,7 +153,15 @@ class Actor:
                 assignment = seats.restored(assignment, old, action.job_id, action.epoch)
             if assignment is None:
                 return False
-        return assignment is not None and self._write_assignment(assignment, observation)
+        if assignment is None:
+            return False
+        instance = observation.instances.get(assignment.instance_id)
+        if instance is not None:
+            record = instance.value
+            pool = PoolKey(record.instance_type, record.zone, record.market)
+            hours = expected_hours(self._ledger.pool_history(pool, now), record.market)
+            assignment = assignment.model_copy(update={"hours_between_interruptions": round(hours, 3)})
+        return self._write_assignment(assignment, observation)
 
     @staticmethod
     def _with_job(

@@ -15,6 +15,7 @@ from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
+from everspot_core.pool_history import PoolHistory, histories
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
 from everspot_core.records import JobRecord, Market
@@ -258,6 +259,11 @@ class Ledger:
         if price is None:
             return None
         return price.usd_per_hour * (SPOT_DISCOUNT if pool.market is Market.SPOT else 1)
+
+    def pool_history(self, pool: PoolKey, now: datetime) -> PoolHistory:
+        """The history of one pool until `now`."""
+        launches = [n for n in self.launches.values() if (n.instance_type, n.zone, n.market) == pool]
+        return histories(launches, self.ends, now).get(pool, PoolHistory())
 
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
         """What these jobs have used of their budgets so far, by the rules of the bill.

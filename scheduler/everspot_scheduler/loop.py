@@ -89,10 +89,10 @@ class Scheduler:
         self._viewer = Viewer(self._manifest_watch, store.clock)
         self._history = History(store)
         self._preemptions, self._faults = Preemptions(store), Faults(store)
-        self._actor = Actor(store, self._history, self._faults)
         self._notifier = Notifier(store, self._manifest_watch, cloud)
         self._retirement = Retirement(store, self._manifest_watch)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
+        self._actor = Actor(store, self._history, self._faults, self._ledger)
         tick = manifest.limits.tick_every
         self._cloud_calls, self._recurring = CloudCalls(cloud, store.clock, tick), RecurringJobs(store, scheduler_id)
         self._heads = Heads(store)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from everspot_clouds.base import Identity, MetadataUnavailable
 from everspot_clouds.folder import FolderMetadata
+from everspot_clouds.registry import provider
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 from everspot_store import ManualClock
@@ -60,6 +61,15 @@ def test_how_long_a_stop_may_take_is_the_clouds_rule(
     assert agent._stop_within(manifest, identity) == timedelta(seconds=seconds)
     monkeypatch.setenv("EVERSPOT_STOP_SECONDS", "7.5")
     assert agent._stop_within(manifest, identity) == timedelta(seconds=7.5)
+
+
+@pytest.mark.parametrize(
+    ("cloud", "chosen", "seconds"),
+    [("aws", None, 120), ("folder", None, 120), ("gcp", None, 25), ("gcp", timedelta(minutes=2), 145)],
+)
+def test_how_long_a_notice_is_is_the_clouds_rule(cloud: str, chosen: timedelta | None, seconds: float) -> None:
+    manifest = Manifest(cluster="test", cloud=cloud, notice=chosen, control_url="file:///c", data_url="file:///d")
+    assert provider(cloud).notice(manifest) == timedelta(seconds=seconds)
 
 
 def status(health: Health, path: str = "/healthz") -> int:

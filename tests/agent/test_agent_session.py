@@ -11,6 +11,7 @@ from everspot_core import lease as transitions
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission, Resources
 from everspot_core.manifest import Manifest
+from everspot_core.pool_history import USUAL_HOURS
 from everspot_core.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, StopDemand
@@ -273,6 +274,25 @@ def a_starter(store: Store, home: Path, kind: InstanceType | None = None) -> Sta
         surroundings=Surroundings(home, {}),
         clock=CLOCK,
     )
+
+
+@pytest.mark.parametrize(("told", "hours"), [(7.5, 7.5), (None, USUAL_HOURS[Market.SPOT])])
+def test_the_program_knows_the_notice_and_how_often_its_pool_is_interrupted(
+    store: Store, tmp_path: Path, told: float | None, hours: float
+) -> None:
+    submission = JobSubmission(job_id="job-4", spec=JobSpec(name="j", recipe="x"), submitted_at=CLOCK.now())
+    store.submit(submission)
+    store.records.create("job-4", transitions.assign(None, "job-4", "i-1", CLOCK.now()))
+    starter = a_starter(store, tmp_path)
+    session = starter.take(JobKey("job-4", 1))
+    assert session is not None
+    starter.start(session, hours_between_interruptions=told)
+    session.kill()
+    context = RunDir(session.run_dir.path).read(RunContext)
+    session.conclude(Ending(Reason.NOTICE, None, None, None), None)
+    assert context is not None and context.hours_between_interruptions == hours
+    reserve = FAST.notice_poll + FAST.stop_margin
+    assert (context.notice, context.notice_reserve) == (timedelta(minutes=2), reserve)
 
 
 @pytest.mark.parametrize("given_up", [False, True])

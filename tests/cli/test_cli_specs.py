@@ -68,10 +68,12 @@ def test_what_readers_take_differently_is_refused_with_every_place_and_the_quote
 @pytest.mark.parametrize(
     ("policy", "sets", "interval"),
     [
-        ({"keep": 3}, [], timedelta(minutes=5)),
-        ({}, [], timedelta(minutes=5)),
-        ({"every": None}, [], timedelta(minutes=5)),
-        (None, ["checkpoint.keep=3"], timedelta(minutes=5)),
+        ({"keep": 3}, [], "auto"),
+        ({}, [], "auto"),
+        ({"every": None}, [], "auto"),
+        (None, ["checkpoint.keep=3"], "auto"),
+        ({"steps": 10, "every": "auto"}, [], "auto"),
+        ({"every": "1m"}, ["checkpoint.every=auto"], "auto"),
         ({"steps": 10}, [], None),
         ({"steps": 10, "every": "1m"}, [], timedelta(minutes=1)),
     ],
@@ -82,6 +84,9 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
     spec = read_spec(tmp_path / "job.yaml", Overrides.read(None, sets, []))
     assert spec.checkpoint.every == interval
     stored = spec.model_dump(mode="json", exclude_none=True)
+    assert stored["checkpoint"].get("every") == (
+        interval.total_seconds() if isinstance(interval, timedelta) else interval
+    )
     assert JobSpec.model_validate(stored, context={"stored": True}) == spec
     assert override_spec(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == interval
 
@@ -116,6 +121,8 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
         ({"retries": {"backoff": True}}, "retries.backoff", "not a duration"),
         ({"checkpoint": {"keep": "1_000"}}, "checkpoint.keep", "has to be a number, not '1_000'"),
         ({"checkpoint": {"every": "9" * 400 + "d"}}, "checkpoint.every", "not a duration"),
+        ({"checkpoint": {"every": "automatic"}}, "checkpoint.every", "'automatic' is not a duration"),
+        ({"checkpoint": {"every": ["5m"]}}, "checkpoint.every", "has to be a duration such as 10m, or auto"),
         ({"checkpoint": {"every": "99999999d"}}, "checkpoint.every", "between 0s and 3650d"),
         ({"checkpoint": {"steps": 10**13}}, "checkpoint.steps", "less than or equal to"),
         ({"deadline": -3600}, "deadline", "between 0s and 3650d"),
@@ -239,6 +246,18 @@ def test_a_stored_job_carries_seconds_and_is_read() -> None:
     spec = JobSubmission.read(stored).spec
     assert (spec.deadline, spec.checkpoint.every) == (timedelta(hours=6), timedelta(seconds=90))
     assert JobSubmission.read(JobSubmission.read(stored).to_json()).spec == spec
+
+
+@pytest.mark.parametrize(
+    ("policy", "stored"),
+    [({}, None), ({"every": "auto"}, None), ({"every": "2m"}, 120.0), ({"every": "auto", "steps": 9}, "auto")],
+)
+def test_an_earlier_release_reads_a_job_whose_interval_is_chosen_for_it(policy: Any, stored: Any) -> None:
+    """The earlier release has no word for it, and takes nothing for its own default."""
+    spec = JobSpec.model_validate({"name": "a", "recipe": "image-classification", "checkpoint": policy})
+    written = JobSubmission(job_id="a-1", spec=spec, submitted_at="2026-01-01T00:00:00Z").to_json()  # type: ignore[arg-type]
+    assert json.loads(written)["spec"]["checkpoint"].get("every") == stored
+    assert JobSubmission.read(written).spec == spec
 
 
 def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> None:

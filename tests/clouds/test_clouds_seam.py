@@ -21,7 +21,8 @@ GUIDE = (ROOT / "docs/internals/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "jobs", "metadata",
-        "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site", "stop_within",
+        "notice", "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site",
+        "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {

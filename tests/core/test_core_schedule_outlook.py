@@ -58,7 +58,7 @@ def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
 @pytest.mark.parametrize(
     ("reason", "state", "checkpoint", "again"),
     [
-        (Reason.LOST, JobState.PENDING, {}, timedelta(minutes=5)),
+        (Reason.LOST, JobState.PENDING, {}, HOUR),  # the longest that is chosen automatically
         (Reason.LOST, JobState.ASSIGNED, {"every": "30m"}, timedelta(minutes=30)),
         (Reason.LOST, JobState.PENDING, {"every": "30d"}, 4 * HOUR),  # all that was done
         (Reason.LOST, JobState.PENDING, {"steps": 100}, 0.8 * HOUR),

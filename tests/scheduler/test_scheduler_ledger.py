@@ -8,6 +8,7 @@ from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Role
 from everspot_scheduler.ledger import GRACE
 from everspot_scheduler.settling import settle_ledger
+from pytest import approx
 from scheduler_helpers import Cluster
 
 
@@ -54,6 +55,27 @@ def test_launches_and_ends_are_written_once_with_the_clouds_own_times(cluster: C
     cluster.schedulers = [cluster.scheduler("s2"), cluster.scheduler("s3")]
     cluster.run(20)
     assert ledger_etags(cluster) == before
+
+
+def test_an_assignment_tells_how_often_instances_of_its_pool_are_interrupted(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    for iid, market, zone in (
+        ("i-1", Market.SPOT, "us-east-1a"), ("i-2", Market.SPOT, "us-east-1b"), ("i-3", Market.ON_DEMAND, "us-east-1a"),
+    ):  # fmt: skip
+        cluster.agent(iid, market, zone)
+        cluster.submit(iid)
+    cluster.run(3)
+    told = {n: d.value.hours_between_interruptions for n, d in cluster.store.assignments.scan().items()}
+    assert told == {"i-1": approx(4.4, abs=0.01), "i-2": approx(4.4, abs=0.01), "i-3": approx(6000, abs=0.01)}
+    cluster.clock.advance(timedelta(hours=2))
+    cluster.end("i-1", interrupted=True)
+    cluster.run(3)
+    cluster.agent("i-4", zone="us-east-1a")
+    cluster.run(3)
+    assignment = cluster.store.assignments.get("i-4")
+    assert assignment is not None and assignment.value.hours_between_interruptions == approx(3.2, abs=0.01), (
+        "one of the usual 4.4 hours, and one of 2"
+    )
 
 
 def test_where_the_description_states_no_time_the_first_event_of_the_end_does(cluster: Cluster) -> None:

@@ -93,7 +93,7 @@ def examples() -> dict[str, Document]:
     )  # fmt: skip
     documents["Assignment"] = every_field(
         Assignment, instance_id="i-1", job_id="resnet-1", epoch=2, order=Order.STOP, reason=Reason.NOTICE,
-        deadline=AT, cordoned=True, seats=(seat,), changed_at=AT,
+        deadline=AT, cordoned=True, seats=(seat,), hours_between_interruptions=9.5, changed_at=AT,
     )  # fmt: skip
     documents["LaunchRecord"] = every_field(
         LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool

@@ -30,6 +30,8 @@ class Post:
     epoch: int = 1
     checkpoint: dict[str, object] = field(default_factory=lambda: {"steps": 100_000})
     spec: dict[str, object] = field(default_factory=lambda: {"entrypoint": ["loop.py"], "code": "."})
+    machine: dict[str, object] = field(default_factory=dict)
+    """What the agent tells of its machine: the notice, and the rate of interruptions."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -47,6 +49,7 @@ class Post:
                 data_url=f"file://{self.store_root}/data",
                 submission=JobSubmission(job_id=JOB, spec=spec, submitted_at=datetime.now(UTC)),
                 scratch_dir=str(self.root / "scratch"),
+                **self.machine,
             )
         )
         self.hold(3600)

@@ -8,12 +8,15 @@ imported here, because the agent uses this module too.
 import errno
 import os
 import stat
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeVar
 
-from everspot_core.documents import Document, Utc
+from everspot_core.documents import Document, Duration, Utc
 from everspot_core.job import JobSubmission
+from everspot_core.market import Market
+from everspot_core.pool_history import USUAL_HOURS
 from everspot_core.records import Reason
 from everspot_core.reported_values import Gib, PerEpoch, Rate, Step, Steps
 from pydantic import Field, ValidationError
@@ -59,6 +62,21 @@ class RunContext(RunFile):
     region: str = Field(default="", description="The cluster's.")
     cache_dir: str | None = Field(default=None, description="Where datasets and packages are kept for later jobs.")
     scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")
+    hours_between_interruptions: float = Field(
+        default=USUAL_HOURS[Market.SPOT],
+        gt=0,
+        allow_inf_nan=False,
+        description="Mean time between two interruptions of an instance of this pool, market time.",
+    )
+    notice: Duration | None = Field(
+        default=None,
+        description="How long before an interruption this instance can know of it, market time; None: not known.",
+    )
+    notice_reserve: Duration = Field(
+        default=timedelta(0),
+        description="The part of it in which no checkpoint is written, real time: until the agent finds the notice, "
+        "and from when on it kills what still runs.",
+    )
     mixed: bool = Field(
         default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."
     )

@@ -80,6 +80,12 @@ class AwsProvider:
 
         return STOP
 
+    def notice(self, manifest: Manifest) -> timedelta:
+        """See `Provider`: EC2's warning, which cannot be chosen."""
+        from everspot_clouds.aws.rules import NOTICE
+
+        return NOTICE
+
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """See `Provider`."""
         from everspot_clouds.aws.checks import cloud_checks

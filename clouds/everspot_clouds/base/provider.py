@@ -69,6 +69,10 @@ class Provider(Protocol):
         """How long an agent may take to stop its job once its machine is being switched off, real time."""
         ...
 
+    def notice(self, manifest: Manifest) -> timedelta:
+        """How long before an interruption a spot instance of a cluster knows of it, market time."""
+        ...
+
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """The checks of `everspot doctor` that ask the cloud, credentials first. `manifest` None: it cannot be read."""
         ...

@@ -86,6 +86,12 @@ class GcpProvider:
 
         return STOP_SPOT if market is Market.SPOT else STOP_STANDARD
 
+    def notice(self, manifest: Manifest) -> timedelta:
+        """See `Provider`: what was requested, and what is counted on of the time in which the guest shuts down."""
+        from everspot_clouds.gcp.booting import TRUSTED
+
+        return (manifest.notice or timedelta(0)) + TRUSTED
+
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """See `Provider`."""
         from everspot_clouds.gcp.checks import cloud_checks

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from everspot_core.checkpoint_interval import LONGEST
 from everspot_core.job import Priority
 from everspot_core.lease import FRUITLESS_MOST, waits_since
 from everspot_core.records import JobRecord, JobState, Reason
@@ -54,7 +55,8 @@ def _steps_done(record: JobRecord) -> int:
 
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
     """The most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one
-    interval of them. Its progress is that of its last renewal, which may be ahead of its last checkpoint."""
+    interval of them, the longest where it is chosen automatically. Its progress is that of its last renewal, which may
+    be ahead of its last checkpoint."""
     record, policy = job.record, job.submission.spec.checkpoint
     if record is None or record.last_reason not in UNSAVED or record.state is JobState.RUNNING:
         return timedelta(0)
@@ -62,7 +64,8 @@ def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
         return timedelta(0)
     total = record.progress.total_steps
     by_steps = expected * min(1.0, policy.steps / total) if policy.steps and total else None
-    return min([expected * done, *(span for span in (policy.every, by_steps) if span is not None)])
+    by_time = LONGEST if policy.is_auto else policy.interval
+    return min([expected * done, *(span for span in (by_time, by_steps) if span is not None)])
 
 
 def critical(job: JobView) -> bool:

@@ -69,6 +69,9 @@ class PretendProvider:
     def stop_within(self, market: Market) -> timedelta:
         return NOTICE
 
+    def notice(self, manifest: Manifest) -> timedelta:
+        return NOTICE
+
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         return [Check("credentials", "credentials", Verdict.OK, f"anybody in {region}")]
 

@@ -73,6 +73,7 @@ class JobRunner:
         self._helper_failure: Exception | None = None
         self._failed = False
         self._noted: set[str] = set()
+        self._hours_between_interruptions: float | None = None
 
     def step(self, outside: Outside) -> act.EndAgent | None:
         """Observe once, decide, and act. Returns the order to leave the machine, if there is one.
@@ -87,6 +88,8 @@ class JobRunner:
         return self._leaving
 
     def _step(self, outside: Outside) -> None:
+        if outside.assignment is not None:
+            self._hours_between_interruptions = outside.assignment.hours_between_interruptions
         if outside.others:
             self.memory = replace(self.memory, idle_since=self._clock.monotonic())
         failure, self._helper_failure = self._helper_failure, None
@@ -246,7 +249,7 @@ class JobRunner:
             self.memory = concluded(self.memory, now)
             return
         self.session = session  # from here on the lease is renewed
-        self._starter.start(session, self._seat)
+        self._starter.start(session, self._seat, self._hours_between_interruptions)
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._limits.poll_every

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_clouds.base import Identity
+from everspot_clouds.registry import provider
 from everspot_core.clock import Clock
 from everspot_core.counting import counted
 from everspot_core.instances import AGENT_FAULT
@@ -16,6 +17,7 @@ from everspot_core.job import JobSubmission, Precision
 from everspot_core.ledger import FaultKind
 from everspot_core.lower_precision import trains_mixed
 from everspot_core.manifest import Manifest
+from everspot_core.pool_history import USUAL_HOURS
 from everspot_core.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
     CheckpointCorrupt,
@@ -146,17 +148,22 @@ class Starter:
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
         return JobSession(self._store, self._clock, lease, submission.value, run_dir, self._manifest.limits)
 
-    def start(self, session: JobSession, seat: Seat | None = None) -> None:
+    def start(
+        self, session: JobSession, seat: Seat | None = None, hours_between_interruptions: float | None = None
+    ) -> None:
         """Launch the job's program, in its seat if it shares the machine.
 
         If that fails, the failure becomes the session's ending: an error of the user if the code is at fault, a
         preemption if the store or this machine is. A failure of the machine is counted and followed by a back-off,
         since code that no machine can unpack (a path too long, more than a disk) looks the same.
+
+        Args:
+            hours_between_interruptions: of an instance of this machine's pool, market time; None: what is usual.
         """
         try:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
             if session.unstarted is None:
-                session.prepare(self._context(session))
+                session.prepare(self._context(session, hours_between_interruptions))
                 self._launch(session, seat)
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
@@ -237,7 +244,7 @@ class Starter:
         job_id, epoch = session.key
         owner = session.incarnation
         checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
-        return FolderCheckpoints(checkpoints, folder, scratch, policy.every, policy.keep, session.emit, self._clock)
+        return FolderCheckpoints(checkpoints, folder, scratch, policy.interval, policy.keep, session.emit, self._clock)
 
     def _starts_over(self, job: JobKey) -> bool:
         """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
@@ -259,7 +266,7 @@ class Starter:
         head = self._store.heads.get(job.job_id)
         return head is None or not head.value.checkpoints
 
-    def _context(self, session: JobSession) -> RunContext:
+    def _context(self, session: JobSession, hours_between_interruptions: float | None) -> RunContext:
         folder = session.run_dir.path
         code = self._code_dir(session.submission, folder)
         return RunContext(
@@ -275,6 +282,9 @@ class Starter:
             region=self._manifest.region,
             cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),
+            hours_between_interruptions=hours_between_interruptions or USUAL_HOURS[self._identity.market],
+            notice=provider(self._manifest.cloud).notice(self._manifest),
+            notice_reserve=self._manifest.limits.notice_poll + self._manifest.limits.stop_margin,
             mixed=self._lowers_precision(session),
         )
 

@@ -23,6 +23,7 @@ from everspot_train.rundir import (
     RunDirError,
     TrainingPhase,
 )
+from everspot_train.trainer.interval import CheckpointInterval
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.trainer.requests import Requests
@@ -101,6 +102,7 @@ class AgentLink:
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
         self._notes: list[threading.Thread] = []
         self._warmup = Warmup(self.clock)
+        self._interval = CheckpointInterval(context, self.clock, self.note)
         self._last_begun = self.clock.monotonic()
         self._last_step = 0
         self.trigger = ""
@@ -129,6 +131,7 @@ class AgentLink:
             if path.name not in {part.name for part in checkpoint.parts}:
                 path.unlink()  # of a newer checkpoint that turned out not to be whole
         self._publisher.durable_step = self._last_step = checkpoint.step
+        self._interval.resume(checkpoint.info)
         return checkpoint
 
     def training(
@@ -189,8 +192,13 @@ class AgentLink:
 
     def publish_beside(self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue]) -> None:
         """Publish the snapshot of `step` while the loop goes on."""
+        trained = (began - self._last_begun).total_seconds()
+        rate = (step - self._last_step) / trained if trained > 0 else None
         self._last_begun, self._last_step = began, step
-        self._publisher.start(self._snapshot(step, began, trigger, info))
+        snapshot = self._snapshot(step, began, trigger, info)
+        if trigger != "final":  # after it nothing is stalled any more
+            self._interval.stalled(step, self.clock.monotonic() - began, rate)
+        self._publisher.start(snapshot)
 
     def publish_now(
         self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], *, again: bool = False
@@ -236,7 +244,8 @@ class AgentLink:
         elapsed = self.clock.monotonic() - self._last_begun
         if elapsed < _HEAD_EVERY or step == self._last_step:
             return False
-        by_time = self._policy.every is not None and elapsed >= self._policy.every
+        every = self._interval.interval
+        by_time = every is not None and elapsed >= every
         by_steps = self._policy.steps is not None and step - self._last_step >= self._policy.steps
         return by_time or by_steps
 
@@ -247,11 +256,12 @@ class AgentLink:
         urgent = self._durable_by() is not None
         limit = sum(path.stat().st_size for path in directory.iterdir()) if urgent else None
         unchanged = self._user_files.add_to(directory, step, limit)
-        return Snapshot(step, directory, trigger, began, info, unchanged, again)
+        return Snapshot(step, directory, trigger, began, info | self._interval.info(), unchanged, again)
 
     def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
         self._user_files.published(published.parts)
-        seconds = (self.clock.monotonic() - snapshot.began).total_seconds()
+        durable = self.clock.monotonic() - snapshot.began
+        seconds = durable.total_seconds()
         self.reporter.update(durable_step=published.step, durable_at=published.created_at)
         size = sum(part.size for part in published.parts)
         self.note(
@@ -261,6 +271,7 @@ class AgentLink:
             seconds=round(seconds, 3),
             trigger=snapshot.trigger,
         )
+        self._interval.published(published.step, durable, size)
 
     def note(self, kind: EventKind, **data: JsonValue) -> None:
         """Write an event without waiting for it. If the store does not take it, that is logged, and it is left out."""

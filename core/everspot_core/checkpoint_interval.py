@@ -1,0 +1,215 @@
+"""Chooses how often a job with `checkpoint: {every: auto}` checkpoints, and tells what a notice costs it.
+
+The interval is Young's: sqrt(2 x stall x time between interruptions). It balances the time for which training waits for
+checkpoints against the work that is redone after an interruption, half an interval on average (J. W. Young, "A first
+order approximation to the optimum checkpoint interval", CACM 17(9), 1974; J. T. Daly, "A higher order estimate of the
+optimum checkpoint interval for restart dumps", FGCS 22(3), 2006, whose bound for long stalls is the time between
+interruptions itself). Only the stall counts: the upload runs beside the training loop.
+
+A notice costs nothing if a checkpoint becomes durable within it. If a checkpoint takes longer, a notice costs what was
+done since the newest durable one was begun: up to an interval and the time that a checkpoint takes. The interval is
+then short enough to bound that. All durations are real time, unless a name says otherwise.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from math import ceil, sqrt
+
+from everspot_core.counting import size
+from everspot_core.documents import format_duration
+
+SHORTEST = timedelta(minutes=1)
+"""The shortest interval that is chosen. Each checkpoint is about ten requests to the store, which cost more than the
+work that they save if there are many of them: at one a minute about 0.07 USD a day, at the 0.005 USD that object
+stores take for 1,000 writes."""
+LONGEST = timedelta(hours=1)
+"""The longest interval that is chosen: the most work that is lost if the rate of interruptions was misjudged."""
+UNMEASURED = SHORTEST
+"""The interval before the first checkpoint of a job, which measures what the next ones cost."""
+LOSS_AT_NOTICE = timedelta(minutes=10)
+"""The most work that a notice is to cost, if a checkpoint takes longer than the notice. A state that takes more than
+half of this to become durable costs twice its time, since one checkpoint begins when the one before is durable."""
+CHANGED = 1.25
+"""The factor by which a new interval has to differ from the announced one, to be announced."""
+_WEIGHT = 0.5  # of the newest measurement among all: a change of the state's size shows after two or three checkpoints
+
+
+class IntervalCause(StrEnum):
+    """What decided an interval."""
+
+    CHOSEN = "chosen"  # by the job's author
+    UNMEASURED = "unmeasured"  # no checkpoint has been measured yet
+    BALANCED = "balanced"  # stalls against redone work
+    SHORTEST = "shortest"
+    LONGEST = "longest"
+    UPLOAD = "upload"  # the one before has to be durable first
+    NOTICE = "notice"  # what a notice costs is bounded
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeTime:
+    """The time before an interruption.
+
+    Attributes:
+        length: how long before it the instance can know of it.
+        reserve: the part of it in which no checkpoint is written: until the notice is found, and from when on what
+            still runs is killed.
+    """
+
+    length: timedelta
+    reserve: timedelta = timedelta(0)
+
+    @property
+    def usable(self) -> timedelta:
+        """The part in which a checkpoint can be written."""
+        return max(timedelta(0), self.length - self.reserve)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCost:
+    """What a checkpoint of a job costs, as measured.
+
+    Attributes:
+        stall: for how long training waits.
+        durable: the time from the beginning of the checkpoint until it is durable; the stall is part of it.
+        size_bytes: bytes of all of its parts.
+    """
+
+    stall: timedelta
+    durable: timedelta
+    size_bytes: int
+
+    def scaled(self, factor: float) -> "CheckpointCost":
+        """Return the cost with its times multiplied by `factor`."""
+        return CheckpointCost(self.stall * factor, self.durable * factor, self.size_bytes)
+
+    def blended(self, newer: "CheckpointCost") -> "CheckpointCost":
+        """Return the mean that follows new measurements, of which `newer` is the newest."""
+        return CheckpointCost(
+            self.stall + (newer.stall - self.stall) * _WEIGHT,
+            self.durable + (newer.durable - self.durable) * _WEIGHT,
+            newer.size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalChoice:
+    """A chosen interval, and what it means at a notice.
+
+    Attributes:
+        interval: None if the job's author counts in steps only.
+        cause: what decided it.
+        fits_notice: whether a checkpoint is durable within the notice; None if that is not known.
+    """
+
+    interval: timedelta | None
+    cause: IntervalCause
+    fits_notice: bool | None
+
+    def differs_from(self, interval: timedelta | None, *, fits_notice: bool | None) -> bool:
+        """Whether this choice is so different from an announced one that it has to be announced."""
+        if (self.fits_notice is False) != (fits_notice is False) or (self.interval is None) != (interval is None):
+            return True
+        if self.interval is None or interval is None:
+            return False
+        return max(self.interval, interval) > CHANGED * min(self.interval, interval)
+
+
+def choose_interval(
+    cost: CheckpointCost | None, between_interruptions: timedelta, notice: NoticeTime | None
+) -> IntervalChoice:
+    """Choose the interval of a job that leaves the choice to us.
+
+    Args:
+        cost: what its checkpoints cost; None before the first.
+        between_interruptions: the mean time between two interruptions of an instance of its pool.
+        notice: the time before an interruption; None if that is not known.
+    """
+    if cost is None:
+        return IntervalChoice(interval=UNMEASURED, cause=IntervalCause.UNMEASURED, fits_notice=None)
+    fits = fits_notice(cost, notice)
+    seconds = sqrt(2 * max(0.0, cost.stall.total_seconds()) * between_interruptions.total_seconds())
+    balanced = min(timedelta(seconds=seconds), between_interruptions)
+    candidates = [(balanced, IntervalCause.BALANCED), (LONGEST, IntervalCause.LONGEST)]
+    if fits is False:
+        candidates.append((max(timedelta(0), LOSS_AT_NOTICE - cost.durable), IntervalCause.NOTICE))
+    interval, cause = min(candidates, key=lambda candidate: candidate[0])
+    for least, reason in ((SHORTEST, IntervalCause.SHORTEST), (cost.durable, IntervalCause.UPLOAD)):
+        if interval < least:
+            interval, cause = least, reason
+    return IntervalChoice(interval=interval, cause=cause, fits_notice=fits)
+
+
+def keep_interval(interval: timedelta | None, cost: CheckpointCost | None, notice: NoticeTime | None) -> IntervalChoice:
+    """The choice of the job's author: `interval`, or None if only steps count. Tells whether the notice suffices."""
+    fits = fits_notice(cost, notice) if cost is not None else None
+    return IntervalChoice(interval=interval, cause=IntervalCause.CHOSEN, fits_notice=fits)
+
+
+def fits_notice(cost: CheckpointCost, notice: NoticeTime | None) -> bool | None:
+    """Whether a checkpoint that begins at a notice is durable before the instance is taken; None: not known."""
+    return None if notice is None else cost.durable <= notice.usable
+
+
+def loss_at_notice(cost: CheckpointCost, interval: timedelta | None) -> timedelta:
+    """The most work that a notice costs if a checkpoint takes longer than it: since the beginning of the newest durable
+    checkpoint. `interval`: None where steps decide, which are not counted here."""
+    return max(interval or timedelta(0), cost.durable) + cost.durable
+
+
+def steps_at_notice(
+    cost: CheckpointCost, interval: timedelta | None, steps_per_second: float, every_steps: int | None = None
+) -> int:
+    """The same in optimizer steps. `every_steps`: the job's interval in steps, if it has one."""
+    by_time = ceil(loss_at_notice(cost, interval).total_seconds() * steps_per_second)
+    if every_steps is None:
+        return by_time
+    by_steps = every_steps + ceil(cost.durable.total_seconds() * steps_per_second)
+    return by_steps if interval is None else min(by_time, by_steps)
+
+
+def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between_interruptions: timedelta) -> str:
+    """The reason of an interval, as a part of a sentence with figures."""
+    if cost is None or choice.cause is IntervalCause.UNMEASURED:
+        return "no checkpoint has been measured yet"
+    stall = f"a checkpoint of {size(cost.size_bytes)} stalls training for {_seconds(cost.stall)}"
+    rate = f"an interruption comes about every {_hours(between_interruptions)}"
+    match choice.cause:
+        case IntervalCause.CHOSEN:
+            return "as the job says"
+        case IntervalCause.SHORTEST:
+            return f"the shortest: {stall}, and {rate}"
+        case IntervalCause.LONGEST:
+            return f"the longest: {stall}, and {rate}"
+        case IntervalCause.UPLOAD:
+            return f"a checkpoint of {size(cost.size_bytes)} takes {_seconds(cost.durable)} to be durable"
+        case IntervalCause.NOTICE:
+            return f"a notice is to cost {format_duration(LOSS_AT_NOTICE)} of work at most"
+        case _:
+            return f"{stall}, and {rate}"
+
+
+def describe_loss(cost: CheckpointCost, length: timedelta, interval: timedelta | None, lost_steps: int | None) -> str:
+    """The sentence about a notice of this length that is too short for a checkpoint. `lost_steps`: None if the pace is
+    not known."""
+    loss = _minutes(loss_at_notice(cost, interval))
+    lost = f"{loss} of work" if lost_steps is None else f"{lost_steps:,} steps ({loss})"
+    return (
+        f"a checkpoint of {size(cost.size_bytes)} takes {_seconds(cost.durable)} to be durable, longer than a notice "
+        f"of {_seconds(length)} leaves: an interruption costs up to {lost}"
+    )
+
+
+def _seconds(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def _minutes(span: timedelta) -> str:
+    return f"{span.total_seconds() / 60:.3g} min"
+
+
+def _hours(span: timedelta) -> str:
+    hours = span.total_seconds() / 3600
+    return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.2g} h"

@@ -67,6 +67,17 @@ def test_without_a_price_a_budget_in_dollars_is_refused_and_nothing_is_free(worl
     assert world.run("submit", str(spec_file(budget))).code == 0
 
 
+def test_a_dry_run_has_the_warnings_of_a_submission_in_the_same_order(world, spec_file):
+    world.offer("own.type", "c6i.large", name="own.type", vcpus=4, memory_gib=8)
+    text = SMALL + "clouds: [gcp]\ndeadline: 9h\nenv: {OMP_NUM_THREADS: '64'}\n"
+    dry_run, submitted = (
+        world.run("--json", "submit", str(spec_file(text)), *options).json["warnings"]
+        for options in (["--dry-run"], [])
+    )
+    assert dry_run == submitted
+    assert [words.split()[0] for words in submitted] == ["OMP_NUM_THREADS=64", "no", "clouds", "without"]
+
+
 def test_the_command_line_goes_before_the_file(world, spec_file):
     path = str(spec_file(SMALL + "env: {A: '1'}\nparameters: {epochs: 3}\n"))
     answer = world.run(

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
-from everspot_cli.commands.submit.command import examine, skew_warnings
-from everspot_cli.commands.submit.deadline import bound_changeover, warn
-from everspot_cli.commands.submit.fleet import WAIT_HINT
+from everspot_cli.commands.submit.checks import WAIT_HINT, run_checks
+from everspot_cli.commands.submit.command import skew_warnings
+from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
@@ -75,13 +76,20 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     shaping = {path: dim for path, dim in spec.fields.items() if not path.startswith(("parameters.", "env."))}
     warnings: list[str] = []
     refused: list[tuple[dict[str, Value], CliError]] = []
+    context: SubmissionContext | None = None  # the cluster is read once for all trials
     trials = trials_to_check(shaping)
     for values in trials:
         trial = build_trial_job(session, spec, job, 0, first | values)
+        if context is None:
+            context = SubmissionContext.read(session, str(job), trial, wait_for_capacity=False)
         try:
-            warnings += examine(session, job, bound_changeover(session, trial), wait_for_capacity=False)
-        except CliError as error:
-            refused.append((values, error))
+            trial_warnings, trial_refusal = run_checks(context.with_job(trial))
+        except CliError as error:  # not about a field
+            trial_warnings, trial_refusal = [], error
+        if trial_refusal is None:
+            warnings += trial_warnings
+        else:
+            refused.append((values, trial_refusal))
     skew_warnings(session)
     warn(session, dict.fromkeys(warnings))
     if not refused:

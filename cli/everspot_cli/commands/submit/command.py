@@ -12,20 +12,14 @@ from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session
-from everspot_cli.commands.submit.deadline import bound_changeover, deadline_warnings, refuse_too_early, warn
+from everspot_cli.commands.submit.checks import run_checks
+from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
-from everspot_cli.commands.submit.fleet import (
-    cluster_rules,
-    possible,
-    read_fleet_types,
-    sharing_warnings,
-    thread_warnings,
-)
 from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignore_file import ignored_in
-from everspot_cli.commands.submit.unsaved import unsaved_warnings
 from everspot_cli.dependencies import resolve_dependencies, set_start
-from everspot_cli.errors import CliError, Exit, run_rules
+from everspot_cli.errors import CliError, Exit
 from everspot_cli.job_inputs import attach_inputs
 from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
@@ -67,39 +61,23 @@ def submit(
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
-    submission = bound_changeover(session, submission)
-    warnings = [*skew_warnings(session), *check(session, file, submission, wait_for_capacity)]
-    submission = send(session, submission)
+    job_context = SubmissionContext.read(session, str(file), submission, wait_for_capacity=wait_for_capacity)
+    warnings = [*skew_warnings(session), *check(job_context)]
+    submission = send(session, job_context.submission)
     warnings += note_submitted(session, submission)
     answer_submitted(session, submission, warnings, file)
 
 
-def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
-    """Refuse what cannot be fulfilled, before anything is written. Prints and returns warnings about the rest."""
-    warnings = examine(session, file, submission, wait_for_capacity=wait_for_capacity)
-    warn(session, warnings)
-    return warnings
-
-
-def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for_capacity: bool) -> list[str]:
-    """Return warnings about a job that is about to be submitted.
+def check(context: SubmissionContext) -> list[str]:
+    """Refuse what cannot be fulfilled, before anything is written. Prints and returns warnings about the rest.
 
     Raises:
-        CliError: if the cluster cannot fulfil it.
+        CliError: if the cluster cannot fulfil the job; it names each field.
     """
-    fleet = read_fleet_types(session)
-    warnings, refused = run_rules(
-        str(file),
-        [
-            lambda: thread_warnings(submission),
-            lambda: unsaved_warnings(submission),
-            lambda: sharing_warnings(session, submission),
-            *cluster_rules(session, file, submission, fleet, wait_for_capacity),
-            lambda: deadline(session, file, submission),
-        ],
-    )
+    warnings, refused = run_checks(context)
     if refused is not None:
         raise refused
+    warn(context.session, warnings)
     return warnings
 
 
@@ -158,20 +136,6 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
         job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user(), forced=forced
     )
     return set_start(submission)
-
-
-def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
-    """Warnings about the deadline; one that cannot be kept is refused."""
-    bound = submission.changeover_bound
-    if submission.deadline_at is None or bound is None:
-        return []
-    from everspot_core.schedule.provisioning.feasibility import (
-        feasibility,  # with the scheduler's arithmetic: only deadlines need it
-    )
-
-    verdict = feasibility(submission, possible(session, submission), bound)
-    refuse_too_early(file, verdict, force=submission.forced)
-    return deadline_warnings(verdict, force=submission.forced)
 
 
 def send(session: Session, submission: JobSubmission) -> JobSubmission:

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.documents import format_duration
-from everspot_core.job import JobSubmission
-from everspot_store import BadDocument
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -20,36 +16,17 @@ if TYPE_CHECKING:
 _MINUTE, _SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
-def bound_changeover(session: Session, submission: JobSubmission) -> JobSubmission:
-    """Return the job with its bound on a changeover. The deadline check uses it, here and later in the plan."""
-    if submission.deadline_at is None:
-        return submission
-    return submission.model_copy(update={"changeover_bound": longest_changeover(session)})
-
-
-def longest_changeover(session: Session) -> timedelta:
-    """Return the usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers."""
-    from everspot_core.changeover import Experience
-
-    try:
-        changeovers = session.store.notes.changeovers()
-    except BadDocument:  # the same as no measurement
-        changeovers = None
-    bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
-    return timedelta(seconds=ceil(bound.total_seconds()))
-
-
-def refuse_too_early(file: Path, verdict: "Feasibility | None", *, force: bool) -> None:
+def refuse_too_early(subject: str, verdict: "Feasibility | None", *, force: bool) -> None:
     """Refuse a deadline that cannot be kept, unless its author insists. One that has passed is refused all the same.
 
     Raises:
         CliError: if it cannot.
     """
     if verdict is not None and verdict.feasible is False and (verdict.past or not force):
-        raise refusal(file, verdict)
+        raise refusal(subject, verdict)
 
 
-def refusal(file: Path, verdict: "Feasibility") -> CliError:
+def refusal(subject: str, verdict: "Feasibility") -> CliError:
     """Return the error for a deadline that cannot be kept: why, the earliest possible one, and what that costs."""
     problem = _minute(verdict.deadline) + (
         " has passed already" if verdict.past else f" is too early: {_explain_shortfall(verdict)}"
@@ -60,7 +37,7 @@ def refusal(file: Path, verdict: "Feasibility") -> CliError:
     if not verdict.past:
         hint += f"{'; ' if hint else ''}--force submits it all the same"
     return CliError(
-        f"{file}: the deadline cannot be kept",
+        f"{subject}: the deadline cannot be kept",
         hint=hint,
         problems=[{"field": ", ".join(("deadline", *verdict.bounds)), "problem": problem}],
     )

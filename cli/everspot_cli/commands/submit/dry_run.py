@@ -1,38 +1,26 @@
 """`everspot submit --dry-run`: what a job could run on, and what that would cost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from everspot_core.candidates import Candidate, candidates, misfits, nearest
-from everspot_core.catalogue import Catalogue, builtin, zone_region
+from everspot_core.candidates import Candidate, misfits, nearest
+from everspot_core.catalogue import Catalogue, zone_region
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
+from everspot_core.schedule.provisioning.feasibility import Feasibility
 
-from everspot_cli.commands.submit.deadline import (
-    deadline_row,
-    deadline_warnings,
-    longest_changeover,
-    refuse_too_early,
-    sentence,
-    warn,
-)
-from everspot_cli.commands.submit.fleet import (
-    FleetTypes,
-    cluster_rules,
-    read_fleet_types,
-    sharing_warnings,
-    thread_warnings,
-)
+from everspot_cli.commands.submit.checks import run_checks
+from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.deadline import deadline_row, sentence, warn
 from everspot_cli.commands.submit.other_clusters import elsewhere, print_elsewhere
 from everspot_cli.commands.submit.pool_outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.pool_outlook import cells as outlook_cells
 from everspot_cli.commands.submit.pool_outlook import columns as outlook_columns
 from everspot_cli.commands.submit.pool_outlook import notes as outlook_notes
-from everspot_cli.commands.submit.unsaved import unsaved_warnings
-from everspot_cli.errors import CliError, run_rules
+from everspot_cli.errors import CliError
 from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
@@ -44,41 +32,32 @@ def dry_run(
     session: Session, file: Path, submission: JobSubmission, regions: list[str] | None, wait_for_capacity: bool
 ) -> None:
     """Show what the job could run on and what that costs; refuse what a submission would refuse."""
-    spec = submission.spec
-    catalogue, here, alive, fleet = _cluster(session)
-    look = PoolFacts()
-    if fleet is not None:
-        look = outlook(session, fleet.kinds, regions or ())
-        catalogue = priced_now(session, catalogue, look)
-    only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
-    candidate_list = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
-    feasibility_options = {"changeover": longest_changeover(session)} if _has_store(session) else {}
-    verdict, force = feasibility(submission, candidate_list, **feasibility_options), submission.forced
+    context = SubmissionContext.read_if_chosen(session, str(file), submission, wait_for_capacity=wait_for_capacity)
+    alive, look = set[str](), PoolFacts()
+    if context.cluster is not None:
+        context, alive = _with_instances(context)
+        if context.fleet is not None:
+            look = outlook(session, context.fleet.kinds, regions or ())
+            context = replace(context, catalogue=priced_now(session, context.catalogue, look))
+    if regions:
+        context = replace(context, regions=regions)
+    spec, catalogue, verdict = submission.spec, context.catalogue, context.feasibility
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
-    shared = sharing_warnings(session, submission) if _has_store(session) else []
-    warnings = [
-        *thread_warnings(submission),
-        *unsaved_warnings(submission),
-        *shared,
-        *deadline_warnings(verdict, force=force),
-    ]
-    abroad = elsewhere(session, submission) if _has_store(session) else []
+    abroad = elsewhere(session, submission) if context.cluster is not None else []
+    warnings, refused = run_checks(context)
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
-                        "candidates": [_row(c, alive, today, look) for c in candidate_list],
+                        "candidates": [_row(c, alive, today, look) for c in context.candidates],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "clusters": abroad, "deadline": deadline_row(verdict), "warnings": warnings})  # fmt: skip
-    rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
-    more, refused = run_rules(str(file), [*rules, lambda: _in_time(file, verdict, force)])
-    warnings = [*more, *warnings]
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
     travels = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
-    if not candidate_list and not travels and not any(_fits(catalogue, t, spec) for t in alive):
+    if not context.candidates and not travels and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(lacking)}" for kind, lacking in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
-        _print_candidates(session, spec, candidate_list, alive, today, look)
+        _print_candidates(session, spec, context.candidates, alive, today, look)
         print_elsewhere(session, submission, abroad)
         warn(session, warnings)
         _print_deadline(session, verdict)
@@ -88,16 +67,13 @@ def dry_run(
         raise CliError(words, refused.code, hint=refused.hint, problems=refused.problems)
 
 
-def _in_time(file: Path, verdict: Feasibility | None, force: bool) -> list[str]:
-    refuse_too_early(file, verdict, force=force)
-    return []
-
-
-def _has_store(session: Session) -> bool:
-    try:
-        return bool(session.store_url)
-    except CliError:
-        return False
+def _with_instances(context: SubmissionContext) -> tuple[SubmissionContext, set[str]]:
+    """Return the context with the region of the present instances, where the cluster names none, and their types."""
+    live = [row for row in instance_rows(context.session) if row["role"] == "agent"]
+    if not context.session.manifest.region:
+        region = next((zone_region(row["zone"]) for row in live), "")
+        context = replace(context, regions=[region] if region in context.catalogue.regions else None)
+    return context, {row["instance_type"] for row in live}
 
 
 def _print_deadline(session: Session, verdict: Feasibility | None) -> None:
@@ -109,18 +85,6 @@ def _print_deadline(session: Session, verdict: Feasibility | None) -> None:
 
 def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
     return name in catalogue.types and not misfits(catalogue.types[name], spec.resources)
-
-
-def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], FleetTypes | None]:
-    """Return the catalogue, the cluster's region, the types of its present instances, and the types that it may have.
-    Without a store, all types are priced."""
-    if not _has_store(session):
-        return builtin(), None, set(), None
-    live = [row for row in instance_rows(session) if row["role"] == "agent"]
-    region = session.manifest.region or next((zone_region(row["zone"]) for row in live), "")
-    types = {row["instance_type"] for row in live}
-    here = [region] if region in session.catalogue.regions else None
-    return session.catalogue, here, types, read_fleet_types(session)
 
 
 def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import secrets
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from everspot_core.records import JobState
 
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.command import answer_submitted, check, create_job, note_submitted, skew_warnings
-from everspot_cli.commands.submit.deadline import bound_changeover
+from everspot_cli.commands.submit.context import SubmissionContext
 from everspot_cli.errors import CliError
 from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.requests import user
@@ -46,8 +45,9 @@ def retry(
     old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
-    submission = bound_changeover(session, submission)
-    warnings = [*skew_warnings(session), *check(session, Path(old.job_id), submission, wait_for_capacity)]
+    job_context = SubmissionContext.read(session, old.job_id, submission, wait_for_capacity=wait_for_capacity)
+    warnings = [*skew_warnings(session), *check(job_context)]
+    submission = job_context.submission
     store = session.store
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, other=old.job_id)
     submission = create_job(session, submission, lambda: create(submission))

@@ -8,6 +8,7 @@ from typing import Any
 
 from everspot_core.counting import size
 from everspot_core.records import Event, EventKind
+from everspot_core.reported_values import MOST_SECONDS, parse_number
 from rich.table import Table
 from rich.text import Text
 
@@ -134,10 +135,10 @@ def words(event: Event) -> str:
 def describe_interval(event: Event) -> tuple[str, str]:
     """Return how often the trainer checkpoints and why, and what a notice costs; both may be empty."""
     seconds, reason, notice = (event.data.get(name) for name in ("seconds", "reason", "notice"))
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    every = f"every {duration(float(seconds))}" if known and isinstance(seconds, int | float) else ""
-    why = reason if isinstance(reason, str) else ""
-    return ": ".join(text for text in (every, why) if text), notice if isinstance(notice, str) else ""
+    number = parse_number(seconds, 0, MOST_SECONDS)
+    interval = f"every {duration(number)}" if number is not None else ""
+    parts = (interval, reason if isinstance(reason, str) else "")
+    return ": ".join(part for part in parts if part), notice if isinstance(notice, str) else ""
 
 
 def _value(name: str, value: Any) -> str:

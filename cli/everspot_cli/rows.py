@@ -117,8 +117,8 @@ def job_row(
 def _checkpoint_interval(events: Sequence[Event], scale: float) -> dict[str, str | None]:
     """Return how often the job checkpoints, and what a notice costs it, as its trainer last said."""
     announced = [event for event in events if event.kind is EventKind.CHECKPOINT_INTERVAL]
-    every, notice = describe_interval(in_market_time(announced, scale)[-1]) if announced else ("", "")
-    return {"checkpoint_interval": every or None, "notice_loss": notice or None}
+    interval, notice = describe_interval(in_market_time(announced, scale)[-1]) if announced else ("", "")
+    return {"checkpoint_interval": interval or None, "notice_loss": notice or None}
 
 
 def _to_market_seconds(seconds: float | None, record: JobRecord, scale: float) -> float | None:

@@ -33,6 +33,12 @@ class InstanceType(Frozen):
     local_nvme_gb: float = Field(
         default=0, ge=0, le=1_000_000, description="NVMe disks of the machine itself, in GB; scratch, lost with it."
     )
+    network_gbps: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        description="What its network carries at any time, Gbit/s, of one network card; None: not known.",
+    )
     on_demand_usd_per_hour: float | None = Field(
         default=None,
         gt=0,
@@ -193,6 +199,7 @@ def _type(row: Mapping[str, str]) -> InstanceType:
         gpu=row["gpu"] or None,
         gpu_memory_gib=float(row["gpu_memory_gib"] or 0),
         local_nvme_gb=float(row.get("local_nvme_gb") or 0),
+        network_gbps=float(row["network_gbps"]) if row.get("network_gbps") else None,
     )
 
 

@@ -173,7 +173,7 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
     """The reason of an interval, as a part of a sentence with figures."""
     if cost is None or choice.cause is IntervalCause.UNMEASURED:
         return "no checkpoint has been measured yet"
-    stall = f"a checkpoint of {size(cost.size_bytes)} stalls training for {_seconds(cost.stall)}"
+    stall = f"a checkpoint of {size(cost.size_bytes)} stalls training for {in_seconds(cost.stall)}"
     rate = f"an interruption comes about every {_hours(between_interruptions)}"
     match choice.cause:
         case IntervalCause.CHOSEN:
@@ -183,7 +183,7 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
         case IntervalCause.LONGEST:
             return f"the longest: {stall}, and {rate}"
         case IntervalCause.UPLOAD:
-            return f"a checkpoint of {size(cost.size_bytes)} takes {_seconds(cost.durable)} to be durable"
+            return f"a checkpoint of {size(cost.size_bytes)} takes {in_seconds(cost.durable)} to be durable"
         case IntervalCause.NOTICE:
             return f"a notice is to cost {format_duration(LOSS_AT_NOTICE)} of work at most"
         case _:
@@ -193,20 +193,22 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
 def describe_loss(cost: CheckpointCost, length: timedelta, interval: timedelta | None, lost_steps: int | None) -> str:
     """The sentence about a notice of this length that is too short for a checkpoint. `lost_steps`: None if the pace is
     not known."""
-    loss = _minutes(loss_at_notice(cost, interval))
+    loss = in_minutes(loss_at_notice(cost, interval))
     lost = f"{loss} of work" if lost_steps is None else f"{lost_steps:,} steps ({loss})"
     return (
-        f"a checkpoint of {size(cost.size_bytes)} takes {_seconds(cost.durable)} to be durable, longer than a notice "
-        f"of {_seconds(length)} leaves: an interruption costs up to {lost}"
+        f"a checkpoint of {size(cost.size_bytes)} takes {in_seconds(cost.durable)} to be durable, longer than a notice "
+        f"of {in_seconds(length)} leaves: an interruption costs up to {lost}"
     )
 
 
-def _seconds(span: timedelta) -> str:
+def in_seconds(span: timedelta) -> str:
+    """A span in seconds, with two digits at least: `0.04 s`, `240 s`, `1,500 s`."""
     seconds = span.total_seconds()
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
-def _minutes(span: timedelta) -> str:
+def in_minutes(span: timedelta) -> str:
+    """A span in minutes, with three digits: `10 min`, `8.59 min`."""
     return f"{span.total_seconds() / 60:.3g} min"
 
 

@@ -101,6 +101,15 @@ class CheckpointPolicy(Frozen):
         description="Number of checkpoints that are kept; at least two, so that the job survives a damaged one.",
     )
 
+    state_gib: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Size of one checkpoint in GiB, if it is known. `everspot submit`, also with `--dry-run`, then "
+        "says whether a checkpoint fits into the notice of an interruption. While the job runs, its own checkpoints "
+        "are measured.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _never_none(cls, value: Any) -> Any:

@@ -276,9 +276,9 @@ def a_starter(store: Store, home: Path, kind: InstanceType | None = None) -> Sta
     )
 
 
-@pytest.mark.parametrize(("told", "hours"), [(7.5, 7.5), (None, USUAL_HOURS[Market.SPOT])])
+@pytest.mark.parametrize(("assigned_hours", "hours"), [(7.5, 7.5), (None, USUAL_HOURS[Market.SPOT])])
 def test_the_program_knows_the_notice_and_how_often_its_pool_is_interrupted(
-    store: Store, tmp_path: Path, told: float | None, hours: float
+    store: Store, tmp_path: Path, assigned_hours: float | None, hours: float
 ) -> None:
     submission = JobSubmission(job_id="job-4", spec=JobSpec(name="j", recipe="x"), submitted_at=CLOCK.now())
     store.submit(submission)
@@ -286,7 +286,7 @@ def test_the_program_knows_the_notice_and_how_often_its_pool_is_interrupted(
     starter = a_starter(store, tmp_path)
     session = starter.take(JobKey("job-4", 1))
     assert session is not None
-    starter.start(session, hours_between_interruptions=told)
+    starter.start(session, hours_between_interruptions=assigned_hours)
     session.kill()
     context = RunDir(session.run_dir.path).read(RunContext)
     session.conclude(Ending(Reason.NOTICE, None, None, None), None)

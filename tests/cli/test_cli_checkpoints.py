@@ -1,6 +1,8 @@
 """What the command says of a job's checkpoints: how often and why, and what a notice costs."""
 
-from everspot_core.records import EventKind
+import pytest
+from everspot_core.manifest import FleetOffer, Manifest
+from everspot_core.records import EventKind, Market
 
 REASON = "a checkpoint of 1 GB stalls training for 2 s, and an interruption comes about every 8 h"
 LOSS = "a checkpoint of 150 GB takes 240 s to be durable, longer than a notice of 120 s leaves: an interruption costs"
@@ -53,3 +55,59 @@ def test_an_event_that_makes_no_sense_is_not_shown(world):
     world.emit("a", EventKind.CHECKPOINT_INTERVAL, seconds=True, reason=5, notice=[1])
     answer = world.run("--json", "job", "a")
     assert (answer.code, answer.json["checkpoint_interval"], answer.json["notice_loss"]) == (0, None, None)
+
+
+JOB = "name: big\nrecipe: image-classification\nresources: {{gpus: 1, gpu: A10G}}\ncheckpoint: {{state_gib: {gib}}}\n"
+FIELDS = {"state_gib", "notice_seconds", "fits_notice", "message", "types"}
+
+
+def fleet_of(world, *types: str, **manifest: object) -> None:
+    fleet = FleetOffer(types=list(types), zones=["us-east-1a"], markets=[Market.SPOT])
+    declared = {**world.store.manifest().model_dump(), "region": "us-east-1", "fleet": fleet, **manifest}
+    world.store.write_manifest(Manifest.model_validate(declared))
+
+
+@pytest.mark.parametrize("where", [(), ("--dry-run",)])
+def test_submit_says_what_a_notice_costs_a_job_whose_declared_state_is_too_large(world, spec_file, where):
+    fleet_of(world, "g5.xlarge", "g5.12xlarge")
+    answer = world.run("submit", str(spec_file(JOB.format(gib=150))), *where)
+    assert answer.code == 0, answer.err
+    shown = " ".join((answer.err + answer.out).split())
+    assert (
+        "a checkpoint of 150 GiB takes at least 515 s from g5.xlarge (2.5 Gbit/s), longer than a notice of 120 s "
+        "leaves: an interruption costs up to 17.2 min of work; it fits on g5.12xlarge"
+    ) in shown
+
+
+def test_a_dry_run_says_that_a_declared_state_fits(world, spec_file):
+    fleet_of(world, "g5.xlarge", "g5.12xlarge")
+    path = str(spec_file(JOB.format(gib=10)))
+    shown = " ".join(world.run("submit", path, "--dry-run").out.split())
+    assert "A checkpoint of 10 GiB takes at least 34 s from g5.xlarge (2.5 Gbit/s), within a notice of 120 s" in shown
+    answer = world.run("--json", "submit", path, "--dry-run").json
+    row = answer["checkpoint"]
+    assert (set(row), row["fits_notice"], answer["warnings"]) == (FIELDS, True, [])
+    assert row["types"][1] == {
+        "name": "g5.xlarge", "network_gbps": 2.5, "network_is_assumed": False, "durable_seconds": 34.4,
+        "fits_notice": True, "loss_seconds": None,
+    }  # fmt: skip
+    assert "checkpoint of" not in world.run("submit", path).out
+
+
+def test_a_dry_run_without_a_declared_state_says_nothing_of_it(world, spec_file):
+    path = str(spec_file("name: small\nrecipe: image-classification\n"))
+    assert world.run("--json", "submit", path, "--dry-run").json["checkpoint"] is None
+    assert "notice" not in world.run("submit", path, "--dry-run").out
+
+
+def test_the_notice_is_the_clouds_and_an_unknown_network_an_assumption(world, spec_file):
+    text = JOB.replace("A10G", "L4").format(gib=30)
+    declared = {**world.store.manifest().model_dump(), "cloud": "gcp", "region": "us-central1"}
+    fleet = FleetOffer(types=["g2-standard-4"], zones=["us-central1-a"], markets=[Market.SPOT])
+    world.store.write_manifest(Manifest.model_validate({**declared, "fleet": fleet}))
+    answer = world.run("submit", str(spec_file(text)))
+    assert answer.code == 0, answer.err
+    assert (
+        "a checkpoint of 30 GiB takes at least 26 s from g2-standard-4 (10 Gbit/s, an assumption), longer than a "
+        "notice of 25 s leaves: an interruption costs up to 10 min of work"
+    ) in " ".join((answer.err + answer.out).split())

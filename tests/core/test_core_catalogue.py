@@ -101,7 +101,7 @@ def test_a_zone_id_is_not_a_zone_name():
 @pytest.mark.parametrize(
     ("field", "least", "most"),
     [("vcpus", 1, 10_000), ("memory_gib", 0.001, 1_000_000), ("gpus", 0, 1_000), ("gpu_memory_gib", 0, 10_000),
-     ("local_nvme_gb", 0, 1_000_000), ("on_demand_usd_per_hour", 0.001, 10_000)],
+     ("local_nvme_gb", 0, 1_000_000), ("network_gbps", 0.1, 100_000), ("on_demand_usd_per_hour", 0.001, 10_000)],
 )  # fmt: skip
 def test_a_type_has_figures_that_a_machine_can_have(field, least, most):
     type_fields = {"name": "one", "vcpus": 1, "memory_gib": 1}

@@ -131,7 +131,7 @@ def test_the_steps_that_a_notice_costs(interval, every_steps, steps):
 
 
 @pytest.mark.parametrize(
-    ("interval", "fits", "told", "told_fits", "differs"),
+    ("interval", "fits", "announced", "announced_fits", "differs"),
     [
         (100, True, 100, True, False),
         (124, True, 100, True, False),
@@ -143,10 +143,12 @@ def test_the_steps_that_a_notice_costs(interval, every_steps, steps):
         (None, True, 100, True, True),
     ],
 )
-def test_an_interval_is_announced_when_it_changes_by_more_than_a_quarter(interval, fits, told, told_fits, differs):
-    spans = [timedelta(seconds=seconds) if seconds is not None else None for seconds in (interval, told)]
+def test_an_interval_is_announced_when_it_changes_by_more_than_a_quarter(
+    interval, fits, announced, announced_fits, differs
+):
+    spans = [timedelta(seconds=seconds) if seconds is not None else None for seconds in (interval, announced)]
     choice = IntervalChoice(interval=spans[0], cause=IntervalCause.BALANCED, fits_notice=fits)
-    assert choice.differs_from(spans[1], fits_notice=told_fits) is differs
+    assert choice.differs_from(spans[1], fits_notice=announced_fits) is differs
 
 
 def test_new_measurements_count_half():

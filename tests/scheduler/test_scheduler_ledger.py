@@ -65,8 +65,12 @@ def test_an_assignment_tells_how_often_instances_of_its_pool_are_interrupted(clu
         cluster.agent(iid, market, zone)
         cluster.submit(iid)
     cluster.run(3)
-    told = {n: d.value.hours_between_interruptions for n, d in cluster.store.assignments.scan().items()}
-    assert told == {"i-1": approx(4.4, abs=0.01), "i-2": approx(4.4, abs=0.01), "i-3": approx(6000, abs=0.01)}
+    hours_by_instance = {n: d.value.hours_between_interruptions for n, d in cluster.store.assignments.scan().items()}
+    assert hours_by_instance == {
+        "i-1": approx(4.4, abs=0.01),
+        "i-2": approx(4.4, abs=0.01),
+        "i-3": approx(6000, abs=0.01),
+    }
     cluster.clock.advance(timedelta(hours=2))
     cluster.end("i-1", interrupted=True)
     cluster.run(3)

@@ -71,7 +71,7 @@ def a_spec(**program: Any) -> JobSpec:
                                  shared=True),
         "processes": 1, "priority": Priority.CRITICAL, "deadline": timedelta(hours=8),
         "expected_duration": timedelta(hours=2),
-        "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3),
+        "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3, state_gib=2.5),
         "precision": "bf16", "mixed_on_failover": False,
         "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
@@ -125,6 +125,7 @@ def a_record() -> JobRecord:
         memory_gib=7.25,
         gpu_memory_gib=11.5,
         mixed=True,
+        steps_per_epoch=25,
     )
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,
@@ -158,7 +159,7 @@ def a_manifest() -> Manifest:
     limits = {name: timedelta(seconds=60 + at) for at, name in enumerate(Limits.model_fields)}
     kind = every_field(
         InstanceType, name="new.large", arch="arm64", vcpus=2, memory_gib=8, gpus=1, gpu="L4", gpu_memory_gib=24,
-        local_nvme_gb=100, on_demand_usd_per_hour=1.5,
+        local_nvme_gb=100, network_gbps=12.5, on_demand_usd_per_hour=1.5,
     )  # fmt: skip
     return every_field(
         Manifest,

@@ -244,8 +244,8 @@ class AgentLink:
         elapsed = self.clock.monotonic() - self._last_begun
         if elapsed < _HEAD_EVERY or step == self._last_step:
             return False
-        every = self._interval.interval
-        by_time = every is not None and elapsed >= every
+        interval = self._interval.interval
+        by_time = interval is not None and elapsed >= interval
         by_steps = self._policy.steps is not None and step - self._last_step >= self._policy.steps
         return by_time or by_steps
 

@@ -117,8 +117,8 @@ class CheckpointInterval:
 
     def _announce(self, choice: IntervalChoice, cost: CheckpointCost) -> None:
         self._announced = choice.interval, choice.fits_notice
-        told_cost = cost.scaled(self._market_per_real)  # in market time, as all times that people are shown
-        reason = describe_choice(choice, told_cost, self._between)
+        market_cost = cost.scaled(self._market_per_real)  # in market time, as all times that people are shown
+        reason = describe_choice(choice, market_cost, self._between)
         data: dict[str, JsonValue] = {"cause": choice.cause.value, "reason": reason}
         if choice.interval is not None:
             data["seconds"] = round(choice.interval.total_seconds(), 1)
@@ -128,7 +128,7 @@ class CheckpointInterval:
             lost = steps_at_notice(cost, choice.interval, rate, self._policy.steps) if rate is not None else None
             data["lost_steps"] = lost
             interval = choice.interval * self._market_per_real if choice.interval is not None else None
-            data["notice"] = describe_loss(told_cost, self._notice, interval, lost)
+            data["notice"] = describe_loss(market_cost, self._notice, interval, lost)
             log.warning("%s", data["notice"])
         self._note(EventKind.CHECKPOINT_INTERVAL, **data)
 

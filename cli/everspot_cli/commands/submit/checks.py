@@ -16,6 +16,7 @@ from everspot_core.problems import near
 
 from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early
+from everspot_cli.commands.submit.notice_fit import fit_notice
 from everspot_cli.commands.submit.other_clusters import able_peers
 from everspot_cli.dependencies import resolve_dependencies
 from everspot_cli.errors import CliError, run_rules
@@ -99,6 +100,12 @@ def _mentions_checkpoints(folder: Path) -> bool:
         except OSError:
             continue
     return False
+
+
+def check_notice(context: SubmissionContext) -> list[str]:
+    """Warn of a job whose checkpoints do not fit into the notice on a type that it may run on, if it declares their
+    size."""
+    return list(fit_notice(context).warnings)
 
 
 def check_sharing(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
@@ -236,6 +243,7 @@ def _where_chosen(check: ClusterCheck) -> Check:
 CHECKS: tuple[Check, ...] = (
     check_threads,
     check_checkpoints,
+    check_notice,
     _where_chosen(check_sharing),
     _where_chosen(check_capacity),
     _where_chosen(check_prices),

@@ -15,6 +15,7 @@ from everspot_core.schedule.provisioning.feasibility import Feasibility
 from everspot_cli.commands.submit.checks import run_checks
 from everspot_cli.commands.submit.context import SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_row, sentence, warn
+from everspot_cli.commands.submit.notice_fit import fit_notice
 from everspot_cli.commands.submit.other_clusters import elsewhere, print_elsewhere
 from everspot_cli.commands.submit.pool_outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.pool_outlook import cells as outlook_cells
@@ -45,11 +46,13 @@ def dry_run(
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     abroad = elsewhere(session, submission) if context.cluster is not None else []
     warnings, refused = run_checks(context)
+    fit = fit_notice(context)
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
                         "candidates": [_row(c, alive, today, look) for c in context.candidates],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
-                        "clusters": abroad, "deadline": deadline_row(verdict), "warnings": warnings})  # fmt: skip
+                        "clusters": abroad, "deadline": deadline_row(verdict), "checkpoint": fit.row,
+                        "warnings": warnings})  # fmt: skip
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
     travels = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
@@ -60,6 +63,8 @@ def dry_run(
         _print_candidates(session, spec, context.candidates, alive, today, look)
         print_elsewhere(session, submission, abroad)
         warn(session, warnings)
+        if fit.note:
+            session.console.print(fit.note, soft_wrap=True)
         _print_deadline(session, verdict)
     if refused is not None:
         session.console.print()  # below the table it has to be seen

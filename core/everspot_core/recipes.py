@@ -2,14 +2,64 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from everspot_core.documents import Frozen
 from everspot_core.faults import faults
 from everspot_core.field_types import Flag
-from everspot_core.problems import Problem
+from everspot_core.problems import Problem, shown
+
+AUTO = "auto"
+"""The batch size that the recipe finds itself: the largest whose training step fits the device's memory."""
+
+
+def _parse_batch_size(value: Any) -> Any:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value != AUTO and not (whole and value >= 1):
+        raise ValueError(f"has to be a whole number from 1, or auto, not {shown(value)}")
+    return value
+
+
+BatchSize = Annotated[int | Literal["auto"], PlainValidator(_parse_batch_size)]
+
+
+class Batches(Protocol):
+    """The parameters of a recipe that decide how its batches make up an optimizer step."""
+
+    @property
+    def batch_size(self) -> int | Literal["auto"]:
+        """Samples per batch and process."""
+        ...
+
+    @property
+    def global_batch(self) -> int | None:
+        """Samples per optimizer step of all processes, of which `auto` makes batches."""
+        ...
+
+    @property
+    def accumulation(self) -> int:
+        """Batches per optimizer step."""
+        ...
+
+
+BatchesT = TypeVar("BatchesT", bound=Batches)
+
+
+def check_batches(parameters: BatchesT) -> BatchesT:
+    """Return the parameters if they decide the global batch once.
+
+    Raises:
+        ValueError: if they do not decide it, or decide it twice.
+    """
+    if parameters.batch_size == AUTO and parameters.global_batch is None:
+        raise ValueError("batch_size: auto needs global_batch, the samples per optimizer step of all processes")
+    if parameters.batch_size != AUTO and parameters.global_batch is not None:
+        raise ValueError("global_batch goes with batch_size: auto; else it is batch_size times accumulation")
+    if parameters.batch_size == AUTO and parameters.accumulation != 1:
+        raise ValueError("accumulation follows from global_batch where batch_size is auto: give one of them")
+    return parameters
 
 
 class ImageClassification(Frozen):
@@ -17,7 +67,12 @@ class ImageClassification(Frozen):
 
     data: str = Field(default="fashion-mnist", description="fashion-mnist (in EVERSPOT_DATA), synthetic, or a folder.")
     epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training images; may be a fraction.")
-    batch_size: int = Field(default=64, ge=1, description="Images per batch and process.")
+    batch_size: BatchSize = Field(
+        default=64, description="Images per batch and process; auto: as many as fit the memory."
+    )
+    global_batch: int | None = Field(
+        default=None, ge=1, description="With batch_size auto: images per optimizer step of all processes."
+    )
     learning_rate: float = Field(default=0.3, gt=0, description="Highest rate of the one-cycle schedule.")
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
@@ -28,8 +83,10 @@ class ImageClassification(Frozen):
     stages: int = Field(default=2, ge=1, le=3)
     accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
     clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient.")
+    compile: Flag = Field(default=False, description="Compile the network with torch.compile.")
     seed: int = Field(default=0, ge=0)
     limit_train: int | None = Field(default=None, ge=1, description="Use this many training images only.")
+    _check_batches = model_validator(mode="after")(check_batches)
 
 
 RECIPES: Mapping[str, type[Frozen]] = MappingProxyType({"image-classification": ImageClassification})

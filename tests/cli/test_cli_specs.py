@@ -155,7 +155,11 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
         ),
         ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters.epochs", "must be greater than 0, not -1"),
         ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters.leraning_rate", "did you mean learning_rate?"),
-        ({"parameters": {"flop": 1}}, "parameters.flop", "allowed: data, epochs, batch_size, learning_rate, momentum"),
+        (
+            {"parameters": {"flop": 1}},
+            "parameters.flop",
+            "allowed: data, epochs, batch_size, global_batch, learning_rate, momentum",
+        ),
         ({"parameters": {"width": "wide"}}, "parameters.width", "must be a whole number, not 'wide'"),
         ({"datasets": ["a", 3]}, "datasets[1]", "must be a text, not 3"),
         ({**SCRIPT, "recipe": None, "entrypoint": ["/bin/sh"]}, "entrypoint", "does not lie in `code`"),

@@ -52,6 +52,20 @@ def test_tf32_casts_nothing_and_lets_torch_multiply_with_fewer_digits() -> None:
         torch.set_float32_matmul_precision(before)
 
 
+def test_fp32_is_fp32_in_convolutions_too() -> None:
+    """cuDNN's convolutions use TF32 unless they are told not to."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        for precision, matmul, convolution in (("tf32", "high", True), ("fp32", "highest", False)):
+            MixedPrecision(Precision(precision), CPU)
+            assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == (matmul, convolution)
+        MixedPrecision(Precision.BF16, CPU)
+        assert not torch.backends.cudnn.allow_tf32, "16-bit formats leave it to the program"
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
 def one_weight(precision: str, clip: float | None = None) -> tuple[nn.Parameter, Any, Stepper]:
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -98,6 +98,20 @@ def test_one_error_names_every_wrong_parameter() -> None:
     assert all(name in str(caught.value) for name in ("3 wrong", "epochs", "batch_size", "lr"))
 
 
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"batch_size": "auto"}, "batch_size: auto needs global_batch"),
+        ({"global_batch": 64}, "global_batch goes with batch_size: auto"),
+        ({"batch_size": "auto", "global_batch": 64, "accumulation": 2}, "accumulation follows from global_batch"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)
+def test_the_global_batch_is_decided_once(values: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadParameters, match=complaint):
+        read_parameters(ImageClassification, values)
+
+
 def test_words_on_the_command_line_become_parameters() -> None:
     words = recipe.parse_arguments(["epochs=2", "data=/some/where", "clip=null"])
     assert words == {"epochs": 2, "data": "/some/where", "clip": None}
@@ -149,6 +163,27 @@ def test_the_recipe_ends_with_the_same_weights_when_it_goes_on_from_a_checkpoint
     digests = {part.name: part.sha256 for part in final.parts}
     again = {part.name: part.sha256 for part in second.store.heads.get("digits-1").value.checkpoints[0].parts}
     assert again == digests
+
+
+def test_an_automatic_batch_size_makes_the_steps_of_the_global_batch(
+    job: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    post = job(batch_size="auto", global_batch=64, compile=False)
+    assert recipe.main([]) == 0
+    assert (post.status.phase, post.status.step) == (TrainingPhase.FINISHED, 16)
+    assert post.store.heads.get("digits-1").value.checkpoints[0].info["global_batch"] == 64
+
+
+def test_a_compiled_network_is_checkpointed_like_any_other(
+    job: Callable[..., Post], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setenv("EVERSPOT_OUTPUT_DIR", str(tmp_path / "outputs"))
+    post = job(compile=True, epochs=0.5)
+    assert recipe.main([]) == 0
+    assert (post.status.phase, post.status.step) == (TrainingPhase.FINISHED, 4)
+    ResNet(10, 4, 2, 0.0).load_state_dict(torch.load(tmp_path / "outputs" / "model.pt", weights_only=True))
 
 
 def test_wrong_parameters_of_a_job_are_told_to_its_agent(job: Callable[..., Post]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from everspot_train.recipes.batches import choose_batch_size
 from everspot_train.recipes.images import BadDataset, Images, load_images
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.progress import ProgressLog, leave
@@ -36,15 +37,16 @@ def train(p: ImageClassification) -> float:
     with Run.open(seed=p.seed, accumulation=p.accumulation, clip_norm=p.clip) as run:
         images = load_images(p.data, p.limit_train)
         layout = layout_for(run.device)
-        net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=layout)
-        model = run.prepare(net)
-        order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
+        batch_size = choose_batch_size(p, run, lambda: TrialStep(p, images, run))
+        net = ResNet(images.classes, p.width, p.stages, p.dropout)
+        model = run.prepare(net, channels_last=True, compile=p.compile)
+        order = BatchOrder(len(images.x), batch_size, seed=p.seed)
         total = run.steps_for(p.epochs, order)
         optimizer, scheduler = schedule(model, p, total)
         loader = TensorLoader((images.x, images.y), order)
         run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
         scale = Scale(images, layout)
-        samples = p.batch_size * run.accumulation_for(p.batch_size) * run.world_size
+        samples = batch_size * run.accumulation_for(batch_size) * run.world_size
         progress = ProgressLog(total, samples)
         for x, y in run.batches(epochs=p.epochs):
             x, y = scale(x.to(run.device)), y.to(run.device)
@@ -63,6 +65,26 @@ def train(p: ImageClassification) -> float:
         return accuracy
 
 
+class TrialStep:
+    """A training step on a network and images of its own, of which a batch's memory is measured."""
+
+    def __init__(self, p: ImageClassification, images: Images, run: Run) -> None:
+        layout = layout_for(run.device)
+        self._run, self._shape = run, images.x.shape[1:]
+        self._net = ResNet(images.classes, p.width, p.stages, p.dropout).to(run.device).to(memory_format=layout)
+        self._optimizer, _ = schedule(self._net, p, total=1)
+
+    def __call__(self, batch_size: int) -> None:
+        """Make one step with so many images."""
+        x = torch.rand(batch_size, *self._shape, device=self._run.device)
+        y = torch.zeros(batch_size, dtype=torch.long, device=self._run.device)
+        with self._run.autocast():
+            loss = cross_entropy(self._net(x), y)
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
 def schedule(
     model: torch.nn.Module, p: ImageClassification, total: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
@@ -74,8 +96,9 @@ def schedule(
         nesterov=p.momentum > 0,
         weight_decay=p.weight_decay,
     )
+    rise = 0.3 if total == 4 else 0.25  # torch divides by the length of the rise, which would be 0 for a quarter of 4
     return optimizer, torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, p.learning_rate, total_steps=total, pct_start=0.25, div_factor=10, final_div_factor=100
+        optimizer, p.learning_rate, total_steps=total, pct_start=rise, div_factor=10, final_div_factor=100
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from everspot_train.trainer.model_setup import plain_name
+
 
 class ModuleState:
     """The rest of the state of the tracked modules, as one piece. `modules`: by the name under which they are tracked.
@@ -46,22 +48,23 @@ class ModuleState:
 
 def _extra_state(module: torch.nn.Module) -> dict[str, Any]:
     stored = module.state_dict(keep_vars=True)
-    parameters = dict(module.named_parameters())
+    parameters = {plain_name(n): p for n, p in module.named_parameters()}
+    buffers = ((plain_name(n), b) for n, b in module.named_buffers(remove_duplicate=False))
     return {
-        "buffers": {n: b.detach() for n, b in module.named_buffers(remove_duplicate=False) if n not in stored},
+        "buffers": {n: b.detach() for n, b in buffers if n not in stored},
         "gradients": {n: p.grad.detach() for n, p in parameters.items() if p.grad is not None},
         "frozen": [n for n, p in parameters.items() if not p.requires_grad],
-        "evaluating": [n for n, m in module.named_modules() if not m.training],
+        "evaluating": list(dict.fromkeys(plain_name(n) for n, m in module.named_modules() if not m.training)),
     }
 
 
 @torch.no_grad()
 def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) -> None:
+    owners = {plain_name(name): part for name, part in module.named_modules()}  # the wrapped module comes last
     for path, stored in buffers.items():
         parent, _, name = path.rpartition(".")
-        try:
-            owner = module.get_submodule(parent)
-        except AttributeError:
+        owner = owners.get(parent)
+        if owner is None:
             continue  # a part that another version of the module had; its weights are refused by name
         current = owner._buffers.get(name)
         if current is not None and (current.shape, current.dtype) == (stored.shape, stored.dtype):
@@ -76,8 +79,8 @@ def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) 
 def _settle(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
     frozen, evaluating, gradients = set(state["frozen"]), set(state["evaluating"]), state["gradients"]
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name not in frozen)
-        stored = gradients.get(name)
+        parameter.requires_grad_(plain_name(name) not in frozen)
+        stored = gradients.get(plain_name(name))
         parameter.grad = None if stored is None else stored.to(parameter.device, copy=True)
     for name, part in module.named_modules():
-        part.training = name not in evaluating
+        part.training = plain_name(name) not in evaluating

@@ -10,8 +10,9 @@ from everspot_train.trainer.environment import cpu_has_bf16
 
 # The format that autocast casts to; the others leave the numbers as the model has them.
 _DTYPE = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
-# How exactly torch multiplies matrices of fp32, where a format says so; else it is the program's to choose.
-_EXACTNESS = {Precision.TF32: "high"}
+# How exactly matrices of fp32 are multiplied, and whether cuDNN's convolutions may use TF32, which they do unless told
+# otherwise: fp32 would then be TF32 wherever there is a convolution. The 16-bit formats leave it to the program.
+_EXACTNESS = {Precision.TF32: ("high", True), Precision.FP32: ("highest", False)}
 
 
 def resolve(requested: Precision, device: torch.device) -> Precision:
@@ -36,7 +37,9 @@ class MixedPrecision:
         self.precision = resolve(requested, device)
         self._device_type = device.type
         if self.precision in _EXACTNESS:
-            torch.set_float32_matmul_precision(_EXACTNESS[self.precision])
+            matmul, convolution = _EXACTNESS[self.precision]
+            torch.set_float32_matmul_precision(matmul)
+            torch.backends.cudnn.allow_tf32 = convolution
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision is Precision.FP16)
 
     def autocast(self) -> AbstractContextManager[None]:

@@ -26,6 +26,7 @@ from everspot_train.rundir import CheckpointRequest, RunDir, StopRequest
 from everspot_train.trainer.digests import describe, flatten
 from everspot_train.trainer.errors import TrainerError
 from everspot_train.trainer.feed_parts import count_batches
+from everspot_train.trainer.model_setup import plain_name
 from everspot_train.trainer.randomness import GlobalRandomness
 from everspot_train.trainer.state import TrainState, unwrapped
 from everspot_train.trainer.variables import Walk
@@ -149,7 +150,7 @@ class Recorder:
     def _flat_state(self) -> Iterator[tuple[str, str]]:
         if self._state is None or self._model is None:
             return
-        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        names = {id(parameter): plain_name(name) for name, parameter in self._model.named_parameters()}
         for name, piece in self._state.shared.items():
             state = piece.state_dict()
             if isinstance(piece, torch.optim.Optimizer):
@@ -158,9 +159,9 @@ class Recorder:
                 yield from flatten(name, state).items()
         stored = set(self._model.state_dict(keep_vars=False))
         for name, buffer in self._model.named_buffers():
-            if name not in stored:
-                yield f"buffer/{name}", describe(buffer)
-        frozen = [name for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
+            if plain_name(name) not in stored:
+                yield f"buffer/{plain_name(name)}", describe(buffer)
+        frozen = [plain_name(name) for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
         yield "frozen/parameters", ", ".join(frozen) or "none"
 
     def _tracked_ids(self) -> Iterator[int]:
@@ -168,7 +169,7 @@ class Recorder:
             return
         stored = set(self._model.state_dict())
         yield from (id(parameter) for parameter in self._model.parameters())
-        yield from (id(buffer) for name, buffer in self._model.named_buffers() if name in stored)
+        yield from (id(buffer) for name, buffer in self._model.named_buffers() if plain_name(name) in stored)
         for piece in [*self._state.shared.values(), *self._state.local.values()]:
             if isinstance(piece, torch.optim.Optimizer):
                 yield id(piece)

@@ -3,8 +3,8 @@
 import logging
 import math
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
 from everspot_train.trainer.agent_link import AgentLink, read_context
+from everspot_train.trainer.batch_fit import DeviceMeasure, batch_sizes, largest_fitting
 from everspot_train.trainer.checkpointer import Checkpointer
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
@@ -23,10 +24,11 @@ from everspot_train.trainer.feed_parts import Feed, count_batches
 from everspot_train.trainer.feeds import as_feed, read_batch_size, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
+from everspot_train.trainer.model_setup import Blocks, Parallel, gradient_sync, set_up_model
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.optimizers import UntrackedOptimizers
 from everspot_train.trainer.precision import MixedPrecision
-from everspot_train.trainer.randomness import LoopRandomness, seed_everything
+from everspot_train.trainer.randomness import GlobalRandomness, LoopRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.run_invariants import RunInvariants
@@ -156,6 +158,35 @@ class Run:
         """
         return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
 
+    def fit_batch_size(self, global_batch: int, try_step: Callable[[int], None]) -> int:
+        """Samples per batch and process: the most whose step fits the device's memory with a tenth to spare, of those
+        that divide the global batch. Accumulation makes up the global batch. All ranks call it, before `track`.
+
+        Args:
+            global_batch: samples per optimizer step of all processes together.
+            try_step: makes a training step with so many samples on a model and an optimizer of its own. Random numbers
+                that it draws do not count.
+
+        Raises:
+            ValueError: if the processes cannot share the global batch evenly.
+            TrainerError: if not even the smallest batch fits.
+        """
+        sizes = batch_sizes(global_batch, self.world_size)
+        random_state = GlobalRandomness()
+        state = random_state.state_dict()
+        measure = DeviceMeasure(self.device, self.world_size, try_step)
+        fitting: list[int | None] = self._ranks.gather(largest_fitting(sizes, measure))
+        random_state.load_state_dict(state)
+        size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have room for less
+        if size is None:
+            raise TrainerError(
+                f"a step with {sizes[0]} samples does not fit {measure.limit_gib:.1f} GiB of memory: use a smaller "
+                "model, activation checkpointing, or an instance with more memory"
+            )
+        self._accumulation = global_batch // (size * self.world_size)
+        log.info("batch size %d, %d batches per step: %d samples", size, self._accumulation, global_batch)
+        return size
+
     def steps_for(self, epochs: float, loader: Any) -> int:
         """Optimizer steps of so many epochs of this loader, or of its batch sampler, as a schedule needs them before
         `batches(epochs=…)`. They are `epochs` times the loader's length, divided by the accumulation.
@@ -197,10 +228,38 @@ class Run:
 
     # What the loop does
 
-    def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model on `device`, wrapped in DistributedDataParallel if there are several ranks."""
-        model = model.to(self.device)
-        return torch.nn.parallel.DistributedDataParallel(model) if self.world_size > 1 else model
+    def prepare(
+        self,
+        model: torch.nn.Module,
+        *,
+        channels_last: bool = False,
+        compile: bool | str = False,
+        activation_checkpointing: bool | Blocks = False,
+        parallel: Parallel | str = Parallel.DDP,
+    ) -> torch.nn.Module:
+        """The model on `device`, and shared between the ranks if there are several. Call it before the optimizer is
+        made. The names in the model's state do not depend on any option.
+
+        Args:
+            channels_last: keep weights of images in this layout, on a GPU only.
+            compile: compile the model with torch.compile; text names another backend than inductor.
+            activation_checkpointing: recompute activations in the backward pass: of the blocks that the model repeats,
+                or of the modules of these classes.
+            parallel: how several ranks share the model.
+
+        Raises:
+            ValueError: if there are no blocks whose activations could be recomputed, or one holds a BatchNorm; for an
+                unknown kind of parallelism.
+        """
+        return set_up_model(
+            model,
+            self.device,
+            self.world_size,
+            channels_last=channels_last,
+            activation_checkpointing=activation_checkpointing,
+            parallel=Parallel(parallel),
+            compiler="inductor" if compile is True else compile or None,
+        )
 
     def track(
         self,
@@ -334,7 +393,7 @@ class Run:
                 stepper.count_batch()
                 if self._recorder:
                     self._recorder.batch(batch)
-                with self._gradient_sync(stepper.completes):
+                with gradient_sync(self._model, stepper.completes):
                     yield batch
         finally:
             self._end_loop()
@@ -462,14 +521,9 @@ class Run:
             batches = feed.open_epoch()
         raise TrainerError("the loader has no batch to give")
 
-    def _gradient_sync(self, needed: bool) -> AbstractContextManager[Any]:
-        if needed or not isinstance(self._model, torch.nn.parallel.DistributedDataParallel):
-            return nullcontext()
-        return self._model.no_sync()
-
     def _check(self, shared: dict[str, Stateful]) -> None:
         """Refuse what no checkpoint could hold. Ranks compare what they track."""
-        for name, piece in shared.items():
+        for name, piece in shared.items() if self._checkpointer else ():
             check_sharding(name, piece)
         if self.world_size > 1:
             states = {n: p.state_dict() for n, p in shared.items() if isinstance(p, torch.nn.Module)}

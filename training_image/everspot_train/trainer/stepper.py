@@ -116,6 +116,8 @@ class Stepper:
             scaler.unscale_(self._optimizer)
             parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
+            if hasattr(norm, "full_tensor"):  # a DTensor: of sharded parameters, of which each rank has a part
+                norm = norm.full_tensor()
             if not scaler.is_enabled():
                 self.finite_checks.add(step, "norm", norm)
                 self.finite_checks.look()

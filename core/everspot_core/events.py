@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     CHECKPOINT_INTERVAL = "checkpoint_interval"  # trainer, chosen anew or changed: seconds (none, if the job counts in
     # steps), cause, reason; where a checkpoint takes longer than a notice: notice (a sentence), lost_steps
     SKIPPED = "skipped"  # agent, of files that were not kept: folder (checkpoints|outputs), paths (at most 20), count,
-    # reason
+    # reason; without paths, if it is not known which
     NOT_CHECKPOINTED = "not_checkpointed"  # agent: nothing was kept for this long: intervals, seconds, reason
     FELL_BACK = "fell_back"  # agent, the attempt before failed while it loaded a checkpoint, so this one resumes from
     # an older one: from_step, to_step, count (how often the job did so by now)

@@ -11,6 +11,7 @@ epochs wrote a path, the highest counts.
 # ruff: noqa: PTH118
 
 import hashlib
+import logging
 import os
 import re
 import stat
@@ -23,7 +24,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from everspot_store.bucket import Bucket
-from everspot_store.errors import KeyTaken
+from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing
 from everspot_store.file_tree import (
     EntryKind,
     FileTree,
@@ -45,6 +46,10 @@ _TREE_TRIES = 100
 NEITHER = "it is neither a file, a folder nor a symbolic link"
 LEADS_OUT = "it is a link that leads out of the folder"
 NO_TIME = "no time was left"
+GIVEN_UP = "the store took none of the files before it"
+_MOST_FAILURES = 3
+"""Files in a row that the store does not take, after which no more is tried. Each has had the store's own retries."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Output:
 class Outputs:
     """The outputs of one job.
 
-    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    All methods but `keep` raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
 
     def __init__(self, data: Bucket, job_id: str) -> None:
@@ -79,6 +84,9 @@ class Outputs:
     def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, dict[str, str]]:
         """Upload the folder's files, the smallest first, while `go_on` holds. A missing folder counts as empty.
 
+        A store that fails keeps no file from being tried, until it has failed several in a row. Nothing is raised for
+        it, because the caller has to know which files are kept.
+
         Returns:
             The number of kept files and links, and what was not kept: the reason by (escaped) path.
         """
@@ -87,14 +95,27 @@ class Outputs:
         if not entries:
             return 0, skipped
         place = f"{self._prefix}{epoch:06d}/"
-        present = {entry.key for entry in self._data.list(place)}
-        self._write_tree(place, FileTree(entries=entries), present)
-        uploaded = 0
+        try:
+            present = {entry.key for entry in self._data.list(place)}
+            self._write_tree(place, FileTree(entries=entries), present)
+        except StoreError as error:
+            _log.warning("no output of epoch %d is kept: %s", epoch, error)
+            return 0, skipped | {entry.path: _store_failure(error) for entry in entries}
+        uploaded, failures = 0, 0
         for entry in sorted(entries, key=lambda entry: (bool(entry.same_as), entry.size, entry.path)):
             reason = skipped.get(entry.same_as)
             if entry.kind is EntryKind.FILE and not entry.same_as and place + entry.content not in present:
                 path = Path(os.fsdecode(os.path.join(root, unescape_path(entry.path))))
-                reason = self._upload(place + entry.content, path) if go_on() else NO_TIME
+                if failures >= _MOST_FAILURES:
+                    reason = GIVEN_UP
+                elif not go_on():
+                    reason = NO_TIME
+                else:
+                    try:
+                        reason, failures = self._upload(place + entry.content, path), 0
+                    except StoreError as error:
+                        _log.warning("output %s is not kept: %s", entry.path, error)
+                        reason, failures = _store_failure(error), failures + 1
             if reason is None:
                 uploaded += 1
             else:
@@ -187,6 +208,13 @@ class Outputs:
         except (OSError, ValueError) as error:  # removed meanwhile, not to be read, or refused by the store's client
             return str(getattr(error, "strerror", None) or error)
         return None
+
+
+def _store_failure(error: StoreError) -> str:
+    """The reason for which the store did not take a file, the same for all files."""
+    if isinstance(error, StoreDenied):
+        return "the store refuses it: a permission is missing"
+    return "the bucket does not exist" if isinstance(error, StoreMissing) else "the store did not answer"
 
 
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:

@@ -1,11 +1,13 @@
 """What is not kept of a folder has the true reason: torn files, files written again, faults of the agent."""
 
 import pickle
+import threading
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from everspot_core.records import EventKind
+from everspot_store.outputs import Outputs
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.artifacts.contents import Wholeness, check_content
@@ -89,6 +91,34 @@ def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monk
     write(keeper, "model.ckpt", "1", rename=True)
     place.look(keeper, 3)
     assert len(place.told) == 1, "it tries again"
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (timedelta(minutes=5), "the agent failed: AttributeError: no such thing"),
+        (timedelta(seconds=0.1), "the upload had not ended when no time was left"),
+    ],
+)
+def test_outputs_that_are_not_kept_as_a_whole_become_an_event(
+    place: Place, monkeypatch: pytest.MonkeyPatch, limit: timedelta, reason: str
+) -> None:
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.say)
+    artifacts.outputs = place.root / "outputs"
+    artifacts.outputs.mkdir()
+    artifacts.launched()
+    over = threading.Event()
+
+    def fail_or_hang(*_: object) -> None:
+        if limit >= timedelta(seconds=1):
+            raise AttributeError("no such thing")
+        over.wait(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outputs, "keep", fail_or_hang)
+        artifacts.keep_outputs(limit)
+    over.set()
+    assert place.of(EventKind.SKIPPED) == [{"folder": "outputs", "reason": reason}]
 
 
 @pytest.mark.parametrize("name", ["f%05d.bin", "s{step}/f%05d.bin"])

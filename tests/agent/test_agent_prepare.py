@@ -274,6 +274,17 @@ def test_outputs_are_kept_however_the_program_ended_and_links_are_not(cluster, c
     assert (skipped.data["folder"], skipped.data["paths"], skipped.data["count"]) == ("outputs", ["escape"], 1)
 
 
+def test_outputs_that_the_store_does_not_take_are_told_in_the_job_s_history(cluster, code):
+    submit(cluster, code)
+    (cluster.root / "data" / "jobs" / "job-1").mkdir(parents=True)
+    (cluster.root / "data" / "jobs" / "job-1" / "outputs").touch()  # where the folder of the outputs would be
+    cluster.start_agent("i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    reasons = {e.data["reason"]: e.data["paths"] for e in cluster.events("job-1", EventKind.SKIPPED)}
+    assert reasons["the store did not answer"] == ["deep/result.txt"]
+    assert cluster.events("job-1")[-1].kind is EventKind.FINISHED
+
+
 def test_a_package_for_two_architectures_is_installed(cluster: Cluster, code: Path, tmp_path: Path) -> None:
     other = {"x86_64": "aarch64"}.get(platform.machine(), "x86_64")
     wheels = [stored(cluster, wheel(tmp_path))]

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from everspot_store import Store
+from everspot_store import ManualClock, Store
 from everspot_store.code import pack, unpack
 from everspot_store.errors import UnsafeArchive
 from everspot_store.file_tree import (
@@ -20,6 +20,7 @@ from everspot_store.file_tree import (
     put_entry,
     unescape_path,
 )
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,6 +117,37 @@ def test_what_cannot_be_kept_is_named_and_everything_else_is_kept(
     uploaded, skipped = folder_store.outputs("job-1").keep(1, root, lambda: True)
     assert (uploaded, sorted(skipped)) == (1, ["door", "out", "up"])
     assert "leads out of the folder" in skipped["out"] and "neither" in skipped["door"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth", "names"), [("list", 1, "abcdef"), ("create", 1, "abcdef"), ("upload", 2, "b")]
+)
+def test_a_store_that_fails_is_the_reason_for_which_outputs_are_not_kept(
+    tmp_path: Path, operation: str, nth: int, names: str
+) -> None:
+    for name in "abcdef":
+        write(os.fsencode(tmp_path), name.encode())
+    faults = FaultScript().on(operation, key="jobs/*", nth=nth, fault=Fault.DENIED)
+    store = faulty_store(MemoryBackend(), MemoryBackend(), ManualClock(), faults)
+    reason = "the store refuses it: a permission is missing"
+    kept_count = 6 - len(names)
+    assert store.outputs("job-1").keep(1, tmp_path, lambda: True) == (kept_count, dict.fromkeys(names, reason))
+    assert faults.spent
+    assert len(store.outputs("job-1").list()) == kept_count
+
+
+def test_after_three_files_in_a_row_that_the_store_does_not_take_no_more_is_tried(tmp_path: Path) -> None:
+    for name in "abcdef":
+        write(os.fsencode(tmp_path), name.encode())
+    faults = FaultScript()
+    for number in (2, 3, 4):
+        faults.on("upload", nth=number, fault=Fault.DENIED)
+    store = faulty_store(MemoryBackend(), MemoryBackend(), ManualClock(), faults)
+    uploaded, skipped = store.outputs("job-1").keep(1, tmp_path, lambda: True)
+    assert (uploaded, sorted(skipped)) == (1, ["b", "c", "d", "e", "f"])
+    assert skipped["f"] == skipped["e"] == "the store took none of the files before it"
+    again, _ = store.outputs("job-1").keep(1, tmp_path, lambda: True)
+    assert again == 6, "what was not kept is tried once more by who asks again"
 
 
 def test_outputs_of_earlier_releases_are_read_and_the_last_attempt_counts(folder_store: Store, tmp_path: Path) -> None:

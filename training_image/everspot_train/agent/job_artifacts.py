@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.records import Reason
+from everspot_core.records import EventKind, Reason
 from everspot_store import Fenced, Store, StoreError
 
 from everspot_train.agent.actions import JobKey, StopDemand
@@ -28,6 +28,8 @@ RELEASE_TIME = timedelta(seconds=2)
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a program that SIGKILL ended, as for want of memory: its own, and that of a shell around it."""
 
+_LONGEST_FAILURE = 300
+"""The most characters of an unexpected error in an event."""
 _log = logging.getLogger(__name__)
 
 
@@ -112,7 +114,7 @@ class JobArtifacts:
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
 
     def keep_outputs(self, limit: timedelta) -> None:
-        """Keep as much of the folder of outputs as the time allows."""
+        """Keep as much of the folder of outputs as the time allows. What is not kept is told by an event."""
         folder, end = self.outputs, self._clock.monotonic() + limit
         if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
             return
@@ -120,10 +122,16 @@ class JobArtifacts:
         outputs = self._store.outputs(self._job.job_id)
 
         def keep() -> None:
-            _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+            try:
+                _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+            except Exception as error:
+                words = f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
+                self._emit(EventKind.SKIPPED, folder="outputs", reason=f"the agent failed: {words}")
+                raise
             emit_skipped(self._emit, "outputs", skipped)
 
-        within(limit, lambda: self._quietly("outputs", keep))
+        if not within(limit, lambda: self._quietly("outputs", keep)):
+            self._emit(EventKind.SKIPPED, folder="outputs", reason="the upload had not ended when no time was left")
 
     def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:

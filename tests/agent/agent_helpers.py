@@ -23,7 +23,7 @@ TOY = Path(__file__).parent / "programs" / "toy"
 SOON = 60.0
 
 
-def eventually(what: str, check: Callable[[], Any], seconds: float = SOON, every: float = 0.05) -> Any:
+def eventually(description: str, check: Callable[[], Any], seconds: float = SOON, interval: float = 0.05) -> Any:
     """The first true answer of `check`."""
     end = time.monotonic() + seconds
     while True:
@@ -31,8 +31,8 @@ def eventually(what: str, check: Callable[[], Any], seconds: float = SOON, every
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(every)
+            raise AssertionError(f"not within {seconds} s: {description}")
+        time.sleep(interval)
 
 
 @dataclass
@@ -53,16 +53,16 @@ class Proc:
     def tree(self) -> list[int]:
         """The agent, its training process, and the children of that in sessions of their own."""
         mark = str(self.home).encode()
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                     if state != "Z" and mark in (entry / "environ").read_bytes():
-                        found.append(int(entry.name))
+                        pids.append(int(entry.name))
                 except OSError:
                     continue
-        return found
+        return pids
 
     def signal_tree(self, number: int) -> None:
         for pid in self.tree():
@@ -183,10 +183,10 @@ class Cluster:
     def stop(
         self, instance_id: str, reason: Reason, *, cordoned: bool = False, deadline: datetime | None = None
     ) -> None:
-        found = self.store.assignments.get(instance_id)
-        assert found is not None
+        document = self.store.assignments.get(instance_id)
+        assert document is not None
         update = {"order": Order.STOP, "reason": reason, "cordoned": cordoned, "deadline": deadline}
-        self.store.assignments.put(instance_id, found.value.model_copy(update=update))
+        self.store.assignments.put(instance_id, document.value.model_copy(update=update))
 
     def expire(self, job_id: str) -> JobRecord:
         """As a scheduler does with an owner that is dead."""
@@ -199,8 +199,8 @@ class Cluster:
         return new
 
     def record(self, job_id: str) -> JobRecord | None:
-        found = self.store.records.get(job_id)
-        return found.value if found else None
+        document = self.store.records.get(job_id)
+        return document.value if document else None
 
     def wait_state(self, job_id: str, *states: JobState, seconds: float = SOON) -> JobRecord:
         def check() -> JobRecord | None:
@@ -215,8 +215,8 @@ class Cluster:
 
     def wait_instance(self, instance_id: str, check: Callable[[Any], Any], seconds: float = SOON) -> Any:
         def look() -> Any:
-            found = self.store.instances.get(instance_id)
-            return found.value if found is not None and check(found.value) else None
+            document = self.store.instances.get(instance_id)
+            return document.value if document is not None and check(document.value) else None
 
         return eventually(f"{instance_id} is as wished", look, seconds)
 
@@ -238,8 +238,8 @@ class Cluster:
     def final_state(self, job_id: str) -> dict[str, Any]:
         """What the newest checkpoint of the toy holds, read by its digest."""
         folder = self.root / f"final-{job_id}-{time.monotonic_ns()}"
-        found = self.store.checkpoints(job_id).restore(folder)
-        assert found is not None
+        checkpoint = self.store.checkpoints(job_id).restore(folder)
+        assert checkpoint is not None
         return json.loads((folder / "state.json").read_text())
 
     def keys(self) -> dict[str, tuple[str, datetime]]:

@@ -21,8 +21,8 @@ def seconds(value: float) -> timedelta:
 
 
 def assignment(job: JobKey | None = JOB, **fields: object) -> Assignment:
-    given = {"job_id": job.job_id, "epoch": job.epoch} if job else {}
-    return Assignment.model_validate({"instance_id": "i-1", "changed_at": NOON, **given, **fields})
+    job_fields = {"job_id": job.job_id, "epoch": job.epoch} if job else {}
+    return Assignment.model_validate({"instance_id": "i-1", "changed_at": NOON, **job_fields, **fields})
 
 
 def interruption(after: float) -> Notice:
@@ -35,12 +35,12 @@ def world(now: float = 100, **fields: object) -> World:
 
 
 def running(now: float = 100, **fields: object) -> World:
-    given = {"assignment": assignment(), "lease": LeaseView.VALID, "running": True, "status": TRAINING}
-    return world(now, **{**given, **fields})
+    defaults = {"assignment": assignment(), "lease": LeaseView.VALID, "running": True, "status": TRAINING}
+    return world(now, **{**defaults, **fields})
 
 
-def acts(memory: Memory, seen: World, limits: Limits = LIMITS) -> list[Action]:
-    return decide(memory, seen, limits)[1]
+def acts(memory: Memory, observed_world: World, limits: Limits = LIMITS) -> list[Action]:
+    return decide(memory, observed_world, limits)[1]
 
 
 BUSY = Memory(job=JOB)

@@ -23,22 +23,22 @@ class Place:
         self.store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
         self.events: list[tuple[EventKind, dict[str, Any]]] = []
 
-    def keeper(self, epoch: int, every: timedelta | None = None) -> FolderCheckpoints:
+    def keeper(self, epoch: int, interval: timedelta | None = None) -> FolderCheckpoints:
         machine = self.root / f"machine-{epoch}"
         checkpoints = self.store.checkpoints("job-1", epoch)
         return FolderCheckpoints(
-            checkpoints, machine / "checkpoints", machine / "scratch", every, 2, self.say, self.clock
+            checkpoints, machine / "checkpoints", machine / "scratch", interval, 2, self.record_event, self.clock
         )
 
-    def say(self, kind: EventKind, **data: Any) -> None:
+    def record_event(self, kind: EventKind, **data: Any) -> None:
         self.events.append((kind, data))
 
-    def of(self, kind: EventKind) -> list[dict[str, Any]]:
+    def list_events(self, kind: EventKind) -> list[dict[str, Any]]:
         return [data for other, data in self.events if other is kind]
 
     @property
-    def told(self) -> list[dict[str, Any]]:
-        return self.of(EventKind.CHECKPOINTED)
+    def checkpoint_events(self) -> list[dict[str, Any]]:
+        return self.list_events(EventKind.CHECKPOINTED)
 
     def look(self, keeper: FolderCheckpoints, seconds: int = 1, *, urgent: bool = False) -> None:
         """Let the keeper look once a second."""
@@ -76,12 +76,12 @@ def tree(keeper: FolderCheckpoints) -> dict[str, str]:
     }
 
 
-def tree_of(place: Place, epoch: int, *, fence: bool = True) -> dict[str, str]:
+def restore_tree(place: Place, epoch: int, *, fence: bool = True) -> dict[str, str]:
     """What a next machine would find."""
     if fence:
         return tree(place.next_machine(epoch))
     folder = place.root / f"reader-{epoch}"
-    found = place.store.checkpoints("job-1").restore(folder)
-    assert found is not None
+    checkpoint = place.store.checkpoints("job-1").restore(folder)
+    assert checkpoint is not None
     entries = json.loads((folder / "tree.json").read_text())["entries"]
     return {entry["path"]: (folder / entry["content"]).read_text() for entry in entries if entry["kind"] == "file"}

@@ -24,8 +24,8 @@ def test_the_provisioning_script_parses_and_stops_at_the_first_error() -> None:
     units = re.search(r"units=\((.*?)\)", text, re.DOTALL)
     assert units is not None
     assert set(units.group(1).split()) == set(UNITS)
-    for left in ("authorized_keys", "ssh_host_", "/etc/machine-id", "/var/lib/everspot"):
-        assert left in text.partition("seal()")[2]
+    for leftover in ("authorized_keys", "ssh_host_", "/etc/machine-id", "/var/lib/everspot"):
+        assert leftover in text.partition("seal()")[2]
 
 
 def test_the_provisioning_script_refuses_what_it_cannot_use(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_the_packer_template_takes_metadata_version_2_only_encrypts_and_leaves_n
 
 
 def test_the_packer_template_seals_last_and_its_variables_exist() -> None:
-    found = template()
-    steps = [block["shell"]["inline"][0] for block in found["build"][0]["provisioner"] if "shell" in block]
+    packer_template = template()
+    steps = [block["shell"]["inline"][0] for block in packer_template["build"][0]["provisioner"] if "shell" in block]
     assert "provision.sh --seal" in steps[-1]
-    declared = {name for block in found["variable"] for name in block}
+    declared = {name for block in packer_template["variable"] for name in block}
     text = (BAKE / "everspot.pkr.hcl").read_text()
     assert set(re.findall(r"var\.(\w+)", text)) == declared
 
@@ -101,18 +101,18 @@ SPECIFICATION = {
 
 def test_the_packer_template_has_the_plugins_settings_and_no_others() -> None:
     source = template()["source"][0]["amazon-ebs"]["everspot"]
-    given = {name: value for name, value in source.items() if not name.startswith("__")}
-    assert set(given) <= set(SPECIFICATION)
-    for name, value in given.items():
+    settings = {name: value for name, value in source.items() if not name.startswith("__")}
+    assert set(settings) <= set(SPECIFICATION)
+    for name, value in settings.items():
         kind = SPECIFICATION[name]
         if kind == "block":
             assert isinstance(value, list), name
         elif not str(value).startswith("${"):
             assert isinstance(value, kind), name  # type: ignore[arg-type]
-    assert set(given["metadata_options"][0]) - {"__is_block__"} <= {
+    assert set(settings["metadata_options"][0]) - {"__is_block__"} <= {
         "http_endpoint", "http_tokens", "http_put_response_hop_limit", "instance_metadata_tags",
     }  # fmt: skip
-    assert set(given["launch_block_device_mappings"][0]) - {"__is_block__"} <= {
+    assert set(settings["launch_block_device_mappings"][0]) - {"__is_block__"} <= {
         "device_name", "volume_type", "volume_size", "delete_on_termination", "iops", "throughput", "encrypted",
     }  # fmt: skip
 
@@ -129,17 +129,17 @@ GOOGLES = {
 
 
 def test_the_packer_template_of_google_cloud_boots_checked_leaves_no_key_and_names_its_cloud() -> None:
-    found = template("everspot-gcp.pkr.hcl")
-    source = found["source"][0]["googlecompute"]["everspot"]
-    given = {name: value for name, value in source.items() if not name.startswith("__")}
-    assert set(given) == set(GOOGLES)
-    for name, value in given.items():
+    packer_template = template("everspot-gcp.pkr.hcl")
+    source = packer_template["source"][0]["googlecompute"]["everspot"]
+    settings = {name: value for name, value in source.items() if not name.startswith("__")}
+    assert set(settings) == set(GOOGLES)
+    for name, value in settings.items():
         assert str(value).startswith("${") or isinstance(value, GOOGLES[name]), name
     on = ("enable_secure_boot", "enable_vtpm", "enable_integrity_monitoring", "use_iap", "ssh_clear_authorized_keys")
-    assert all(given[name] in (True, "true") for name in (*on, "disable_default_service_account"))
-    steps = [block["shell"]["inline"][0] for block in found["build"][0]["provisioner"] if "shell" in block]
+    assert all(settings[name] in (True, "true") for name in (*on, "disable_default_service_account"))
+    steps = [block["shell"]["inline"][0] for block in packer_template["build"][0]["provisioner"] if "shell" in block]
     assert "provision.sh --seal" in steps[-1] and steps[-2].endswith(" gcp")
-    declared = {name for block in found["variable"] for name in block}
+    declared = {name for block in packer_template["variable"] for name in block}
     assert set(re.findall(r"var\.(\w+)", (BAKE / "everspot-gcp.pkr.hcl").read_text())) == declared
 
 
@@ -152,9 +152,9 @@ def test_an_image_is_of_a_cloud_that_is_known(tmp_path: Path) -> None:
 def test_session_manager_always_has_a_profile() -> None:
     """The plugin refuses `session_manager` without a profile, and a profile beside a temporary one makes no sense."""
     (dynamic,) = template()["source"][0]["amazon-ebs"]["everspot"]["dynamic"]
-    made = dynamic["temporary_iam_instance_profile_policy_document"]
-    assert 'var.instance_profile == null && var.ssh_interface == "session_manager"' in made["for_each"]
-    (content,) = made["content"]
+    policy = dynamic["temporary_iam_instance_profile_policy_document"]
+    assert 'var.instance_profile == null && var.ssh_interface == "session_manager"' in policy["for_each"]
+    (content,) = policy["content"]
     (statement,) = content["Statement"]
     assert statement["Effect"] == "Allow"
     assert {action.partition(":")[0] for action in statement["Action"]} == {"ssm", "ssmmessages"}
@@ -202,15 +202,17 @@ def test_the_interpreters_venv_package_is_installed_where_it_lacks(
     assert bool(called) == bool(installed)
 
 
-@pytest.mark.parametrize(("there", "installed"), [(("mdadm", "apt-get"), False), (("apt-get",), True), ((), False)])
+@pytest.mark.parametrize(
+    ("present_tools", "installed"), [(("mdadm", "apt-get"), False), (("apt-get",), True), ((), False)]
+)
 def test_what_joins_a_machines_own_disks_is_installed_where_it_lacks(
-    tmp_path: Path, there: tuple[str, ...], installed: bool
+    tmp_path: Path, present_tools: tuple[str, ...], installed: bool
 ) -> None:
     function = re.search(r"^need_mdadm\(\) \{.*?^\}", (BAKE / "provision.sh").read_text(), re.DOTALL | re.MULTILINE)
     assert function is not None
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in there:
+    for name in present_tools:
         (tools / name).write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
         (tools / name).chmod(0o755)
     script = f"set -eu\n{function.group()}\nneed_mdadm\n"

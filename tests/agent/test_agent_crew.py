@@ -19,33 +19,33 @@ LONG = {"TOY_STEPS": "100000", "TOY_EVERY": "1000000", "TOY_STEP_SECONDS": "0.05
 NAMES = ("a", "b", "c", "d")
 
 
-def sit(cluster: Cluster, there: InstanceRecord, *names: str) -> None:
+def sit(cluster: Cluster, host: InstanceRecord, *names: str) -> None:
     """As a scheduler does: all seats by one write, then each job's record."""
-    found = cluster.store.assignments.get(there.instance_id)
-    given = found.value if found is not None else None
+    document = cluster.store.assignments.get(host.instance_id)
+    assignment = document.value if document is not None else None
     records = []
     for name in names:
         old, job = cluster.store.records.get(name), cluster.store.jobs.get(name)
-        record = transitions.assign(old.value if old else None, name, there.instance_id, cluster.clock.now())
+        record = transitions.assign(old.value if old else None, name, host.instance_id, cluster.clock.now())
         need = job.value.spec.resources
-        given = seats.seat(given, there, name, record.epoch, need, cluster.clock.now())
-        assert given is not None, f"no room for {name}"
+        assignment = seats.seat(assignment, host, name, record.epoch, need, cluster.clock.now())
+        assert assignment is not None, f"no room for {name}"
         records.append((name, old, record))
-    cluster.store.assignments.put(there.instance_id, given)
+    cluster.store.assignments.put(host.instance_id, assignment)
     for name, old, record in records:
         table = cluster.store.records
         assert (table.replace(name, old, record) if old else table.create(name, record)) is not None
 
 
 def change(cluster: Cluster, how: Callable[[Assignment], Assignment]) -> None:
-    found = cluster.store.assignments.get("i-1")
-    cluster.store.assignments.put("i-1", how(found.value))
+    document = cluster.store.assignments.get("i-1")
+    cluster.store.assignments.put("i-1", how(document.value))
 
 
 def machine(cluster: Cluster, vcpus: int = 8, gpus: int = 4) -> InstanceRecord:
     """What the scheduler takes the instance for: as large as the test needs it."""
-    told = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.READY)
-    return told.model_copy(update={"vcpus": vcpus, "memory_gib": 32.0, "gpus": gpus})
+    machine_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.READY)
+    return machine_record.model_copy(update={"vcpus": vcpus, "memory_gib": 32.0, "gpus": gpus})
 
 
 def begin(cluster: Cluster, *names: str, env: dict[str, str] | None = None, **resources: Any) -> Proc:
@@ -71,17 +71,17 @@ def goes_on(cluster: Cluster, *names: str) -> None:
 
 def test_four_jobs_run_beside_each_other_and_each_has_its_own_of_everything(cluster: Cluster) -> None:
     agent = begin(cluster, *NAMES, gpus=1)
-    told = cluster.wait_instance("i-1", lambda r: len(r.residents) == 4)
-    assert (told.state, told.job_id) == (InstanceState.BUSY, None)
+    machine_record = cluster.wait_instance("i-1", lambda r: len(r.residents) == 4)
+    assert (machine_record.state, machine_record.job_id) == (InstanceState.BUSY, None)
     goes_on(cluster, *NAMES)
     for name in NAMES:
         change(cluster, lambda old, name=name: seats.stop(old, name, 1, Reason.DRILL, None, cluster.clock.now()))
     for name in NAMES:
         record = cluster.wait_state(name, JobState.PENDING)
         assert (record.epoch, record.incarnation, record.last_owner) == (1, 1, "i-1")
-        (left,) = cluster.events(name, EventKind.INTERRUPTED)
-        assert steps(cluster, name) == list(range(left.data["step"]))
-        assert cluster.final_state(name)["step"] == left.data["durable_step"] == left.data["step"]
+        (interruption,) = cluster.events(name, EventKind.INTERRUPTED)
+        assert steps(cluster, name) == list(range(interruption.data["step"]))
+        assert cluster.final_state(name)["step"] == interruption.data["durable_step"] == interruption.data["step"]
         assert cluster.kinds(name)[0] == "started"
     assert agent.output.count("sets no limits") == 1, "said once, not once a job"
     cluster.wait_instance("i-1", lambda r: r.state is InstanceState.READY and not r.residents)
@@ -91,7 +91,7 @@ def test_four_jobs_run_beside_each_other_and_each_has_its_own_of_everything(clus
 def test_who_is_done_leaves_and_the_others_run_on(cluster: Cluster) -> None:
     begin(cluster, "a")
     cluster.submit("b", env={"TOY_STEPS": "20"}, resources={"vcpus": 1, "memory_gib": 1, "shared": True})
-    sit(cluster, machine_of(cluster), "b")
+    sit(cluster, read_machine(cluster), "b")
     assert cluster.wait_state("b", JobState.SUCCEEDED).epoch == 1
     assert (steps(cluster, "b"), cluster.final_state("b")["step"]) == (list(range(20)), 20)
     goes_on(cluster, "a")
@@ -100,18 +100,18 @@ def test_who_is_done_leaves_and_the_others_run_on(cluster: Cluster) -> None:
 def test_each_sees_its_own_gpus_and_runs_behind_the_agent(cluster: Cluster) -> None:
     agent = begin(cluster, *NAMES, gpus=1)
     goes_on(cluster, *NAMES)
-    found = {}
+    limits_by_run = {}
     for pid in agent.tree():
-        said = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        environ = dict(line.split("=", 1) for line in said if "=" in line)
+        environ_lines = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        environ = dict(line.split("=", 1) for line in environ_lines if "=" in line)
         if RUN_DIR_VARIABLE in environ:
             run = Path(environ[RUN_DIR_VARIABLE]).name
-            found[run] = (
+            limits_by_run[run] = (
                 environ["CUDA_VISIBLE_DEVICES"],
                 environ["OMP_NUM_THREADS"],
                 os.getpriority(os.PRIO_PROCESS, pid),
             )
-    assert found == {
+    assert limits_by_run == {
         f"{name}-000001": (str(n), "1", os.getpriority(os.PRIO_PROCESS, 0) + 5) for n, name in enumerate(NAMES)
     }
 
@@ -127,22 +127,22 @@ def test_what_is_wanted_of_one_leaves_the_others_alone(cluster: Cluster, reason:
     change(cluster, lambda old: seats.strike(old, "b", 1, cluster.clock.now()))
     cluster.wait_instance("i-1", lambda r: [s.job_id for s in r.residents] == ["a", "c"])
     if reason is Reason.DRILL:  # and it may come back to its own place
-        sit(cluster, machine_of(cluster), "b")
+        sit(cluster, read_machine(cluster), "b")
         assert cluster.wait_state("b", JobState.RUNNING).epoch == 2
     for name in ("a", "c"):
         record = cluster.record(name)
         assert (record.epoch, record.incarnation, record.preemptions) == (1, 1, 0)
 
 
-def machine_of(cluster: Cluster) -> InstanceRecord:
-    found = cluster.store.instances.get("i-1")
-    return found.value.model_copy(update={"vcpus": 8, "memory_gib": 32.0, "gpus": 4})
+def read_machine(cluster: Cluster) -> InstanceRecord:
+    document = cluster.store.instances.get("i-1")
+    return document.value.model_copy(update={"vcpus": 8, "memory_gib": 32.0, "gpus": 4})
 
 
 def test_an_error_of_one_is_its_own(cluster: Cluster) -> None:
     begin(cluster, "a", "b")
     cluster.submit("bad", env={**LONG, "TOY_FAIL_AT": "3"}, resources={"shared": True}, retries={"errors": 0})
-    sit(cluster, machine_of(cluster), "bad")
+    sit(cluster, read_machine(cluster), "bad")
     assert cluster.wait_state("bad", JobState.FAILED).last_reason is Reason.ERROR
     goes_on(cluster, "a", "b")
     assert cluster.wait_instance("i-1", lambda r: len(r.residents) == 2).state is InstanceState.BUSY
@@ -159,9 +159,9 @@ def test_at_a_notice_all_of_them_checkpoint_at_once_and_lose_nothing(cluster: Cl
     for name in NAMES:
         record = cluster.wait_state(name, JobState.PENDING)
         assert record.last_reason is Reason.NOTICE
-        (told,) = cluster.events(name, EventKind.INTERRUPTED)
-        assert told.data["step"] == told.data["durable_step"] == cluster.final_state(name)["step"]
-        assert steps(cluster, name) == list(range(told.data["step"]))
+        (interruption,) = cluster.events(name, EventKind.INTERRUPTED)
+        assert interruption.data["step"] == interruption.data["durable_step"] == cluster.final_state(name)["step"]
+        assert steps(cluster, name) == list(range(interruption.data["step"]))
     ends = [cluster.events(name, EventKind.INTERRUPTED)[0].at for name in NAMES]
     assert max(ends) - min(ends) < timedelta(seconds=5)
     cluster.wait_instance("i-1", lambda r: r.state is InstanceState.DRAINING and not r.residents)
@@ -175,10 +175,10 @@ def test_an_agent_that_is_killed_and_started_again_takes_all_of_them_up(cluster:
     agent.wait()
     cluster.start_agent("i-1")
     for name in NAMES:
-        taken = eventually(
+        record = eventually(
             f"{name} is taken up", lambda name=name: (r := cluster.record(name)).incarnation == 2 and r, 60
         )
-        assert (taken.state, taken.epoch, taken.preemptions) == (JobState.RUNNING, 1, 0)
+        assert (record.state, record.epoch, record.preemptions) == (JobState.RUNNING, 1, 0)
     goes_on(cluster, *NAMES)
 
 
@@ -221,7 +221,7 @@ def test_a_seat_of_an_instance_that_is_leaving_is_given_back_unstarted(cluster: 
     cluster.submit("b", env=LONG, resources={"shared": True})
     change(cluster, lambda old: old.model_copy(update={"cordoned": True}))
     cluster.wait_instance("i-1", lambda r: r.state is InstanceState.DRAINING)
-    sit(cluster, machine_of(cluster), "b")
+    sit(cluster, read_machine(cluster), "b")
     record = cluster.wait_state("b", JobState.PENDING)
     assert (record.last_reason, cluster.events("b", EventKind.STARTED)) == (Reason.NOTICE, [])
     assert cluster.store.assignments.get("i-1").value.for_job("a").order is Order.RUN

@@ -41,7 +41,7 @@ def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("observed_world", "reason"),
     [
         (world(assignment=assignment(), interruption=interruption(60)), Reason.NOTICE),
         (world(assignment=assignment(cordoned=True)), Reason.NOTICE),
@@ -49,19 +49,23 @@ def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
         (world(assignment=assignment(order=Order.STOP)), Reason.DRAIN),
     ],
 )
-def test_a_job_that_comes_too_late_is_given_back_unstarted(seen: World, reason: Reason) -> None:
-    memory, actions = decide(Memory(), seen, LIMITS)
+def test_a_job_that_comes_too_late_is_given_back_unstarted(observed_world: World, reason: Reason) -> None:
+    memory, actions = decide(Memory(), observed_world, LIMITS)
     assert actions == [Decline(JOB, reason)]
-    assert acts(memory, seen) == []
+    assert acts(memory, observed_world) == []
 
 
 def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is_taken() -> None:
     notice = interruption(30)
     memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
-    asked = actions[0]
-    assert isinstance(asked, AskToStop)
-    assert asked.first
-    assert (asked.stop.reason, asked.stop.source, asked.stop.deadline) == (Reason.NOTICE, "metadata", seconds(130))
+    request = actions[0]
+    assert isinstance(request, AskToStop)
+    assert request.first
+    assert (request.stop.reason, request.stop.source, request.stop.deadline) == (
+        Reason.NOTICE,
+        "metadata",
+        seconds(130),
+    )
     memory, actions = decide(memory, running(125, interruption=notice), LIMITS)
     assert actions == []
     memory, actions = decide(memory, running(126, interruption=notice), LIMITS)
@@ -86,25 +90,25 @@ def test_a_notice_that_comes_late_still_leaves_time_for_a_checkpoint() -> None:
 
 
 def test_a_notice_in_scaled_time_leaves_the_real_time_that_it_takes() -> None:
-    seen = running(real_per_market=1 / 12, interruption=interruption(120))
-    asked = acts(BUSY, seen)[0]
-    assert isinstance(asked, AskToStop)
-    assert asked.stop.deadline == seconds(110)
+    observed_world = running(real_per_market=1 / 12, interruption=interruption(120))
+    request = acts(BUSY, observed_world)[0]
+    assert isinstance(request, AskToStop)
+    assert request.stop.deadline == seconds(110)
 
 
 def test_an_earlier_deadline_tightens_a_stop_and_the_first_reason_stands() -> None:
     order = assignment(order=Order.STOP, reason=Reason.DRILL)
     memory, actions = decide(BUSY, running(assignment=order), LIMITS)
-    asked = actions[0]
-    assert isinstance(asked, AskToStop)
-    assert asked.stop.deadline is None
-    assert asked.stop.term_at == seconds(100) + PATIENCE
+    request = actions[0]
+    assert isinstance(request, AskToStop)
+    assert request.stop.deadline is None
+    assert request.stop.term_at == seconds(100) + PATIENCE
     memory, actions = decide(memory, running(101, assignment=order, interruption=interruption(40)), LIMITS)
     tightened = actions[0]
     assert isinstance(tightened, AskToStop)
     assert not tightened.first
     assert (tightened.stop.reason, tightened.stop.deadline) == (Reason.DRILL, seconds(140))
-    assert tightened.stop.seen_at == asked.stop.seen_at
+    assert tightened.stop.seen_at == request.stop.seen_at
     assert acts(memory, running(102, assignment=order, interruption=interruption(40))) == []
 
 
@@ -152,40 +156,40 @@ def test_a_lost_lease_abandons_whatever_else_is_going_on() -> None:
 
 
 def test_a_silent_store_suspends_the_lease_and_ends_nothing_before_the_orphan_limit() -> None:
-    seen = running(lease=LeaseView.SUSPENDED, lease_until=seconds(90))
-    assert acts(BUSY, seen) == []
-    assert acts(BUSY, replace(seen, now=seconds(90) + LIMITS.orphan_limit - seconds(1))) == []
-    assert acts(BUSY, replace(seen, now=seconds(90) + LIMITS.orphan_limit))[0] == Abandon(
+    observed_world = running(lease=LeaseView.SUSPENDED, lease_until=seconds(90))
+    assert acts(BUSY, observed_world) == []
+    assert acts(BUSY, replace(observed_world, now=seconds(90) + LIMITS.orphan_limit - seconds(1))) == []
+    assert acts(BUSY, replace(observed_world, now=seconds(90) + LIMITS.orphan_limit))[0] == Abandon(
         "the lease could not be renewed for the orphan limit"
     )
-    over = replace(seen, running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
+    over = replace(observed_world, running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
     assert acts(BUSY, over) == []  # it may be another's: nothing is told
     assert isinstance(acts(BUSY, replace(over, lease=LeaseView.VALID))[0], Conclude)
-    noticed = acts(BUSY, replace(seen, interruption=interruption(160)))
+    noticed = acts(BUSY, replace(observed_world, interruption=interruption(160)))
     assert isinstance(noticed[0], AskToStop)
 
 
 def test_a_fenced_trainer_is_abandoned_and_not_concluded() -> None:
-    seen = running(running=False, exit_code=3, status=Status(phase=TrainingPhase.FENCED))
-    assert [type(action) for action in acts(BUSY, seen)] == [Abandon]
+    observed_world = running(running=False, exit_code=3, status=Status(phase=TrainingPhase.FENCED))
+    assert [type(action) for action in acts(BUSY, observed_world)] == [Abandon]
 
 
 def test_a_release_that_failed_is_concluded_again_until_the_lease_is_over() -> None:
-    seen = running(running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
-    memory, actions = decide(BUSY, seen, LIMITS)
+    observed_world = running(running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
+    memory, actions = decide(BUSY, observed_world, LIMITS)
     assert isinstance(actions[0], Conclude)
-    assert isinstance(acts(memory, replace(seen, now=seconds(105)))[0], Conclude)
-    assert isinstance(acts(memory, replace(seen, lease=LeaseView.LOST))[0], Abandon)
+    assert isinstance(acts(memory, replace(observed_world, now=seconds(105)))[0], Conclude)
+    assert isinstance(acts(memory, replace(observed_world, lease=LeaseView.LOST))[0], Abandon)
 
 
 def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
     memory, actions = decide(BUSY, running(shutdown_by=seconds(180)), LIMITS)
-    asked = actions[0]
-    assert isinstance(asked, AskToStop)
-    assert asked.stop.reason is Reason.SHUTDOWN
+    request = actions[0]
+    assert isinstance(request, AskToStop)
+    assert request.stop.reason is Reason.SHUTDOWN
     memory = concluded(memory, seconds(103))
-    left = acts(memory, world(104, shutdown_by=seconds(180)))
-    assert left == [EndAgent("the agent was told to end", poweroff=False)]
+    last_actions = acts(memory, world(104, shutdown_by=seconds(180)))
+    assert last_actions == [EndAgent("the agent was told to end", poweroff=False)]
     stuck = running(180, shutdown_by=seconds(180), running=False, exit_code=0)
     assert isinstance(acts(Memory(job=JOB), stuck)[0], Abandon)
 
@@ -193,9 +197,9 @@ def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
 def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -> None:
     leave = assignment(JobKey("job-7", 3), order=Order.LEAVE, reason=Reason.ROLL, job_id=None)
     memory, actions = decide(BUSY, running(assignment=leave), LIMITS)
-    asked = actions[0]
-    assert isinstance(asked, AskToStop)
-    assert (asked.stop.reason, asked.stop.source) == (Reason.ROLL, "roll")
+    request = actions[0]
+    assert isinstance(request, AskToStop)
+    assert (request.stop.reason, request.stop.source) == (Reason.ROLL, "roll")
     memory = concluded(memory, seconds(103))
     assert acts(memory, world(104, assignment=leave)) == [
         EndAgent("the scheduler lets this instance go: roll", poweroff=True)
@@ -249,10 +253,10 @@ worlds = st.builds(
 
 
 @given(st.lists(worlds, max_size=12))
-def test_whatever_is_seen_a_job_ends_once_and_nothing_is_told_after_its_lease(seen: list[World]) -> None:
+def test_whatever_is_seen_a_job_ends_once_and_nothing_is_told_after_its_lease(drawn_worlds: list[World]) -> None:
     memory = BUSY
     ended = 0
-    for look in sorted(seen, key=lambda item: item.now):
+    for look in sorted(drawn_worlds, key=lambda item: item.now):
         if memory.job != JOB:
             break
         memory, actions = decide(memory, look, LIMITS)

@@ -7,7 +7,7 @@ from everspot_train.rundir import Status, TrainingPhase
 
 
 @pytest.mark.parametrize(
-    ("asked", "exit_code", "phase", "reason"),
+    ("stop_reason", "exit_code", "phase", "reason"),
     [
         (None, 0, None, Reason.FINISHED),
         (None, 1, None, Reason.ERROR),
@@ -28,10 +28,10 @@ from everspot_train.rundir import Status, TrainingPhase
     ],
 )
 def test_how_an_ending_is_judged(
-    asked: Reason | None, exit_code: int, phase: TrainingPhase | None, reason: Reason
+    stop_reason: Reason | None, exit_code: int, phase: TrainingPhase | None, reason: Reason
 ) -> None:
     status = Status(phase=phase, step=5, durable_step=5) if phase else None
-    assert judge_ending(asked, exit_code, status).reason is reason
+    assert judge_ending(stop_reason, exit_code, status).reason is reason
 
 
 def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
@@ -44,7 +44,7 @@ TRAINING, FINISHED = TrainingPhase.TRAINING, TrainingPhase.FINISHED
 
 
 @pytest.mark.parametrize(
-    ("asked", "phase", "step", "durable", "complete", "reason"),
+    ("stop_reason", "phase", "step", "durable", "complete", "reason"),
     [
         (None, FINISHED, 15, 15, False, Reason.ERROR),  # left the loop by `break`
         (None, FINISHED, 15, 15, True, Reason.FINISHED),  # and called run.finish()
@@ -60,10 +60,10 @@ TRAINING, FINISHED = TrainingPhase.TRAINING, TrainingPhase.FINISHED
     ],
 )
 def test_exit_code_0_before_the_last_step_is_an_error_unless_the_program_said_that_it_is_finished(
-    asked: Reason | None, phase: TrainingPhase, step: int, durable: int, complete: bool | None, reason: Reason
+    stop_reason: Reason | None, phase: TrainingPhase, step: int, durable: int, complete: bool | None, reason: Reason
 ) -> None:
     status = Status(phase=phase, step=step, durable_step=durable, total_steps=40, complete=complete)
-    ending = judge_ending(asked, 0, status)
+    ending = judge_ending(stop_reason, 0, status)
     assert ending.reason is reason
     if reason is Reason.ERROR:
         assert f"at step {step} of 40" in ending.message

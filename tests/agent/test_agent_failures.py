@@ -53,8 +53,8 @@ def test_a_start_that_fails_unexpectedly_ends_the_attempt_and_after_three_the_ma
         assert "Traceback" in record.detail
         assert "extract" in record.detail
 
-    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
-    assert found.detail.startswith(f"the agent failed {AGENT_FAILURES} times in a row; the last time: ")
+    instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.CORDONED)
+    assert instance_record.detail.startswith(f"the agent failed {AGENT_FAILURES} times in a row; the last time: ")
     assert agent.popen.poll() is None
 
 
@@ -82,8 +82,8 @@ def test_an_agent_that_dies_again_and_again_gives_the_job_back_and_takes_no_more
     assert (record.last_reason, record.unstarted, record.incarnation) == (Reason.AGENT, ["i-1"], MOST_RESTARTS + 1)
     words = f"the agent of i-1 was restarted {MOST_RESTARTS} times while it had the job"
     assert record.detail.splitlines()[0] == words
-    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
-    assert found.detail == words
+    instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.CORDONED)
+    assert instance_record.detail == words
     assert agent.popen.poll() is None
 
 

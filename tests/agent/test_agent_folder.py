@@ -18,7 +18,7 @@ from everspot_store import CheckpointCorrupt, Fenced
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from everspot_train.agent.artifacts.layouts import path_template
 from everspot_train.agent.folder import FolderCheckpoints
-from folder_helpers import SECOND, Place, tree, tree_of, write
+from folder_helpers import SECOND, Place, restore_tree, tree, write
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def test_a_single_file_is_kept_after_a_rest_and_then_at_once(place: Place) -> No
     place.look(keeper)
     write(keeper, "model.pt", "one", rename=True)
     place.look(keeper, int(REST.total_seconds()))
-    assert place.told == [], "another file may follow that belongs to it"
+    assert place.checkpoint_events == [], "another file may follow that belongs to it"
     place.look(keeper)
-    assert len(place.told) == 1
+    assert len(place.checkpoint_events) == 1
     place.look(keeper, 60)
-    assert len(place.told) == 1, "nothing has changed"
+    assert len(place.checkpoint_events) == 1, "nothing has changed"
     write(keeper, "model.pt", "two", rename=True)
     place.look(keeper)
-    assert len(place.told) == 2, "the program writes nothing else"
-    assert tree_of(place, 2) == {"model.pt": "two"}
+    assert len(place.checkpoint_events) == 2, "the program writes nothing else"
+    assert restore_tree(place, 2) == {"model.pt": "two"}
 
 
 def test_files_that_belong_together_are_never_kept_apart(place: Place) -> None:
@@ -53,20 +53,22 @@ def test_files_that_belong_together_are_never_kept_apart(place: Place) -> None:
             for _ in range(9):
                 place.look(keeper)
                 epoch += 1
-                kept = place.store.checkpoints("job-1").head()
-                if kept is not None and kept.checkpoints:
-                    restored = tree_of(place, epoch, fence=False)
+                head = place.store.checkpoints("job-1").head()
+                if head is not None and head.checkpoints:
+                    restored = restore_tree(place, epoch, fence=False)
                     assert len(set(restored.values())) == 1 and len(restored) == 3, (step, name, restored)
         place.look(keeper, 10)
-    assert len(place.told) >= 5, "each round was kept once it was whole"
+    assert len(place.checkpoint_events) >= 5, "each round was kept once it was whole"
     write(keeper, "model.pt", "120", rename=True)
     keeper.keep_last(ProgramEnd.KILLED)
     second = place.next_machine(100)
     assert set(tree(second).values()) == {"100"}, "the program was killed in the middle of a round"
     write(second, "model.pt", "120", rename=True)
     place.look(second, 40)
-    assert len(tree_of(place, 101)) == 3 and set(tree_of(place, 102).values()) == {"100"}, "what was learnt is not lost"
-    assert place.of(EventKind.SKIPPED)[0]["paths"] == ["model.pt"]
+    assert len(restore_tree(place, 101)) == 3 and set(restore_tree(place, 102).values()) == {"100"}, (
+        "what was learnt is not lost"
+    )
+    assert place.list_events(EventKind.SKIPPED)[0]["paths"] == ["model.pt"]
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -79,7 +81,7 @@ def test_a_file_that_only_some_rounds_write_is_waited_for_no_more(place: Place, 
             write(keeper, "best.txt", str(step), rename=True)
         place.look(keeper, 10)
     last = "state-5.txt" if versioned else "state.txt"
-    assert tree_of(place, 2) | {last: "5", "best.txt": "4"} == tree_of(place, 3)
+    assert restore_tree(place, 2) | {last: "5", "best.txt": "4"} == restore_tree(place, 3)
 
 
 def test_files_are_kept_together_when_the_one_that_begins_a_round_is_not_in_each(place: Place) -> None:
@@ -92,11 +94,11 @@ def test_files_are_kept_together_when_the_one_that_begins_a_round_is_not_in_each
                 write(keeper, name, str(step), rename=True)
             place.look(keeper, 8)
             epoch += 1
-            if place.told:
-                restored = tree_of(place, epoch, fence=False)
+            if place.checkpoint_events:
+                restored = restore_tree(place, epoch, fence=False)
                 assert restored["model.pt"] == restored["optim.pt"], (step, name, restored)
-    assert len(place.told) >= 7
-    last = tree_of(place, epoch + 1, fence=False)
+    assert len(place.checkpoint_events) >= 7
+    last = restore_tree(place, epoch + 1, fence=False)
     assert (last["model.pt"], last["optim.pt"]) == ("8", "8")
 
 
@@ -114,12 +116,12 @@ def test_many_numbered_files_of_one_checkpoint_are_not_many_checkpoints(place: P
             if part % 10 == 0:
                 place.look(keeper, 6)
                 epoch += 1
-                if place.told:
-                    restored = tree_of(place, epoch, fence=False)
+                if place.checkpoint_events:
+                    restored = restore_tree(place, epoch, fence=False)
                     by_step = [text for text in restored.values() if text == max(restored.values())]
                     assert len(by_step) == 30, (step, part, len(by_step))
         place.look(keeper, 30)
-        assert len(place.told) >= step + 1
+        assert len(place.checkpoint_events) >= step + 1
 
 
 def test_a_file_that_each_round_writes_twice_begins_no_round(place: Place) -> None:
@@ -130,8 +132,8 @@ def test_a_file_that_each_round_writes_twice_begins_no_round(place: Place) -> No
             write(keeper, name, f"{step}", rename=True)
             place.look(keeper, 3)
         place.look(keeper, 10)
-    assert len(place.told) >= 4
-    assert set(tree_of(place, 2).values()) == {"5"}
+    assert len(place.checkpoint_events) >= 4
+    assert set(restore_tree(place, 2).values()) == {"5"}
 
 
 @pytest.mark.parametrize("folder", ["runs/detect/train/weights", "logs/44k", "wandb/run-1/files", "tensorboard"])
@@ -142,7 +144,7 @@ def test_a_checkpoint_below_a_folder_for_logs_is_a_checkpoint(place: Place, fold
         write(keeper, f"{folder}/last.pt", str(step))
         write(keeper, f"{folder}/results", str(step))
         place.look(keeper, 30)
-    assert tree_of(place, 2)[f"{folder}/last.pt"] == "2"
+    assert restore_tree(place, 2)[f"{folder}/last.pt"] == "2"
 
 
 @pytest.mark.parametrize("name", ["train.log", "metrics.jsonl", "events.out.tfevents.1", "runs/x", "progress"])
@@ -159,8 +161,8 @@ def test_a_log_that_is_always_written_and_a_time_in_the_future_block_nothing(pla
             log.write("line\n")
             log.flush()
             place.look(keeper)
-    assert tree_of(place, 2)["model.pt"] == "30"
-    assert tree_of(place, 3)[name].startswith("line\n"), "logs are kept beside it"
+    assert restore_tree(place, 2)["model.pt"] == "30"
+    assert restore_tree(place, 3)[name].startswith("line\n"), "logs are kept beside it"
 
 
 def test_names_that_end_in_tmp_are_left_out_at_every_level_and_a_renamed_folder_is_complete(place: Place) -> None:
@@ -169,15 +171,15 @@ def test_names_that_end_in_tmp_are_left_out_at_every_level_and_a_renamed_folder_
     write(keeper, "step-20.tmp/model.pt", "half")
     write(keeper, "half.tmp", "half")
     place.look(keeper, 40)
-    assert place.told == []
+    assert place.checkpoint_events == []
     write(keeper, "step-20.tmp/optim.pt", "whole")
     time.sleep(0.02)
     (keeper.folder / "step-20.tmp").rename(keeper.folder / "step-20")
     place.look(keeper, 2)
-    assert set(tree_of(place, 2)) == {"step-20/model.pt", "step-20/optim.pt"}
+    assert set(restore_tree(place, 2)) == {"step-20/model.pt", "step-20/optim.pt"}
     write(keeper, "step-40.tmp/model.pt", "half")
     keeper.keep_last(ProgramEnd.KILLED)
-    (skipped,) = place.of(EventKind.SKIPPED)
+    (skipped,) = place.list_events(EventKind.SKIPPED)
     assert skipped == {
         "folder": "checkpoints",
         "paths": ["half.tmp", "step-40.tmp", "step-40.tmp/model.pt"],
@@ -217,7 +219,7 @@ def test_a_crash_checkpoint_is_kept(place: Place) -> None:
     keeper.restore()
     write(keeper, "crash.txt", "saved before the end")
     keeper.keep_last(ProgramEnd.BY_ITSELF)
-    assert tree_of(place, 2) == {"crash.txt": "saved before the end"}
+    assert restore_tree(place, 2) == {"crash.txt": "saved before the end"}
 
 
 def test_what_a_program_that_ended_well_has_left_is_kept(place: Place) -> None:
@@ -227,7 +229,7 @@ def test_what_a_program_that_ended_well_has_left_is_kept(place: Place) -> None:
     place.look(keeper)
     write(keeper, "b", "two")
     keeper.keep_last(ProgramEnd.SOUND)
-    assert tree_of(place, 2) == {"a/model": "one", "b": "two"}
+    assert restore_tree(place, 2) == {"a/model": "one", "b": "two"}
 
 
 def trainer_files(keeper: FolderCheckpoints, step: int, *names: str) -> None:
@@ -243,12 +245,12 @@ def test_a_checkpoint_of_transformers_is_complete_with_its_last_file(place: Plac
     place.look(keeper, 3)
     trainer_files(keeper, 40, "model.bin", "training_args.bin", "optimizer.pt")
     place.look(keeper, 70)
-    assert {name.split("/")[0] for name in tree_of(place, 2)} == {"checkpoint-20"}
+    assert {name.split("/")[0] for name in restore_tree(place, 2)} == {"checkpoint-20"}
     third = place.next_machine(3)
     trainer_files(third, 40, "model.bin")
     place.look(third, 2)
     third.keep_last(ended)
-    steps = {name.split("/")[0] for name in tree_of(place, 4)}
+    steps = {name.split("/")[0] for name in restore_tree(place, 4)}
     assert steps == ({"checkpoint-20", "checkpoint-40"} if ended is ProgramEnd.SOUND else {"checkpoint-20"})
 
 
@@ -261,12 +263,12 @@ def test_a_checkpoint_that_is_written_over_stays_as_it_was_until_it_is_complete(
     write(keeper, "last/__0_0.distcp", "two")
     place.look(keeper, 70)
     keeper.keep_last(ProgramEnd.KILLED)
-    assert set(tree_of(place, 2).values()) == {"one"}
+    assert set(restore_tree(place, 2).values()) == {"one"}
     third = place.next_machine(3)
     for name in ("__0_0.distcp", ".metadata"):
         write(third, f"last/{name}", "three")
     third.keep_last(ProgramEnd.KILLED)
-    assert set(tree_of(place, 4).values()) == {"three"}
+    assert set(restore_tree(place, 4).values()) == {"three"}
 
 
 def test_accelerate_is_complete_when_it_has_the_files_of_the_ones_before(place: Place) -> None:
@@ -280,9 +282,9 @@ def test_accelerate_is_complete_when_it_has_the_files_of_the_ones_before(place: 
             path.write_bytes({".pkl": b"\x80\x04.", ".bin": b"x"}.get(path.suffix, b"\x02\0\0\0\0\0\0\0{}"))
             if name == "random_states_0.pkl":
                 place.look(keeper, 2 + 65 * step)
-                assert len(place.told) == step, "a custom object may follow"
+                assert len(place.checkpoint_events) == step, "a custom object may follow"
         place.look(keeper, 65)
-        assert len(place.told) == step + 1
+        assert len(place.checkpoint_events) == step + 1
 
 
 def test_modes_times_links_and_dot_files_come_back(place: Place) -> None:
@@ -299,7 +301,7 @@ def test_modes_times_links_and_dot_files_come_back(place: Place) -> None:
     (keeper.folder / "elsewhere").symlink_to("/etc/passwd")
     write(keeper, ".hidden/.state", "dot")
     keeper.keep_last(ProgramEnd.SOUND)
-    assert place.told[0]["bytes"] == 8, "a hard link is stored once"
+    assert place.checkpoint_events[0]["bytes"] == 8, "a hard link is stored once"
     second = place.next_machine(2)
     folder = second.folder
     assert (folder / "last.ckpt").readlink().name == new.name and (folder / "last.ckpt").read_text() == "110"
@@ -311,7 +313,7 @@ def test_modes_times_links_and_dot_files_come_back(place: Place) -> None:
     files = [folder / old.name, folder / new.name]
     assert max(files, key=os.path.getctime).name == max(files, key=os.path.getmtime).name == new.name
     place.look(second, 65)
-    assert len(place.told) == 1, "nothing has changed"
+    assert len(place.checkpoint_events) == 1, "nothing has changed"
 
 
 def test_a_link_goes_with_what_it_leads_to(place: Place) -> None:
@@ -344,12 +346,12 @@ def test_a_file_that_is_mapped_is_not_kept_before_it_is_let_go(place: Place) -> 
         assert program.stdin is not None and program.stdout is not None
         program.stdout.readline()
         place.look(keeper, 70)
-        assert place.told == []
+        assert place.checkpoint_events == []
         print(file=program.stdin, flush=True)
         program.stdout.readline()
     keeper.keep_last(ProgramEnd.SOUND)
     assert (place.next_machine(2).folder / "weights.mmap").read_text().startswith("newx")
-    assert place.of(EventKind.SKIPPED)[0]["reason"] == "weights.mmap is mapped for writing"
+    assert place.list_events(EventKind.SKIPPED)[0]["reason"] == "weights.mmap is mapped for writing"
 
 
 ODD = (b"caf\xe9.pt", b"a.pt\r", b"new\nline/x", "模型".encode(), b"~")
@@ -376,11 +378,11 @@ def test_a_program_that_keeps_nothing_is_told_of_and_why(place: Place) -> None:
     place.look(keeper, 1)
     reason = "the program has written nothing into the folder checkpoints yet"
     first = {"intervals": 3, "seconds": 30.0, "reason": reason}
-    assert place.of(EventKind.NOT_CHECKPOINTED) == [first]
+    assert place.list_events(EventKind.NOT_CHECKPOINTED) == [first]
     place.look(keeper, 29)
-    assert len(place.of(EventKind.NOT_CHECKPOINTED)) == 1, "again when it has doubled"
+    assert len(place.list_events(EventKind.NOT_CHECKPOINTED)) == 1, "again when it has doubled"
     place.look(keeper, 1)
-    assert place.of(EventKind.NOT_CHECKPOINTED)[1] == {**first, "intervals": 6, "seconds": 60.0}
+    assert place.list_events(EventKind.NOT_CHECKPOINTED)[1] == {**first, "intervals": 6, "seconds": 60.0}
 
 
 def test_a_program_that_saves_less_often_than_the_interval_is_no_warning(place: Place) -> None:
@@ -392,13 +394,13 @@ def test_a_program_that_saves_less_often_than_the_interval_is_no_warning(place: 
         write(keeper, "model.pt", content, rename=True)
         for _ in range(50):
             place.look(keeper, 1)
-    assert len(place.of(EventKind.CHECKPOINTED)) == 3 and place.of(EventKind.NOT_CHECKPOINTED) == []
+    assert len(place.list_events(EventKind.CHECKPOINTED)) == 3 and place.list_events(EventKind.NOT_CHECKPOINTED) == []
     moved = place.keeper(2, timedelta(seconds=10))
     moved.restore()
     place.look(moved, 145)
-    assert place.of(EventKind.NOT_CHECKPOINTED) == []
+    assert place.list_events(EventKind.NOT_CHECKPOINTED) == []
     place.look(moved, 10)
-    (event,) = place.of(EventKind.NOT_CHECKPOINTED)
+    (event,) = place.list_events(EventKind.NOT_CHECKPOINTED)
     assert event["reason"] == "the program has written nothing new into the folder checkpoints"
 
 
@@ -410,7 +412,7 @@ def test_a_checkpoint_of_an_earlier_release_is_put_back(place: Place, tmp_path: 
     assert tree(second) == {"deep/tree.json": "old", "tree.json": "old"}
     write(second, "b", "two")
     second.keep_last(ProgramEnd.SOUND)
-    assert tree_of(place, 3) == {"b": "two", "deep/tree.json": "old", "tree.json": "old"}
+    assert restore_tree(place, 3) == {"b": "two", "deep/tree.json": "old", "tree.json": "old"}
 
 
 def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(place: Place) -> None:
@@ -435,10 +437,10 @@ def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(place: Place)
     second = place.next_machine(2)
     place.clock.advance(timedelta(days=1))
     second.keep_last(ProgramEnd.SOUND)
-    assert len(place.told) == 2, "nothing has changed"
+    assert len(place.checkpoint_events) == 2, "nothing has changed"
     place.clock.advance(timedelta(days=2))
     place.look(second, 2)
-    assert len(place.told) == 3
+    assert len(place.checkpoint_events) == 3
     assert epochs() == {"old": 2, "new": 1}
     place.clock.advance(timedelta(days=5))
     place.look(second)
@@ -465,9 +467,11 @@ def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any
     assert {part.key.split("/")[3] for part in done.checkpoints[0].parts} == {"000002"}
 
 
-@pytest.mark.parametrize(("every", "urgent", "seconds"), [(None, False, 60), (20, False, 20), (300, True, 5)])
-def test_it_is_kept_no_more_often_than_it_should(place: Place, every: int | None, urgent: bool, seconds: int) -> None:
-    keeper = place.keeper(1, timedelta(seconds=every) if every else None)
+@pytest.mark.parametrize(("interval", "urgent", "seconds"), [(None, False, 60), (20, False, 20), (300, True, 5)])
+def test_it_is_kept_no_more_often_than_it_should(
+    place: Place, interval: int | None, urgent: bool, seconds: int
+) -> None:
+    keeper = place.keeper(1, timedelta(seconds=interval) if interval else None)
     keeper.restore()
     times = []
     for step in range(seconds * 3 + 5):
@@ -477,7 +481,7 @@ def test_it_is_kept_no_more_often_than_it_should(place: Place, every: int | None
             continue
         for _ in range(2):
             place.look(keeper, urgent=urgent)
-            if len(place.told) > len(times):
+            if len(place.checkpoint_events) > len(times):
                 times.append(place.clock.monotonic())
     gaps = {(after - before).total_seconds() for before, after in pairwise(times)}
     assert len(times) > 2 and min(gaps) >= seconds and max(gaps) <= seconds + 5
@@ -493,7 +497,7 @@ def test_the_next_machine_goes_on_from_there_and_the_one_before_is_shut_out(plac
     assert not (place.root / "machine-2" / "scratch" / "folder").exists(), "it is moved, not copied"
     write(second, "b", "new")
     second.keep_last(ProgramEnd.SOUND)
-    assert tree_of(place, 3) == {"a/model": "one", "b": "new"}
+    assert restore_tree(place, 3) == {"a/model": "one", "b": "new"}
     with pytest.raises(Fenced):
         write(first, "b", "of a machine that was thought dead")
         first.keep_last(ProgramEnd.SOUND)
@@ -530,16 +534,16 @@ def test_a_checkpoint_that_does_not_load_is_followed_by_the_one_before(place: Pl
     second.note_failed_load(library=False)
     third = place.next_machine(3)
     assert tree(third) == {"epoch-1.ckpt": "1"}
-    assert place.of(EventKind.FELL_BACK) == [{"from_step": 2, "to_step": 1, "count": 1}]
+    assert place.list_events(EventKind.FELL_BACK) == [{"from_step": 2, "to_step": 1, "count": 1}]
     third.note_failed_load(library=False)
-    assert len(tree_of(place, 4)) == 2, "none of them loads: the newest is tried again"
-    assert len(place.of(EventKind.FELL_BACK)) == 1
+    assert len(restore_tree(place, 4)) == 2, "none of them loads: the newest is tried again"
+    assert len(place.list_events(EventKind.FELL_BACK)) == 1
 
     fifth = place.next_machine(5)
     write(fifth, "epoch-3.ckpt", "3", rename=True)
     place.look(fifth, 10)
     fifth.note_failed_load(library=False)
-    assert "epoch-3.ckpt" in tree_of(place, 6), "it has loaded, and made something of it"
+    assert "epoch-3.ckpt" in restore_tree(place, 6), "it has loaded, and made something of it"
 
 
 def test_what_did_not_load_leaves_the_head_with_the_next_checkpoint(place: Place) -> None:
@@ -564,7 +568,7 @@ def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place)
         for name in ("model.bin", "optim.bin", marker):
             write(keeper, name, str(step))
             place.look(keeper, 6)
-            assert len(place.told) == (step if name == marker else step - 1)
+            assert len(place.checkpoint_events) == (step if name == marker else step - 1)
     write(keeper, "step-1/model", "1")
     write(keeper, f"step-1/{marker}", "")
     place.look(keeper, 6)
@@ -572,9 +576,9 @@ def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place)
     write(keeper, "model.bin", "4")
     place.look(keeper, 60)
     keeper.keep_last(ProgramEnd.KILLED)
-    kept = tree_of(place, 2)
-    assert (kept["model.bin"], kept["optim.bin"], kept["step-1/model"]) == ("3", "3", "1")
-    assert "step-2/model" not in kept
+    kept_files = restore_tree(place, 2)
+    assert (kept_files["model.bin"], kept_files["optim.bin"], kept_files["step-1/model"]) == ("3", "3", "1")
+    assert "step-2/model" not in kept_files
 
 
 def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_file(place: Place) -> None:
@@ -590,7 +594,7 @@ def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_f
             write(keeper, "state.json", f'{{"step": {step}}}\n{{"loss": 1}}\n', rename=True)
             place.look(keeper, 30)
         print(file=program.stdin, flush=True)
-    assert tree_of(place, 2)["state.json"].startswith('{"step": 3}')
+    assert restore_tree(place, 2)["state.json"].startswith('{"step": 3}')
 
 
 @pytest.mark.parametrize(
@@ -618,8 +622,8 @@ def test_files_of_several_versions_have_one_template(path: str, template: str) -
     assert path_template(path.encode()).decode() in (template, template.replace("run_#", "run_3"))
 
 
-@pytest.mark.parametrize(("name", "kept"), [("results.jsonl", True), ("train.log", False), ("runs/events", False)])
-def test_a_table_of_results_is_kept_where_there_is_nothing_else(place: Place, name: str, kept: bool) -> None:
+@pytest.mark.parametrize(("name", "is_kept"), [("results.jsonl", True), ("train.log", False), ("runs/events", False)])
+def test_a_table_of_results_is_kept_where_there_is_nothing_else(place: Place, name: str, is_kept: bool) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     for row in range(8):
@@ -627,4 +631,4 @@ def test_a_table_of_results_is_kept_where_there_is_nothing_else(place: Place, na
             file.write(f"{row}\n")
         place.look(keeper)
     keeper.keep_last(ProgramEnd.KILLED)
-    assert keeper.durable == kept, "a job that keeps nothing begins again, which must be counted"
+    assert keeper.durable == is_kept, "a job that keeps nothing begins again, which must be counted"

@@ -13,7 +13,7 @@ from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.artifacts.contents import Wholeness, check_content
 from everspot_train.agent.artifacts.look import FolderWatch
 from everspot_train.agent.job_artifacts import JobArtifacts
-from folder_helpers import Place, tree_of, write
+from folder_helpers import Place, restore_tree, write
 
 EVERY = timedelta(seconds=5)
 
@@ -29,7 +29,7 @@ def test_only_the_file_that_is_not_whole_is_called_so(place: Place) -> None:
     write(keeper, "model.json", '{"a": 1')
     write(keeper, "optim.json", '{"b": 2}')
     keeper.keep_last(ProgramEnd.SOUND)
-    reasons = {path: event["reason"] for event in place.of(EventKind.SKIPPED) for path in event["paths"]}
+    reasons = {path: event["reason"] for event in place.list_events(EventKind.SKIPPED) for path in event["paths"]}
     assert reasons == {
         "model.json": "its content is not whole",
         "optim.json": "it belongs to the same checkpoint as model.json: its content is not whole",
@@ -41,9 +41,9 @@ def test_a_file_that_stays_torn_is_told_of_while_the_program_runs(place: Place) 
     keeper.restore()
     write(keeper, "model.json", '{"a": 1')
     place.look(keeper, 100)
-    (skipped,) = place.of(EventKind.SKIPPED)
+    (skipped,) = place.list_events(EventKind.SKIPPED)
     assert (skipped["paths"], skipped["reason"]) == (["model.json"], "its content is not whole")
-    (overdue, *_) = place.of(EventKind.NOT_CHECKPOINTED)
+    (overdue, *_) = place.list_events(EventKind.NOT_CHECKPOINTED)
     assert overdue["reason"] == "its content is not whole"
 
 
@@ -57,24 +57,24 @@ def test_a_program_that_writes_faster_than_files_are_copied_is_not_said_to_write
 
     def written_again(watch: FolderWatch, at: timedelta, *, thorough: bool = False):  # type: ignore[no-untyped-def]
         nonlocal count
-        seen = look(watch, at, thorough=thorough)
+        listing = look(watch, at, thorough=thorough)
         if thorough:  # between the look and the copy
             count += 1
             (keeper.folder / "model.pt").write_text("x" * count)
-        return seen
+        return listing
 
     place.look(keeper, 19)
     monkeypatch.setattr(FolderWatch, "look", written_again)
     for _ in range(10):
         place.look(keeper, 21)
-    assert place.told == []
-    reasons = {event["reason"] for event in place.of(EventKind.NOT_CHECKPOINTED)}
+    assert place.checkpoint_events == []
+    reasons = {event["reason"] for event in place.list_events(EventKind.NOT_CHECKPOINTED)}
     assert not [reason for reason in reasons if "written nothing" in reason], reasons
 
 
 def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = place.keeper(1, EVERY)
-    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.say)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event)
     artifacts.put_back(keeper)
     artifacts.launched()
 
@@ -86,11 +86,11 @@ def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monk
         for _ in range(5):
             place.clock.advance(timedelta(seconds=1))
             artifacts.keep_if_due(urgent=False)
-    (event,) = place.of(EventKind.NOT_CHECKPOINTED)
+    (event,) = place.list_events(EventKind.NOT_CHECKPOINTED)
     assert event["reason"] == "the agent failed, and tries again: AttributeError: no such thing"
     write(keeper, "model.ckpt", "1", rename=True)
     place.look(keeper, 3)
-    assert len(place.told) == 1, "it tries again"
+    assert len(place.checkpoint_events) == 1, "it tries again"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_numbered_files_of_one_checkpoint_are_known_as_such_on_the_next_machine(
     second = place.next_machine(2)
     save(second, 4)
     place.look(second, 3)
-    assert "4" in tree_of(place, 3).values()
+    assert "4" in restore_tree(place, 3).values()
 
 
 @pytest.mark.parametrize(

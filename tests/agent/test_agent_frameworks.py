@@ -58,7 +58,7 @@ def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
         _kill_program(agent.tree(), framework)
         cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
     else:  # the machine is lost without a word, some time after a save
-        eventually("it is kept", lambda: _kept(cluster, f"{step}"), LONG)
+        eventually("it is kept", lambda: _is_kept(cluster, f"{step}"), LONG)
         agent.end()
         cluster.expire("job-1")
 
@@ -71,14 +71,14 @@ def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
     began = [line for line in text.splitlines() if line.startswith("began at ")]
     # Lightning's file is complete before the link that the strike hinders; the link still leads to the one before.
     assert began == [f"began at {step}"], (text, cluster.events("job-1", EventKind.SKIPPED))
-    left = next(line for line in text.splitlines() if line.startswith("left "))
+    checkpoints_line = next(line for line in text.splitlines() if line.startswith("left "))
     if framework == "transformers":
-        assert left == "left ['checkpoint-40', 'checkpoint-60']"
+        assert checkpoints_line == "left ['checkpoint-40', 'checkpoint-60']"
     if framework == "lightning":
-        assert "last.ckpt" in left and "step=20" in left and "step=60" in left
+        assert "last.ckpt" in checkpoints_line and "step=20" in checkpoints_line and "step=60" in checkpoints_line
 
 
-def _kept(cluster: Cluster, step: str) -> bool:
+def _is_kept(cluster: Cluster, step: str) -> bool:
     """Whether the newest checkpoint in the store holds a step."""
     head = cluster.store.checkpoints("job-1").head()
     if head is None or not head.checkpoints:

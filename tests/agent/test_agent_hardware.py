@@ -16,6 +16,6 @@ def test_memory_is_stated_as_it_is_sold(measured: float, sold: float) -> None:
 
 
 def test_this_machine_can_be_measured() -> None:
-    found = measure()
-    assert found.vcpus >= 1
-    assert found.memory_gib > 0.4
+    hardware = measure()
+    assert hardware.vcpus >= 1
+    assert hardware.memory_gib > 0.4

@@ -67,8 +67,8 @@ def test_a_group_beside_the_agents_gets_the_limits_of_its_seat(unit: Path, tmp_p
     group = groups.make("job-1")
     assert group is not None and group.path.parent == unit, "a group with processes of its own may limit none below it"
     assert groups.limit(group, 2, 1.5)
-    told = {name: (group.path / name).read_text() for name in ("cpu.max", "memory.max", "memory.oom.group")}
-    assert told == {"cpu.max": "200000 100000", "memory.max": str(3 * 2**29), "memory.oom.group": "1"}
+    limits = {name: (group.path / name).read_text() for name in ("cpu.max", "memory.max", "memory.oom.group")}
+    assert limits == {"cpu.max": "200000 100000", "memory.max": str(3 * 2**29), "memory.oom.group": "1"}
     assert (unit / "cgroup.subtree_control").read_text() == "+cpu +memory"
 
 

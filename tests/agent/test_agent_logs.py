@@ -30,7 +30,7 @@ def shipper(store: Store, folder: Path, clock: ManualClock, backlog: int = 1 << 
     return LogShipper(store, JOB, folder, clock, backlog)
 
 
-def say(folder: Path, data: bytes) -> None:
+def append_output(folder: Path, data: bytes) -> None:
     with (folder / "output.log").open("ab") as file:
         file.write(data)
 
@@ -43,17 +43,17 @@ def test_a_hundred_mib_at_the_end_all_arrive_and_the_disk_gets_its_room_back(
     shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _ = shelf
-    ours = shipper(store, tmp_path, clock)
+    log_shipper = shipper(store, tmp_path, clock)
     for number in range(100):
-        say(tmp_path, bytes([number]) * MIB)
-    ours.ship_rest()
+        append_output(tmp_path, bytes([number]) * MIB)
+    log_shipper.ship_rest()
     got = read(store)
     assert len(got) == 100 * MIB
     assert all(got[number * MIB] == number == got[(number + 1) * MIB - 1] for number in range(100))
     assert (tmp_path / "output.log").stat().st_blocks * 512 <= 2 * logs.KEPT_BYTES
-    say(tmp_path, b"the last word\n")
-    assert ours.tail(14) == "the last word\n"
-    ours.ship_rest()
+    append_output(tmp_path, b"the last word\n")
+    assert log_shipper.tail(14) == "the last word\n"
+    log_shipper.ship_rest()
     assert read(store)[-14:] == b"the last word\n"
 
 
@@ -61,14 +61,14 @@ def test_pieces_are_a_minute_apart_unless_somebody_follows_or_a_whole_one_waits(
     shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = shelf
-    ours = shipper(store, tmp_path, clock)
+    log_shipper = shipper(store, tmp_path, clock)
 
     def pieces(seconds: int) -> int:
         before = len(list(store.read_logs("job-1")))
         for _ in range(seconds):
-            say(tmp_path, b"x\n")
+            append_output(tmp_path, b"x\n")
             clock.advance(timedelta(seconds=1))
-            ours.ship_if_due()
+            log_shipper.ship_if_due()
         return len(list(store.read_logs("job-1"))) - before
 
     assert pieces(300) == 5
@@ -81,19 +81,19 @@ def test_pieces_are_a_minute_apart_unless_somebody_follows_or_a_whole_one_waits(
     assert pieces(4) >= 1
 
 
-def test_what_the_disk_cannot_hold_while_the_store_is_away_is_left_out_and_said(
+def test_what_the_disk_cannot_hold_while_the_store_is_away_is_left_out_and_reported(
     shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, faults = shelf
-    ours = shipper(store, tmp_path, clock, backlog=4 * MIB)
-    say(tmp_path, b"a" * 2 * MIB)
+    log_shipper = shipper(store, tmp_path, clock, backlog=4 * MIB)
+    append_output(tmp_path, b"a" * 2 * MIB)
     for nth in range(1, 5):
         faults.on("create", nth=nth, fault=Fault.NEVER_ARRIVED)
     clock.advance(timedelta(minutes=1))
     with pytest.raises(StoreUnavailable):
-        ours.ship_if_due()
-    say(tmp_path, b"b" * 4 * MIB)
-    ours.ship_rest()
+        log_shipper.ship_if_due()
+    append_output(tmp_path, b"b" * 4 * MIB)
+    log_shipper.ship_rest()
     got = read(store)
     assert got.startswith(b"\n[everspot: 2097152 bytes of output are left out here")
     assert got.endswith(b"b" * 4 * MIB)

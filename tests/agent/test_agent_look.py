@@ -14,7 +14,7 @@ def replace_during_the_look(monkeypatch: pytest.MonkeyPatch, folder: Path, *, op
     program has open when the agent asks again."""
     calls = []
 
-    def ask(root: bytes) -> tuple[set[bytes], set[bytes]]:
+    def list_open_files(root: bytes) -> tuple[set[bytes], set[bytes]]:
         calls.append(root)
         if len(calls) > 1:
             return set(opened), set()
@@ -22,7 +22,7 @@ def replace_during_the_look(monkeypatch: pytest.MonkeyPatch, folder: Path, *, op
         (folder / "state.new").replace(folder / "state.pkl")
         return set(), set()
 
-    monkeypatch.setattr(look, "_open_for_writing", ask)
+    monkeypatch.setattr(look, "_open_for_writing", list_open_files)
 
 
 @pytest.mark.parametrize("opened", [frozenset(), frozenset({b"state.pkl"})], ids=["complete", "open"])
@@ -34,23 +34,23 @@ def test_a_file_that_is_renamed_into_place_during_a_look_is_complete(
     (tmp_path / "state.pkl").write_bytes(b"first")
     replace_during_the_look(monkeypatch, tmp_path, opened=opened)
 
-    seen = FolderWatch(os.fsencode(tmp_path)).look(timedelta(seconds=1), thorough=True)
+    listing = FolderWatch(os.fsencode(tmp_path)).look(timedelta(seconds=1), thorough=True)
 
-    assert seen.writing == opened
-    assert seen.items[b"state.pkl"].size == len(b"second")
+    assert listing.writing == opened
+    assert listing.items[b"state.pkl"].size == len(b"second")
 
 
 def test_a_file_that_grows_during_a_look_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a file that is written in place, when it grows while the agent looks, then it is not complete."""
     (tmp_path / "state.pkl").write_bytes(b"first")
 
-    def ask(root: bytes) -> tuple[set[bytes], set[bytes]]:
+    def list_open_files(root: bytes) -> tuple[set[bytes], set[bytes]]:
         with (tmp_path / "state.pkl").open("ab") as file:
             file.write(b" and more")
         return set(), set()
 
-    monkeypatch.setattr(look, "_open_for_writing", ask)
+    monkeypatch.setattr(look, "_open_for_writing", list_open_files)
 
-    seen = FolderWatch(os.fsencode(tmp_path)).look(timedelta(seconds=1), thorough=True)
+    listing = FolderWatch(os.fsencode(tmp_path)).look(timedelta(seconds=1), thorough=True)
 
-    assert seen.writing == {b"state.pkl"}
+    assert listing.writing == {b"state.pkl"}

@@ -22,9 +22,9 @@ def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: C
     assert (record.state, record.last_reason, record.preemptions) == (JobState.PENDING, Reason.ROLL, 1)
     assert cluster.final_state("job-1")["step"] == max(fact["step"] for fact in cluster.trace()) + 1
     assert (agent.home / "powered-off").exists()
-    found = cluster.store.instances.get("i-1")
-    assert found is not None
-    assert found.value.state is InstanceState.GONE
+    document = cluster.store.instances.get("i-1")
+    assert document is not None
+    assert document.value.state is InstanceState.GONE
     pieces = [cluster.store.data.get(entry.key) for entry in cluster.store.data.list("agents/i-1/")]
     log = b"".join(piece.value for piece in pieces if piece is not None)
     assert b"leaving: the scheduler lets this instance go: roll" in log
@@ -43,8 +43,8 @@ def test_an_unfit_machine_says_why_and_takes_nothing(
     server = cluster.metadata_server("i-1")
     server.pages["latest/meta-data/instance-type"] = instance_type
     cluster.start_with_metadata(server, "i-1", PATH="/usr/bin:/bin", **env)
-    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
-    assert words in found.detail
+    instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.CORDONED)
+    assert words in instance_record.detail
 
     cluster.submit("job-1")
     cluster.assign("job-1", "i-1")

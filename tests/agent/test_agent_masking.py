@@ -16,9 +16,9 @@ def test_a_secret_is_masked_wherever_the_stream_is_cut(secrets, text, cuts):
     expected = whole.feed(text.encode()) + whole.flush()
     pieces = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
     cut = Scrubber(secrets)
-    told = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.flush()
-    assert told == expected
-    assert not any(secret.encode() in piece for piece in told.split(MASK) for secret in secrets)
+    output = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.flush()
+    assert output == expected
+    assert not any(secret.encode() in piece for piece in output.split(MASK) for secret in secrets)
 
 
 def test_nothing_is_held_back_that_can_be_no_secret():
@@ -39,7 +39,7 @@ def test_a_secret_that_begins_with_another_is_masked_whole_when_it_is_cut_behind
 
 def test_nothing_of_a_secret_is_left_where_it_is_quoted():
     secret = "'pa\\ss\"wörd'"
-    for said in (repr({secret: 1}), json.dumps({secret: 1})):
+    for quotation in (repr({secret: 1}), json.dumps({secret: 1})):
         scrubber = Scrubber([secret])
-        found = scrubber.feed(said.encode()) + scrubber.flush()
-        assert found in (b"{'" + MASK + b"': 1}", b'{"' + MASK + b'": 1}')
+        output = scrubber.feed(quotation.encode()) + scrubber.flush()
+        assert output in (b"{'" + MASK + b"': 1}", b'{"' + MASK + b'": 1}')

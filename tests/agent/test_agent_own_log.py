@@ -16,22 +16,22 @@ def store(tmp_path: Path) -> Store:
     return Store.open(f"file://{tmp_path}/control", f"file://{tmp_path}/data", clock=ManualClock())
 
 
-def say(log: OwnLog, words: str) -> None:
+def write_line(log: OwnLog, words: str) -> None:
     log.handle(logging.LogRecord("agent", logging.INFO, "", 0, words, None, None))
 
 
 def pieces(store: Store) -> list[tuple[str, str]]:
-    found = [(entry.key, store.data.get(entry.key)) for entry in store.data.list("agents/")]
-    return [(key, piece.value.decode().partition(": ")[2]) for key, piece in found if piece is not None]
+    entries = [(entry.key, store.data.get(entry.key)) for entry in store.data.list("agents/")]
+    return [(key, piece.value.decode().partition(": ")[2]) for key, piece in entries if piece is not None]
 
 
 def test_lines_wait_for_a_store_and_go_a_piece_a_minute(store: Store) -> None:
     log, clock = OwnLog(), ManualClock()
-    say(log, "before there is a store")
+    write_line(log, "before there is a store")
     log.ship_if_due()
     log.to(store, "i-1", clock)
     log.ship_if_due()
-    say(log, "later")
+    write_line(log, "later")
     clock.advance(SPACING - timedelta(seconds=1))
     log.ship_if_due()
     assert pieces(store) == [("agents/i-1/000000.log", "before there is a store\n")]
@@ -42,7 +42,7 @@ def test_lines_wait_for_a_store_and_go_a_piece_a_minute(store: Store) -> None:
 
     again = OwnLog()
     again.to(store, "i-1", clock)
-    say(again, "of the next agent")
+    write_line(again, "of the next agent")
     again.ship()
     assert pieces(store)[2:] == [("agents/i-1/000002.log", "of the next agent\n")]
 
@@ -58,7 +58,7 @@ def test_what_was_not_written_is_kept_for_the_next_piece(
 
     log = OwnLog()
     log.to(store, "i-1", ManualClock())
-    say(log, "one")
+    write_line(log, "one")
     with monkeypatch.context() as patched:
         patched.setattr(store.data, "create", fail)
         log.ship()
@@ -69,11 +69,11 @@ def test_what_was_not_written_is_kept_for_the_next_piece(
 def test_a_store_that_is_away_for_long_costs_old_lines_and_no_memory(store: Store) -> None:
     log = OwnLog()
     for number in range(40):
-        say(log, f"{number} " + "x" * (MOST_BYTES // 20))
+        write_line(log, f"{number} " + "x" * (MOST_BYTES // 20))
     log.to(store, "i-1", ManualClock())
     log.ship()
-    (found,) = store.data.list("agents/i-1/")
-    piece = store.data.get(found.key)
+    (entry,) = store.data.list("agents/i-1/")
+    piece = store.data.get(entry.key)
     assert piece is not None
     assert len(piece.value) <= MOST_BYTES
     assert piece.value.startswith(b"[older lines were dropped]\n")

@@ -16,8 +16,8 @@ from everspot_core.records import EventKind, InstanceState, JobState, Reason
 PLAIN = Path(__file__).parent / "programs" / "plain"
 
 
-def submit(cluster: Cluster, job_id: str, what: str, env: dict[str, str] | None = None, **spec: Any) -> None:
-    env = {"PLAIN": what, **(env or {})}
+def submit(cluster: Cluster, job_id: str, mode: str, env: dict[str, str] | None = None, **spec: Any) -> None:
+    env = {"PLAIN": mode, **(env or {})}
     cluster.submit(job_id, PLAIN, name="plain", entrypoint=["plain.py"], env=env, **spec)
 
 
@@ -47,17 +47,17 @@ def test_what_a_plain_program_saves_at_a_notice_is_put_back_on_the_next_instance
     record = cluster.wait_state("job-1", JobState.PENDING)
 
     assert (record.last_reason, record.preemptions, record.errors) == (Reason.NOTICE, 1, 0)
-    (kept,) = cluster.events("job-1", EventKind.CHECKPOINTED)
-    assert (kept.data["files"], kept.data["trigger"]) == (1, "final")
+    (checkpoint_event,) = cluster.events("job-1", EventKind.CHECKPOINTED)
+    assert (checkpoint_event.data["files"], checkpoint_event.data["trigger"]) == (1, "final")
 
     cluster.assign("job-1", "i-2")
     cluster.start_agent("i-2")
     started(cluster, "job-1", 2, "at 50")
     cluster.stop("i-2", Reason.CANCEL)
     cluster.wait_state("job-1", JobState.CANCELLED)
-    header, _, rest = printed(cluster, "job-1", 2).partition("began at ")
+    header, _, remainder = printed(cluster, "job-1", 2).partition("began at ")
     assert header == "everspot: ---- attempt 2 on i-2: its folder checkpoints was put back ----\n"
-    began = int(rest.split()[0])
+    began = int(remainder.split()[0])
     assert began >= 3
     (first, second) = cluster.events("job-1", EventKind.TRAINING)
     assert (first.data["restored"], second.data["restored"]) == (False, True)
@@ -127,7 +127,7 @@ def test_a_state_that_is_half_written_when_sigterm_kills_is_never_put_back(clust
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "signal_name", "message"),
+    ("mode", "code", "signal_name", "message"),
     [
         ("fail", 1, None, "ValueError: the learning rate is negative"),
         ("exits", 3, None, "the program exited with 3"),
@@ -135,9 +135,9 @@ def test_a_state_that_is_half_written_when_sigterm_kills_is_never_put_back(clust
     ],
 )
 def test_an_ending_is_told_in_the_programs_own_words(
-    cluster: Cluster, what: str, code: int, signal_name: str | None, message: str
+    cluster: Cluster, mode: str, code: int, signal_name: str | None, message: str
 ) -> None:
-    submit(cluster, "job-1", what, retries={"errors": 0})
+    submit(cluster, "job-1", mode, retries={"errors": 0})
     cluster.assign("job-1", "i-1")
     cluster.start_agent("i-1")
 
@@ -147,19 +147,19 @@ def test_an_ending_is_told_in_the_programs_own_words(
     assert (error.data["exit_code"], error.data["signal"], error.data["message"]) == (code, signal_name, message)
     assert (record.exit_code, record.detail.splitlines()[0]) == (code, message)
     files = [line for line in str(error.data["traceback"]).splitlines() if "File " in line]
-    assert [Path(line.split('"')[1]).name for line in files] == (["plain.py"] * 2 if what == "fail" else [])
+    assert [Path(line.split('"')[1]).name for line in files] == (["plain.py"] * 2 if mode == "fail" else [])
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("what", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
-def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: int, first: str) -> None:
+@pytest.mark.parametrize(("mode", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
+def test_torchrun_hands_the_first_failure_on(tmp_path: Path, mode: str, code: int, first: str) -> None:
     from everspot_core.job import JobSpec, Resources
     from everspot_train.agent.endings import judge_ending
     from everspot_train.agent.failures import read_failure
     from everspot_train.agent.program import command_for, environment_for
 
     spec = JobSpec(
-        name="plain", entrypoint=["plain.py"], code=".", env={"PLAIN": what}, resources=Resources(vcpus=2, gpus=2)
+        name="plain", entrypoint=["plain.py"], code=".", env={"PLAIN": mode}, resources=Resources(vcpus=2, gpus=2)
     )
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
@@ -189,8 +189,8 @@ def test_a_program_of_one_process_may_open_a_process_group_and_torch_is_imported
     spec = JobSpec(name="plain", entrypoint=["group.py"], code=".")
     env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path, tmp_path / "tmp")
     process = subprocess.Popen(command_for(spec, None), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
-    said, _ = process.communicate(timeout=120)
-    assert (process.returncode, said.split()) == (0, ["7.0", "0", "1", "0", str(process.pid)])
+    output, _ = process.communicate(timeout=120)
+    assert (process.returncode, output.split()) == (0, ["7.0", "0", "1", "0", str(process.pid)])
 
 
 @pytest.mark.torch
@@ -218,11 +218,13 @@ def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp
     assert int((tmp_path / "checkpoints/deep/count.txt").read_text()) >= 3
 
 
-@pytest.mark.parametrize(("what", "says"), [("full", ""), ("say", "CUDA error: uncorrectable ECC error encountered")])
+@pytest.mark.parametrize(
+    ("mode", "gpu_message"), [("full", ""), ("say", "CUDA error: uncorrectable ECC error encountered")]
+)
 def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
-    cluster: Cluster, what: str, says: str
+    cluster: Cluster, mode: str, gpu_message: str
 ) -> None:
-    submit(cluster, "job-1", what, {"PLAIN_SAYS": says}, retries={"errors": 0})
+    submit(cluster, "job-1", mode, {"PLAIN_SAYS": gpu_message}, retries={"errors": 0})
     cluster.assign("job-1", "i-1")
     cluster.start_agent("i-1")
 
@@ -232,10 +234,10 @@ def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
     assert record.not_before is not None
     (interrupted,) = cluster.events("job-1", EventKind.INTERRUPTED)
     assert interrupted.data["reason"] == "machine"
-    if says:
-        assert record.detail.splitlines()[0] == f"a GPU of the machine failed: {says}"
-        found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
-        assert says in found.detail
+    if gpu_message:
+        assert record.detail.splitlines()[0] == f"a GPU of the machine failed: {gpu_message}"
+        instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.CORDONED)
+        assert gpu_message in instance_record.detail
     else:
         assert record.detail.splitlines()[0] == "the machine's disk is full"
 
@@ -261,14 +263,14 @@ def test_what_a_job_leaves_is_gone_files_and_processes(cluster: Cluster) -> None
 
 
 def hidden(mark: str) -> list[int]:
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_without_control_groups_orphans_are_adopted_and_found(tmp_path: Path) -> None:

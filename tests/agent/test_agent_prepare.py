@@ -79,20 +79,20 @@ def wheel(folder: Path, name: str = "bouquet", requires: str = "") -> Path:
 
 
 def stored(cluster: Cluster, path: Path) -> Wheel:
-    made = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    cluster.store.data.upload(made.key, path)
-    return made
+    uploaded_wheel = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    cluster.store.data.upload(uploaded_wheel.key, path)
+    return uploaded_wheel
 
 
 def submit(cluster: Cluster, code: Path, job_id: str = "job-1", **brought: Any) -> None:
     outer = {key: brought.pop(key) for key in ("datasets", "wheels", "after") if key in brought}
     spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), **brought)
-    made = JobSubmission(job_id=job_id, spec=spec, submitted_at=cluster.clock.now(), **outer)
-    cluster.store.submit(made, code)
+    submission = JobSubmission(job_id=job_id, spec=spec, submitted_at=cluster.clock.now(), **outer)
+    cluster.store.submit(submission, code)
     cluster.assign(job_id, "i-1")
 
 
-def log_of(cluster: Cluster, job_id: str = "job-1") -> str:
+def read_log(cluster: Cluster, job_id: str = "job-1") -> str:
     return b"".join(chunk.data for chunk in cluster.store.read_logs(job_id)).decode()
 
 
@@ -105,9 +105,9 @@ def test_a_program_finds_its_datasets_its_packages_and_what_its_set_up_made(clus
     submit(cluster, code, datasets=[flowers.id], wheels=[bouquet], setup=setup)
     agent = cluster.start_agent("i-1")
     cluster.wait_state("job-1", JobState.SUCCEEDED)
-    log = log_of(cluster)
-    for said in ("everspot: dataset flowers, 3 B in 1 file\n", "everspot: installing 1 package\n", "read: red"):
-        assert said in log
+    log = read_log(cluster)
+    for line in ("everspot: dataset flowers, 3 B in 1 file\n", "everspot: installing 1 package\n", "read: red"):
+        assert line in log
     assert "everspot: setup: printf made > here.txt" in log
     assert "\nready\n" in log
     assert "package: bouquet" in log
@@ -115,8 +115,8 @@ def test_a_program_finds_its_datasets_its_packages_and_what_its_set_up_made(clus
     # The next job of the same machine has both already.
     submit(cluster, code, "job-2", datasets=[flowers.id], wheels=[bouquet])
     cluster.wait_state("job-2", JobState.SUCCEEDED)
-    assert "package: bouquet" in log_of(cluster, "job-2")
-    assert "installing" not in log_of(cluster, "job-2")
+    assert "package: bouquet" in read_log(cluster, "job-2")
+    assert "installing" not in read_log(cluster, "job-2")
 
 
 def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
@@ -129,7 +129,7 @@ def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
     submit(cluster, code, after=after)
     cluster.start_agent("i-1")
     cluster.wait_state("job-1", JobState.SUCCEEDED)
-    log = log_of(cluster)
+    log = read_log(cluster)
     assert "everspot: outputs of flowers (flowers-1), 8 B in 2 files\n" in log
     assert "found: {'flowers/deep/rose.txt': 'red', 'flowers/leaf.txt': 'green'} ['flowers', 'weeds']" in log
 
@@ -138,29 +138,29 @@ def test_outputs_that_find_no_room_are_the_machine_s_fault_and_not_the_job_s(clu
     cluster.store.data.put("jobs/big-1/outputs/000001/a", b"12345")
     spec = JobSpec(name="toy", recipe="r")
     after = [Earlier(name="big", job_id="big-1")]
-    made = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), after=after)
+    submission = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), after=after)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=(1 << 30) + 4))
     with pytest.raises(NotReady, match="outputs of big: 5 B in 1 file: No space left on device"):
-        lay_inputs(cluster.store, made, tmp_path / "inputs")
+        lay_inputs(cluster.store, submission, tmp_path / "inputs")
 
 
 @pytest.mark.parametrize(
-    ("brought", "said"),
+    ("brought", "message"),
     [
         ({"datasets": ["tulips@" + "0" * 64]}, "dataset tulips: "),
         ({"wheels": [Wheel(name="gone-1.0-py3-none-any.whl", sha256="0" * 64)]}, "FileNotFoundError"),
         ({"setup": ["exit 7"]}, "setup: `exit 7` exited with 7"),
     ],
 )
-def test_what_cannot_be_made_ready_is_the_job_s_error_in_one_sentence(cluster, code, brought, said):
+def test_what_cannot_be_made_ready_is_the_job_s_error_in_one_sentence(cluster, code, brought, message):
     submit(cluster, code, retries={"errors": 0}, **brought)
     cluster.start_agent("i-1")
     record = cluster.wait_state("job-1", JobState.FAILED)
     assert record.last_reason is Reason.ERROR
-    assert said in record.detail
-    assert said in cluster.events("job-1", EventKind.ERROR)[0].data["message"]
-    assert "read:" not in log_of(cluster)
+    assert message in record.detail
+    assert message in cluster.events("job-1", EventKind.ERROR)[0].data["message"]
+    assert "read:" not in read_log(cluster)
     assert "training" not in cluster.kinds("job-1"), "what was never ready has not trained"
 
 
@@ -195,8 +195,8 @@ def test_a_secret_reaches_the_program_and_nothing_else(cluster, code, aws):
     env = {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1"}
     cluster.start_agent("i-1", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", **env)
     cluster.wait_state("job-1", JobState.SUCCEEDED)
-    assert "token of length 28 is [secret]" in log_of(cluster)
-    assert "the token is [secret]" in log_of(cluster)
+    assert "token of length 28 is [secret]" in read_log(cluster)
+    assert "the token is [secret]" in read_log(cluster)
     for folder, _, names in os.walk(cluster.root):  # which bears that the agent is still tidying up
         for path in (Path(folder, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
@@ -238,14 +238,14 @@ def test_a_secret_in_what_ended_a_program_is_in_no_record_and_no_event(cluster, 
 
 
 def test_a_program_is_over_when_it_is_over_whoever_holds_its_output(capfd):
-    leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, 'hunter22' * 9000, flush=True)"
-    assert run_scrubbed([sys.executable, "-c", leaves], dict(os.environ), ["hunter22"]) == 0
-    printed, told = capfd.readouterr().out.split("\neverspot: ")
-    assert told == "the program is over, and a child of it is not: what it prints from here on is not kept\n"
-    pid, said = printed.split()
+    program = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, 'hunter22' * 9000, flush=True)"
+    assert run_scrubbed([sys.executable, "-c", program], dict(os.environ), ["hunter22"]) == 0
+    printed, notice = capfd.readouterr().out.split("\neverspot: ")
+    assert notice == "the program is over, and a child of it is not: what it prints from here on is not kept\n"
+    pid, output = printed.split()
     assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep"), "its child was waited for"
     os.kill(int(pid), signal.SIGKILL)
-    assert said.encode() == MASK * 9000
+    assert output.encode() == MASK * 9000
     assert run_scrubbed(["/bin/sh", "-c", "kill -9 $$"], dict(os.environ), ["hunter22"]) == 128 + signal.SIGKILL
     assert capfd.readouterr().out == ""  # nobody outlives it
 
@@ -265,10 +265,10 @@ def test_outputs_are_kept_however_the_program_ended_and_links_are_not(cluster, c
     record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED)
     assert record.exit_code == code_of_exit
     outputs = cluster.store.outputs("job-1")
-    (kept,) = outputs.list()
-    assert (kept.path, kept.epoch, kept.size) == ("deep/result.txt", 1, 6)
-    assert outputs.fetch(kept, tmp_path / "there").read_text() == "petals"
-    assert outputs.list("deep") == [kept]
+    (output_file,) = outputs.list()
+    assert (output_file.path, output_file.epoch, output_file.size) == ("deep/result.txt", 1, 6)
+    assert outputs.fetch(output_file, tmp_path / "there").read_text() == "petals"
+    assert outputs.list("deep") == [output_file]
     assert outputs.list("dee") == []
     (skipped,) = cluster.events("job-1", EventKind.SKIPPED)
     assert (skipped.data["folder"], skipped.data["paths"], skipped.data["count"]) == ("outputs", ["escape"], 1)

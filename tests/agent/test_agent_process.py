@@ -43,7 +43,7 @@ def test_it_boots_from_the_metadata_service_alone_and_registers_what_it_measured
     server.failures = [503, None, 429]
     agent = cluster.start_with_metadata(server, "i-0abc")
 
-    record = cluster.wait_instance("i-0abc", lambda found: found.state is InstanceState.READY)
+    record = cluster.wait_instance("i-0abc", lambda record: record.state is InstanceState.READY)
 
     assert (record.instance_type, record.zone, record.market) == ("m5.large", "us-east-1a", Market.SPOT)
     assert record.vcpus == len(os.sched_getaffinity(0))
@@ -85,8 +85,8 @@ def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_j
     assert interrupted["step"] == interrupted["durable_step"] == executed
     assert 0 < interrupted["notice_to_durable_seconds"] < 10
     assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "metadata"
-    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.DRAINING)
-    assert found.notice.source == "metadata"
+    instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.DRAINING)
+    assert instance_record.notice.source == "metadata"
     # It takes nothing more: what is put there is handed back unstarted.
     cluster.assign("job-1", "i-1")
     record = cluster.wait_state("job-1", JobState.PENDING)
@@ -105,10 +105,10 @@ def test_a_notice_by_the_assignment_alone_saves_every_step(cluster: Cluster) -> 
     executed = max(fact["step"] for fact in cluster.trace()) + 1
     assert cluster.final_state("job-1")["step"] == executed
     assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "queue"
-    asked = [path for _, path in server.requests if "spot" in path or "rebalance" in path]
-    assert asked == []
-    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.DRAINING)
-    assert found.notice.source == "queue"
+    polls = [path for _, path in server.requests if "spot" in path or "rebalance" in path]
+    assert polls == []
+    instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.DRAINING)
+    assert instance_record.notice.source == "queue"
 
 
 def test_a_rebalance_recommendation_checkpoints_and_goes_on(cluster: Cluster) -> None:
@@ -216,9 +216,9 @@ def test_sigterm_to_the_agent_saves_the_job_and_says_gone(cluster: Cluster) -> N
     assert (record.state, record.last_reason) == (JobState.PENDING, Reason.SHUTDOWN)
     executed = max(fact["step"] for fact in cluster.trace()) + 1
     assert cluster.final_state("job-1")["step"] == executed
-    found = cluster.store.instances.get("i-1")
-    assert found is not None
-    assert found.value.state is InstanceState.GONE
+    document = cluster.store.instances.get("i-1")
+    assert document is not None
+    assert document.value.state is InstanceState.GONE
     assert not (agent.home / "powered-off").exists()
 
 

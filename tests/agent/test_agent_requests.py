@@ -40,16 +40,16 @@ class Counting(MemoryBackend):
         self._counted = counted
 
     def __getattribute__(self, name: str):  # type: ignore[no-untyped-def]
-        found = super().__getattribute__(name)
+        attribute = super().__getattribute__(name)
         if name not in ("get", "list", "put", "create", "replace", "delete", "upload", "download"):
-            return found
+            return attribute
 
-        def call(key: str, *rest: object) -> object:
+        def call(key: str, *arguments: object) -> object:
             if not object.__getattribute__(self, "_within"):
                 self._counted[(KIND.get(name, "write"), f"{name} {key.split('/')[0]}")] += 1
             self._within += 1
             try:
-                return found(key, *rest)
+                return attribute(key, *arguments)
             finally:
                 self._within -= 1
 
@@ -105,8 +105,8 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     counted.clear()
     go_on(3600)
     usd = sum(count * USD[kind] for (kind, _), count in counted.items()) * HOURS_A_MONTH
-    for (kind, what), count in sorted(counted.items()):
-        print(f"{count:5d} an hour  {kind:5s}  {what:24s} ${count * USD[kind] * HOURS_A_MONTH:.3f} a month")
+    for (kind, operation), count in sorted(counted.items()):
+        print(f"{count:5d} an hour  {kind:5s}  {operation:24s} ${count * USD[kind] * HOURS_A_MONTH:.3f} a month")
     print(f"${usd:.2f} a job-month of requests")
     assert usd < 1.00
     writes = sum(count for (kind, _), count in counted.items() if kind == "write")
@@ -118,8 +118,8 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
 
 def _snapshot(folder: Path, step: int) -> Snapshot:
     """Four parts, as the trainer library writes them for one rank."""
-    made = folder / f"snapshot-{step}"
-    made.mkdir()
+    copy_folder = folder / f"snapshot-{step}"
+    copy_folder.mkdir()
     for name in ("model.pt", "optimizer.pt", "state.pt", "rank-00000.pt"):
-        (made / name).write_bytes(b"x")
-    return Snapshot(step, made, "interval", timedelta())
+        (copy_folder / name).write_bytes(b"x")
+    return Snapshot(step, copy_folder, "interval", timedelta())

@@ -43,7 +43,7 @@ def boot(tmp_path: Path) -> Machine:
         label: str = "",
         at: str = "",
         tools: tuple[str, ...] = ("mdadm",),
-        there: bool = False,
+        is_mounted: bool = False,
         links: tuple[str, ...] = LINKS,
     ) -> list[str]:
         calls, tools_dir, by_id = tmp_path / "calls", tmp_path / "bin", tmp_path / "by-id"
@@ -54,8 +54,8 @@ def boot(tmp_path: Path) -> Machine:
         for number, more in enumerate(disks):
             disk = tmp_path / f"nvme{number}n1"
             disk.touch()
-            told = [line(str(disk), model=model, fs=fs, label=label, at=at), *more]
-            disk.with_name(f"{disk.name}.lsblk").write_text("\n".join(told) + "\n")
+            lines = [line(str(disk), model=model, fs=fs, label=label, at=at), *more]
+            disk.with_name(f"{disk.name}.lsblk").write_text("\n".join(lines) + "\n")
             if number in signed:
                 disk.with_name(f"{disk.name}.signed").touch()
             for link in links:
@@ -64,7 +64,7 @@ def boot(tmp_path: Path) -> Machine:
             tool_file(tools_dir / tool, f'echo "{tool} $*" >> {calls}')
         tool_file(tools_dir / "lsblk", LSBLK)
         tool_file(tools_dir / "wipefs", '[ "$1" = --no-act ] || exit 1\n[ -e "$2.signed" ] && echo 0x438 ext4\nexit 0')
-        tool_file(tools_dir / "mountpoint", f"exit {0 if there else 1}")
+        tool_file(tools_dir / "mountpoint", f"exit {0 if is_mounted else 1}")
         env = {"PATH": f"{tools_dir}:/usr/bin:/bin", "EVERSPOT_SCRATCH": f"{tmp_path}/at", "EVERSPOT_DISKS": str(by_id)}
         done = subprocess.run(["bash", str(SCRIPT)], env=env, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr
@@ -149,16 +149,16 @@ def test_after_a_reboot_the_disk_is_mounted_as_it_is(boot: Machine) -> None:
 
 def test_after_a_reboot_the_array_is_mounted_as_it_is(boot: Machine) -> None:
     array = line("/dev/md127", "raid0", fs="ext4", label="everspot")
-    told = boot([array], [array], signed=(0, 1), fs="linux_raid_member", label="host:everspot")
-    assert told == ["mount -o noatime,nodev,nosuid /dev/md127 /at"]
+    commands = boot([array], [array], signed=(0, 1), fs="linux_raid_member", label="host:everspot")
+    assert commands == ["mount -o noatime,nodev,nosuid /dev/md127 /at"]
 
 
 def test_what_the_base_image_has_mounted_already_is_shared(boot: Machine, tmp_path: Path) -> None:
-    held = tmp_path / "dlami"
-    mounted = line("/dev/mapper/vg.01-lv_ephemeral", "lvm", fs="ext4", at=str(held))
+    mount_point = tmp_path / "dlami"
+    mounted = line("/dev/mapper/vg.01-lv_ephemeral", "lvm", fs="ext4", at=str(mount_point))
     assert boot([mounted], [mounted], fs="LVM2_member", signed=(0, 1)) == ["mount --bind /dlami/everspot /at"]
-    assert (held / "everspot").is_dir()
+    assert (mount_point / "everspot").is_dir()
 
 
 def test_a_second_start_changes_nothing(boot: Machine) -> None:
-    assert boot([], [], there=True) == []
+    assert boot([], [], is_mounted=True) == []

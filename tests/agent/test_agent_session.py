@@ -75,8 +75,8 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
 
     assert views == [LeaseView.VALID] * 6
     assert not session.renew_if_due()
-    found = store.records.get("job-1")
-    assert found is not None and found.value.state is JobState.SUCCEEDED
+    document = store.records.get("job-1")
+    assert document is not None and document.value.state is JobState.SUCCEEDED
 
 
 def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: JobSession) -> None:
@@ -87,8 +87,8 @@ def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: J
     assert session.renew_if_due()
     assert session.record.progress.stalled_seconds == pytest.approx(75 + renewal_interval(FAST).total_seconds())
     session.ship()
-    (told,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
-    assert told.data == {"step": 10, "seconds": 75.0, "restarted": False}
+    (stall,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
+    assert stall.data == {"step": 10, "seconds": 75.0, "restarted": False}
 
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=11))
     CLOCK.advance(renewal_interval(FAST))
@@ -121,10 +121,10 @@ def test_the_release_tells_the_last_step_and_the_newest_checkpoint(
     assert session.renew_if_due()
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=step, total_steps=10, durable_step=durable))
     assert session.conclude(ending, None)
-    found = store.records.get("job-1")
-    assert found is not None
-    told = found.value.progress
-    assert (told.step, told.total_steps, told.durable_step) == (step, 10, durable)
+    document = store.records.get("job-1")
+    assert document is not None
+    progress = document.value.progress
+    assert (progress.step, progress.total_steps, progress.durable_step) == (step, 10, durable)
 
 
 @pytest.mark.parametrize("phase", [TrainingPhase.STARTING, TrainingPhase.RESTORING])
@@ -136,9 +136,9 @@ def test_while_a_program_starts_its_newest_checkpoint_is_what_is_done(
     assert session.renew_if_due()
     session.run_dir.write(Status(phase=phase))  # started again
     assert session.conclude(Ending(Reason.NOTICE, None, 0, None), None)
-    found = store.records.get("job-1")
-    assert found is not None
-    assert found.value.progress == Progress(step=5, total_steps=10, durable_step=5)
+    document = store.records.get("job-1")
+    assert document is not None
+    assert document.value.progress == Progress(step=5, total_steps=10, durable_step=5)
 
 
 class Holding:
@@ -164,25 +164,25 @@ class Holding:
 
 
 def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: JobSession) -> None:
-    def told() -> tuple[float | None, float | None, bool | None]:
+    def renew() -> tuple[float | None, float | None, bool | None]:
         CLOCK.advance(renewal_interval(FAST))
         assert session.renew_if_due()
         progress = session.record.progress
         return progress.memory_gib, progress.gpu_memory_gib, progress.mixed
 
-    assert told() == (None, None, None)
+    assert renew() == (None, None, None)
     program = Holding()
     session.started(program)
-    assert told() == (2.0, None, None)  # of one that says nothing itself
+    assert renew() == (2.0, None, None)  # of one that says nothing itself
     program.gib = 1.0
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=1, gpu_memory_gib=11.25, mixed=True))
-    assert told() == (2.0, 11.25, True)
+    assert renew() == (2.0, 11.25, True)
     program.gib = 3.0
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=2, gpu_memory_gib=9.0, mixed=True))
-    assert told() == (3.0, 11.25, True)
+    assert renew() == (3.0, 11.25, True)
     program.gib = None
     session.run_dir.write(Status(phase=TrainingPhase.STARTING))  # started again
-    assert told() == (3.0, 11.25, True)
+    assert renew() == (3.0, 11.25, True)
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, se
     assert store.records.replace("job-1", old, successor) is not None
     assert not session.renew_if_due()
     assert session.lease_view() is LeaseView.LOST
-    told = session.run_dir.read(LeaseFile)
-    assert told is not None and told.lost
+    lease_file = session.run_dir.read(LeaseFile)
+    assert lease_file is not None and lease_file.lost
     assert not session.conclude(FINISHED, None)
     assert store.events("job-1") == []
 

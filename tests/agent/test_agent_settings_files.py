@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from everspot_core.records import EventKind
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
-from folder_helpers import Place, tree_of, write
+from folder_helpers import Place, restore_tree, write
 
 ORDERS = [
     ("trainer.toml", False),
@@ -30,17 +30,17 @@ def test_settings_that_each_round_rewrites_are_kept_with_their_weights(tmp_path:
             for _ in range(4):
                 place.look(keeper, 2)
                 epoch += 1
-                if place.told:
-                    restored = tree_of(place, epoch, fence=False)
+                if place.checkpoint_events:
+                    restored = restore_tree(place, epoch, fence=False)
                     assert restored[name] == restored["weights.bin"], (step, file, restored)
         place.look(keeper, 25 if step == 1 else 6)
-    assert len(place.told) >= 4 and tree_of(place, epoch + 1, fence=False)["config.yaml"] == "0"
+    assert len(place.checkpoint_events) >= 4 and restore_tree(place, epoch + 1, fence=False)["config.yaml"] == "0"
     write(keeper, name if first else "weights.bin", "6")
     keeper.keep_last(ProgramEnd.KILLED)
     second = place.next_machine(100)
     write(second, name if first else "weights.bin", "6")
     place.look(second, 40)
-    restored = tree_of(place, 101)
+    restored = restore_tree(place, 101)
     assert restored[name] == restored["weights.bin"] == "5", "what was learnt is not lost"
 
 
@@ -54,7 +54,7 @@ def test_a_kill_in_the_second_round_keeps_the_settings_of_the_first_with_its_wei
     write(keeper, "weights.bin", "2")
     place.look(keeper, 3)
     keeper.keep_last(ProgramEnd.KILLED)
-    assert tree_of(place, 2) == {"weights.bin": "1", "trainer.toml": "1"}
+    assert restore_tree(place, 2) == {"weights.bin": "1", "trainer.toml": "1"}
 
 
 def test_settings_that_are_numbered_are_kept_with_their_weights(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_settings_that_are_numbered_are_kept_with_their_weights(tmp_path: Path) 
         place.look(keeper, 25)
     write(keeper, "weights_80.bin", "80")
     place.look(keeper, 30)
-    names = set(tree_of(place, 2))
+    names = set(restore_tree(place, 2))
     assert {"weights_60.bin", "state_60.toml"} <= names and "weights_80.bin" not in names
 
 
@@ -88,11 +88,11 @@ def test_a_configuration_neither_blocks_rounds_nor_is_a_checkpoint(tmp_path: Pat
             place.look(keeper, 3)
         if step == 1 and not config_first:
             write(keeper, "config.yaml", "lr: 2")
-        before = len(place.told)
+        before = len(place.checkpoint_events)
         place.look(keeper, int(REST.total_seconds()) + 3 if step < 3 else 4)
-        restored = tree_of(place, step + 1, fence=False)
+        restored = restore_tree(place, step + 1, fence=False)
         assert restored == {"config.yaml": "lr: 2", "weights.bin": str(step), "optim.bin": str(step)}, before
-    assert not place.of(EventKind.SKIPPED)
+    assert not place.list_events(EventKind.SKIPPED)
 
 
 def test_a_configuration_alone_is_no_checkpoint(tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ def test_a_configuration_alone_is_no_checkpoint(tmp_path: Path) -> None:
     write(keeper, "config.yaml", "lr: 1")
     place.look(keeper, 40)
     keeper.keep_last(ProgramEnd.KILLED)
-    assert place.told == []
+    assert place.checkpoint_events == []

@@ -58,7 +58,7 @@ def test_no_job_tells_a_clouds_clients_of_the_instance_whose_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "asked", "told"),
+    ("resources", "omp_threads", "expected"),
     [
         ({"vcpus": 4}, "4", None),
         ({"vcpus": 4}, "1", None),
@@ -69,13 +69,13 @@ def test_no_job_tells_a_clouds_clients_of_the_instance_whose_they_are() -> None:
         ({"vcpus": 8, "gpus": 4}, "8", "in each of 4 processes is more than the job's share of 8 vCPUs"),
     ],
 )
-def test_the_users_own_threads_are_kept_and_more_than_its_vcpus_are_said(
-    resources: dict[str, int], asked: str, told: str | None
+def test_the_users_own_threads_are_kept_and_more_than_its_vcpus_are_reported(
+    resources: dict[str, int], omp_threads: str, expected: str | None
 ) -> None:
-    job = spec(**resources).model_copy(update={"env": {"OMP_NUM_THREADS": asked}})
-    assert environment_for(job, {}, 16, RUN, RUN / "code", TMP)["OMP_NUM_THREADS"] == asked
-    said = too_many_threads(job, 16)
-    assert said is None if told is None else said is not None and told in said
+    job = spec(**resources).model_copy(update={"env": {"OMP_NUM_THREADS": omp_threads}})
+    assert environment_for(job, {}, 16, RUN, RUN / "code", TMP)["OMP_NUM_THREADS"] == omp_threads
+    warning = too_many_threads(job, 16)
+    assert warning is None if expected is None else warning is not None and expected in warning
     assert too_many_threads(spec(**resources), 16) is None
 
 
@@ -85,7 +85,7 @@ def test_torchrun_waits_as_long_as_the_agent_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("message", "fault"),
     [
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", FaultKind.GPUS),
         ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", FaultKind.GPUS),
@@ -97,8 +97,8 @@ def test_torchrun_waits_as_long_as_the_agent_does() -> None:
         ("ValueError: the taxid is wrong", None),
     ],
 )
-def test_a_fault_of_the_machine_is_told_from_one_of_the_program(said: str, fault: FaultKind | None) -> None:
-    ending = judge_ending(None, 1, None, Failure(message=said))
+def test_a_fault_of_the_machine_is_told_from_one_of_the_program(message: str, fault: FaultKind | None) -> None:
+    ending = judge_ending(None, 1, None, Failure(message=message))
     assert ending.fault is fault
     assert ending.reason is (Reason.MACHINE if fault else Reason.ERROR)
     assert ending.unstarted is (fault is not None)
@@ -126,5 +126,5 @@ def test_a_full_disk_is_one_whatever_the_program_made_of_it() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"message": 5}', '{"message": {"errorCode": "x"}}', "\xff\xfe"])
 def test_an_error_file_that_is_none_is_silence(tmp_path: Path, text: str) -> None:
     (tmp_path / ERROR_FILE).write_bytes(text.encode("latin-1"))
-    found = read_failure(tmp_path, "the tail")
-    assert (found.exit_code, found.message, found.tail) == (None, "", "the tail")
+    failure = read_failure(tmp_path, "the tail")
+    assert (failure.exit_code, failure.message, failure.tail) == (None, "", "the tail")

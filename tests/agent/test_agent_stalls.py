@@ -19,8 +19,8 @@ def train(memory: Memory, pace: float, count: int, start: float = 100, **fields:
     """`count` steps, each seen once, `pace` seconds apart."""
     for number in range(count):
         start += pace
-        seen = running(start, status=TRAINING.model_copy(update={"step": 100 + number}), **fields)
-        memory, actions = decide(memory, seen, LIMITS)
+        observed_world = running(start, status=TRAINING.model_copy(update={"step": 100 + number}), **fields)
+        memory, actions = decide(memory, observed_world, LIMITS)
         assert actions == []
     return memory, start
 

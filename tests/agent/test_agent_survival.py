@@ -63,11 +63,11 @@ def test_training_goes_on_through_an_outage_that_outlasts_the_lease_and_the_job_
         eventually("it trains on", lambda: len(short.trace()) > executed)
         # To the scheduler the outage has been shorter: it has found a record that stood still, and given the owner up.
         table = Store.open(away.as_uri(), short.store.data.url).records
-        found = table.get("job-1")
-        assert found is not None
-        lost = transitions.expire(found.value, short.clock.now())
+        document = table.get("job-1")
+        assert document is not None
+        lost = transitions.expire(document.value, short.clock.now())
         assert (lost.state, lost.preemptions) == (JobState.PENDING, 1)
-        assert table.replace("job-1", found, lost) is not None
+        assert table.replace("job-1", document, lost) is not None
     record = short.wait_state("job-1", JobState.RUNNING)
     assert (record.epoch, record.owner, record.preemptions) == (1, "i-1", 0)
     eventually("it is told", lambda: any(e.data.get("reclaimed") for e in short.store.events("job-1")))
@@ -82,9 +82,9 @@ def test_an_idle_instance_says_gone_and_switches_itself_off(tmp_path: Path) -> N
         agent = cluster.start_agent("i-1")
         assert agent.wait() == 0
         assert (agent.home / "powered-off").exists()
-        found = cluster.store.instances.get("i-1")
-        assert found is not None
-        assert found.value.state is InstanceState.GONE
+        document = cluster.store.instances.get("i-1")
+        assert document is not None
+        assert document.value.state is InstanceState.GONE
     finally:
         cluster.close()
 
@@ -109,7 +109,7 @@ def test_an_orphaned_instance_switches_itself_off(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, FAST.model_copy(update={"orphan_limit": parse_duration("2s")}))
     try:
         agent = cluster.start_agent("i-1")
-        cluster.wait_instance("i-1", lambda found: found.state is InstanceState.READY)
+        cluster.wait_instance("i-1", lambda record: record.state is InstanceState.READY)
         with Outage(cluster):
             assert agent.wait() == 0
         assert (agent.home / "powered-off").exists()

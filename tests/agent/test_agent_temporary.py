@@ -65,15 +65,15 @@ def test_directories_lie_in_the_state_folder_if_its_path_is_short(tmp_path: Path
         shared = short / "s"
         shared.mkdir()
         folders = TemporaryFolders(short / name, shared)
-        one, other = folders.make(), folders.make()
-        assert one != other
-        assert one.is_relative_to(short / name if inside else shared)
-        assert {folder.stat().st_mode & 0o777 for folder in (one, other, one.parent)} == {0o700}
+        first, other = folders.make(), folders.make()
+        assert first != other
+        assert first.is_relative_to(short / name if inside else shared)
+        assert {folder.stat().st_mode & 0o777 for folder in (first, other, first.parent)} == {0o700}
 
         TemporaryFolders(short / name, shared).clear()
-        assert one.exists() is not inside, "a living agent's directories stay"
+        assert first.exists() is not inside, "a living agent's directories stay"
         folders.clear()
-        assert one.exists() is not inside
+        assert first.exists() is not inside
     finally:
         short.unlink()
 
@@ -81,12 +81,12 @@ def test_directories_lie_in_the_state_folder_if_its_path_is_short(tmp_path: Path
 def test_only_abandoned_directories_of_agents_are_removed(tmp_path: Path) -> None:
     home = Path("/" + "h" * 60)
     dead = TemporaryFolders(home, tmp_path)
-    (left := dead.make()).joinpath("deep").mkdir(mode=0o500)
+    (leftover := dead.make()).joinpath("deep").mkdir(mode=0o500)
     assert dead._lock is not None
     os.close(dead._lock)
     (tmp_path / "everspot-notes").mkdir()
     (tmp_path / "everspot-file").write_text("a user's")
-    (tmp_path / "everspot-link").symlink_to(left.parent)
+    (tmp_path / "everspot-link").symlink_to(leftover.parent)
 
     TemporaryFolders(home, tmp_path).clear()
 

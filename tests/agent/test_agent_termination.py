@@ -52,8 +52,8 @@ def test_under_a_wrapper_the_training_process_gets_the_signal_once_and_its_whole
     printed = stopped(cluster, ["wrap.py"], {"HEED_WRAP": wrapped})
     assert printed.count("saved\n") == wrapped.count("TRAIN")
     assert "a second signal" not in printed
-    kept = cluster.events("job-1", EventKind.CHECKPOINTED)
-    assert kept[-1].data["files"] == 1
+    checkpoints = cluster.events("job-1", EventKind.CHECKPOINTED)
+    assert checkpoints[-1].data["files"] == 1
 
 
 @pytest.mark.torch
@@ -196,6 +196,9 @@ sys.stdin.readline()
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     main, worker = map(int, process.stdout.readline().split()[-2:])
-    found = read_processes([main, worker, 2**30])
+    processes = read_processes([main, worker, 2**30])
     process.communicate("\n", timeout=60)
-    assert {pid: (p.handles, p.data_worker) for pid, p in found.items()} == {main: (True, False), worker: (True, True)}
+    assert {pid: (p.handles, p.data_worker) for pid, p in processes.items()} == {
+        main: (True, False),
+        worker: (True, True),
+    }

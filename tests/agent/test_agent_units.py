@@ -46,9 +46,9 @@ def test_the_agent_is_not_root_and_cannot_become_it() -> None:
 
 def test_the_unit_and_the_agent_agree() -> None:
     service = unit("everspot-agent.service")["Service"]
-    given = environment(service)
-    assert given["EVERSPOT_HOME"] == f"/var/lib/{service['StateDirectory']}" == DEFAULT_HOME
-    assert "EVERSPOT_STOP_SECONDS" not in given, "the cloud's rules say how long a stop may take"
+    variables = environment(service)
+    assert variables["EVERSPOT_HOME"] == f"/var/lib/{service['StateDirectory']}" == DEFAULT_HOME
+    assert "EVERSPOT_STOP_SECONDS" not in variables, "the cloud's rules say how long a stop may take"
     given_up = timedelta(seconds=float(service["TimeoutStopSec"].removesuffix("s")))
     longest = max(provider(cloud).stop_within(market) for cloud in CLOUDS for market in Market)
     assert given_up >= longest + timedelta(seconds=10)

@@ -28,13 +28,13 @@ def test_a_class_has_a_name_of_its_own() -> None:
 def test_no_name_has_a_word_that_the_glossary_forbids() -> None:
     glossary = (ROOT / "docs/internals/glossary.md").read_text()
     listed = glossary.partition("which a test checks: ")[2].partition(".\n")[0]
-    forbidden = {word.strip() for word in re.split(r",\s*", listed)}
+    forbidden = {part.strip() for part in re.split(r",\s*", listed)}
     assert len(forbidden) > 10
     offenders: list[str] = []
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             classes = [n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ClassDef)]
-            words = {word for name in classes for word in re.findall("[A-Z][a-z]+", name)} | set(path.stem.split("_"))
-            if forbidden & {word.lower().removesuffix("s") for word in words}:
+            words = {part for name in classes for part in re.findall("[A-Z][a-z]+", name)} | set(path.stem.split("_"))
+            if forbidden & {part.lower().removesuffix("s") for part in words}:
                 offenders.append(str(path.relative_to(ROOT)))
     assert offenders == []

@@ -159,7 +159,7 @@ def test_what_the_trimmed_provider_was_given_besides_is_there(before):
 
 
 def test_a_wrong_rule_fails_loudly(resources, monkeypatch):
-    monkeypatch.setattr("everspot_local.bridge.names.plural", lambda word: word)
+    monkeypatch.setattr("everspot_local.bridge.names.plural", lambda noun: noun)
     monkeypatch.setattr(resources, "_mappings", {})
     with pytest.raises(NameMismatch, match="aws_ec2_fleet has no property in the SDK"):
         resources.mapping("aws:ec2/fleet:Fleet")

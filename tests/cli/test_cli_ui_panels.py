@@ -81,7 +81,7 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     monkeypatch.setattr(world.clock, "to_real", lambda span: span, raising=False)
     monkeypatch.setattr(world.clock, "scale", 1.0, raising=False)
     scan = session.store.archive.scan
-    monkeypatch.setattr(session.store.archive, "scan", lambda *given: listed.append(1) or scan(*given))
+    monkeypatch.setattr(session.store.archive, "scan", lambda *args: listed.append(1) or scan(*args))
     requested_jobs: list[str] = []
     read = session.store.events_by_job
     monkeypatch.setattr(

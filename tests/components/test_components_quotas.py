@@ -20,7 +20,7 @@ def previewed(declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch) -> C
     def run(vcpus: dict[str, float | None], *, preview: bool = True, **capacity: Any) -> Told:
         messages: Told = {"info": [], "warn": []}
         for loud, words in messages.items():
-            monkeypatch.setattr(pulumi.log, loud, lambda said, resource=None, words=words: words.append(said))
+            monkeypatch.setattr(pulumi.log, loud, lambda message, resource=None, words=words: words.append(message))
         inputs = {**spec, "capacity": {"instance_types": [{"type": "g5.xlarge"}, {"type": "g5.2xlarge"}], **capacity}}
         recorder, _ = declare(
             lambda: {"urn": AwsTrainingCluster("train", inputs).control_url}, preview=preview, vcpus=vcpus

@@ -148,9 +148,13 @@ def iam(
 
     return Tagged(
         created,
-        lambda kit, one, tags: getattr(kit.client("iam"), f"tag_{noun}")(**{parameter: one, "Tags": listed(tags)}),
-        lambda kit, one, keys: getattr(kit.client("iam"), f"untag_{noun}")(**{parameter: one, "TagKeys": keys}),
-        lambda kit, one: read(show(kit.client("iam"), one)),
+        lambda kit, resource, tags: getattr(kit.client("iam"), f"tag_{noun}")(
+            **{parameter: resource, "Tags": listed(tags)}
+        ),
+        lambda kit, resource, keys: getattr(kit.client("iam"), f"untag_{noun}")(
+            **{parameter: resource, "TagKeys": keys}
+        ),
+        lambda kit, resource: read(show(kit.client("iam"), resource)),
     )
 
 

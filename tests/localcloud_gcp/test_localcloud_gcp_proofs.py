@@ -58,11 +58,11 @@ def header(name: str, value: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("prove", "words"),
     [
-        (altered(lambda told: told.update(url=told["url"].replace("amazonaws.com", "amazonaws.com.evil.org"))),
+        (altered(lambda proof: proof.update(url=proof["url"].replace("amazonaws.com", "amazonaws.com.evil.org"))),
          "no request for the caller's identity"),
-        (altered(lambda told: told.update(url=told["url"].replace("GetCallerIdentity", "AssumeRole"))),
+        (altered(lambda proof: proof.update(url=proof["url"].replace("GetCallerIdentity", "AssumeRole"))),
          "no request for the caller's identity"),
-        (altered(lambda told: told.update(method="GET")), "no request for the caller's identity"),
+        (altered(lambda proof: proof.update(method="GET")), "no request for the caller's identity"),
         (altered(header("x-goog-cloud-target-resource", "//iam.googleapis.com/another")), "is not the audience"),
         (lambda _: provider("aws").proof("eu-west-1")("//iam.googleapis.com/another"), "is not the audience"),
         (altered(header("x-amz-date", "20200101T000000Z")), "SignatureDoesNotMatch"),

@@ -81,11 +81,13 @@ def test_of_forty_environments_each_has_its_share_and_the_rest_is_in_the_summary
     assert 50_000 < len(text) <= 60_000 < len(whole)
     assert "more resources; all of them are in the run's summary" in text
     assert "run's summary" not in whole
-    for one in reports:
-        assert text.count(f"| `{one.environment}` |") == 4  # a row of the table, and three of what it costs
-        if one.outcome is not Foreseen.UNCHANGED and one.steps:
-            assert f"<summary><code>{one.environment}</code>" in text
-    names = {step.name for one in reports for step in one.steps}
+    for environment_report in reports:
+        assert (
+            text.count(f"| `{environment_report.environment}` |") == 4
+        )  # a row of the table, and three of what it costs
+        if environment_report.outcome is not Foreseen.UNCHANGED and environment_report.steps:
+            assert f"<summary><code>{environment_report.environment}</code>" in text
+    names = {step.name for environment_report in reports for step in environment_report.steps}
     assert [name for name in names if name not in whole] == []
 
 
@@ -95,10 +97,10 @@ def test_the_same_reports_in_another_order_are_the_same_comment(report: Reports)
 
 
 def test_what_was_reviewed_is_read_from_the_second_line_alone(report: Reports) -> None:
-    one, failed = report("aws-target-up", "a--><b>"), report("aws-failed", "eu")
-    text = comment([one, failed])
+    first_report, failed = report("aws-target-up", "a--><b>"), report("aws-failed", "eu")
+    text = comment([first_report, failed])
     assert text.startswith(f"{MARKER}\n<!-- everspot-digests ")
-    assert digests(text) == {"a--><b>": one.digest}
+    assert digests(text) == {"a--><b>": first_report.digest}
     assert text.splitlines()[1].count("-->") == 1
     forged = '<!-- everspot-digests {"prod":"00"} -->'
     assert digests(f"{MARKER}\nsomething\n{forged}") == digests(f"hello\n{forged}") == digests(MARKER) == {}
@@ -129,13 +131,13 @@ def test_what_has_no_price_makes_a_figure_the_least_and_alone_unknown(report: Re
 
 def test_a_report_is_the_same_after_it_was_stored(report: Reports) -> None:
     for name in ("aws-rules", "aws-failed", "gcp-destroy"):
-        one = report(name, estimate=estimate(1, 2))
-        assert EnvironmentReport.read(one.to_json()) == one
+        original = report(name, estimate=estimate(1, 2))
+        assert EnvironmentReport.read(original.to_json()) == original
 
 
 def test_hundreds_of_environments_still_have_a_row_each(report: Reports) -> None:
-    one = report("aws-template", estimate=estimate(1, 2))
-    many = [one.model_copy(update={"environment": f"team-{number:03}"}) for number in range(400)]
+    original = report("aws-template", estimate=estimate(1, 2))
+    many = [original.model_copy(update={"environment": f"team-{number:03}"}) for number in range(400)]
     text = comment(many, run=RUN)
     assert len(text) <= 60_000
     assert all(f"| `team-{number:03}` |" in text for number in range(400))

@@ -43,8 +43,8 @@ def test_a_cluster_of_an_earlier_release_has_elastic_capacity_of_limits_that_are
     assert "everspot-local-gcp-elastic: its limits are not known: it was declared by an earlier release" in cost.unknown
 
 
-@pytest.mark.parametrize(("code", "known"), [(0, True), (1, False)])
-def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, known: bool) -> None:
+@pytest.mark.parametrize(("code", "has_figures"), [(0, True), (1, False)])
+def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, has_figures: bool) -> None:
     recorded = LOGS / "aws-first.jsonl"
 
     def written(_: str, log: Path, limit: timedelta) -> Ended:
@@ -53,4 +53,4 @@ def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(c
 
     engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
     cost = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
-    assert cost is not None and (cost.before is not None, cost.after is not None) == (known, known)
+    assert cost is not None and (cost.before is not None, cost.after is not None) == (has_figures, has_figures)

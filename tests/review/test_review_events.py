@@ -63,7 +63,7 @@ def test_rules_carry_their_level_their_severity_and_what_is_wrong(log: Callable[
 
 
 @pytest.mark.parametrize(
-    ("level", "message", "told", "reason"),
+    ("level", "message", "expected", "reason"),
     [
         (
             "advisory",
@@ -83,11 +83,11 @@ def test_rules_carry_their_level_their_severity_and_what_is_wrong(log: Callable[
     ],
 )
 def test_an_exception_is_read_where_it_made_the_rule_advisory(
-    level: str, message: str, told: str, reason: str | None
+    level: str, message: str, expected: str, reason: str | None
 ) -> None:
     event = {"message": f"The title\n{message}", "policyName": "aws-tags", "enforcementLevel": level}
     (rule,) = read([json.dumps({"policyEvent": event})]).rules
-    assert (rule.message, rule.excepted and rule.excepted.reason) == (told, reason)
+    assert (rule.message, rule.excepted and rule.excepted.reason) == (expected, reason)
     assert rule.stops == (level == "mandatory")
     assert rule.excepted is None or rule.excepted.until.isoformat() == "2027-01-31"
 
@@ -130,7 +130,7 @@ def test_to_stop_protecting_is_a_step_though_the_engine_calls_it_none(log: Calla
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("[1]", "line 1: no JSON object"),
         ("{nothing", "line 1: no JSON"),
@@ -144,10 +144,10 @@ def test_to_stop_protecting_is_a_step_though_the_engine_calls_it_none(log: Calla
         ('{"diagnosticEvent":[]}', "line 1: `diagnosticEvent` is no object"),
     ],
 )
-def test_a_line_that_is_not_the_engines_is_refused_by_its_number(line: str, told: str) -> None:
+def test_a_line_that_is_not_the_engines_is_refused_by_its_number(line: str, expected: str) -> None:
     with pytest.raises(EventLogError) as refused:
         read([line, END])
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
 def test_all_bad_lines_are_told_at_once() -> None:

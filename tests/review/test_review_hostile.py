@@ -224,9 +224,9 @@ def test_no_value_becomes_markup_and_nothing_is_too_long(reports: list[Environme
     whole = summary(reports, run="https://forge.example/run/7")
     assert len(whole.encode()) <= 1_000_000
     expected_digests: dict[str, str] = {}
-    for one in sorted(reports, key=lambda report: report.environment):
-        if one.digest:
-            expected_digests.setdefault(one.environment, one.digest)
+    for environment_report in sorted(reports, key=lambda report: report.environment):
+        if environment_report.digest:
+            expected_digests.setdefault(environment_report.environment, environment_report.digest)
     assert set(digests(text)) <= set(expected_digests)
     assert all(expected_digests[name] in {r.digest for r in reports} for name in digests(text))
 
@@ -273,7 +273,7 @@ def test_a_link_that_is_none_is_left_out(run: str, report: Callable[..., Environ
 
 
 def test_a_million_bytes_hold_what_there_is_and_no_more(report: Callable[..., EnvironmentReport]) -> None:
-    one = report("aws-first")
-    many = [one.model_copy(update={"environment": f"e{n}", "steps": one.steps * 16}) for n in range(40)]
+    original = report("aws-first")
+    many = [original.model_copy(update={"environment": f"e{n}", "steps": original.steps * 16}) for n in range(40)]
     text = summary(many)
     assert 900_000 < len(text.encode()) <= 1_000_000

@@ -22,34 +22,36 @@ SIZE = "targetCapacitySpecification.totalTargetCapacity"
 UP = {"diffKind": "update"}
 
 
-def told(report: EnvironmentReport) -> dict[str, list[tuple[str, bool]]]:
-    found: dict[str, list[tuple[str, bool]]] = {}
+def list_effects(report: EnvironmentReport) -> dict[str, list[tuple[str, bool]]]:
+    effects: dict[str, list[tuple[str, bool]]] = {}
     for effect in report.effects:
-        found.setdefault(effect.resource, []).append((effect.text, effect.harm))
-    return found
+        effects.setdefault(effect.resource, []).append((effect.text, effect.harm))
+    return effects
 
 
 def test_replacing_a_fleet_tells_how_many_jobs_would_be_drained(report: Callable[..., EnvironmentReport]) -> None:
     text = "replaces the fleet and ends its instances: {} would be drained."
-    assert told(report("aws-replace"))[SPOT] == [(text.format("3 jobs running now"), True)]
+    assert list_effects(report("aws-replace"))[SPOT] == [(text.format("3 jobs running now"), True)]
     nobody_asked = report("aws-replace", running=None)
-    assert told(nobody_asked)[SPOT] == [(text.format("jobs running on them"), True)]
-    one = report("aws-replace", running=RunningJobs({Market.SPOT: 1, Market.ON_DEMAND: 5}))
-    assert told(one)[SPOT] == [(text.format("1 job running now"), True)]
+    assert list_effects(nobody_asked)[SPOT] == [(text.format("jobs running on them"), True)]
+    replacement = report("aws-replace", running=RunningJobs({Market.SPOT: 1, Market.ON_DEMAND: 5}))
+    assert list_effects(replacement)[SPOT] == [(text.format("1 job running now"), True)]
 
 
 def test_where_no_job_runs_nothing_is_harmed_now(report: Callable[..., EnvironmentReport]) -> None:
     idle = report("aws-replace", running=RunningJobs({Market.ON_DEMAND: 2}))
-    assert told(idle)[SPOT] == [("replaces the fleet and ends its instances; no job runs on them now.", False)]
+    assert list_effects(idle)[SPOT] == [("replaces the fleet and ends its instances; no job runs on them now.", False)]
 
 
 def test_sizes_on_aws_end_no_busy_instance(report: Callable[..., EnvironmentReport]) -> None:
-    assert told(report("aws-target-down"))[SPOT] == [("lower target, 4 → 1: it ends no busy instance.", False)]
-    assert told(report("aws-target-up"))[SPOT] == [("higher target, 4 → 7: nothing that runs is touched.", False)]
+    assert list_effects(report("aws-target-down"))[SPOT] == [("lower target, 4 → 1: it ends no busy instance.", False)]
+    assert list_effects(report("aws-target-up"))[SPOT] == [
+        ("higher target, 4 → 7: nothing that runs is touched.", False)
+    ]
 
 
 def test_a_new_template_reaches_instances_as_they_are_replaced(report: Callable[..., EnvironmentReport]) -> None:
-    aws, gcp = told(report("aws-template")), told(report("gcp-template"))
+    aws, gcp = list_effects(report("aws-template")), list_effects(report("gcp-template"))
     fleet = ("its new template reaches instances as they are replaced; none is ended for it.", False)
     scheduler = ("the scheduler is replaced: jobs run on, and none is placed until the new one is up.", False)
     template = ("what instances are launched with changes: it reaches instances as they are replaced.", False)
@@ -60,22 +62,24 @@ def test_a_new_template_reaches_instances_as_they_are_replaced(report: Callable[
 
 
 def test_a_destroy_tells_what_is_lost_and_what_is_kept(report: Callable[..., EnvironmentReport]) -> None:
-    found = told(report("gcp-destroy"))
-    assert found["everspot-local-gcp-store-data"] == [("deleted: all objects in it would be lost.", True)]
-    assert found["everspot-local-gcp-scheduler-group"] == [
+    effects = list_effects(report("gcp-destroy"))
+    assert effects["everspot-local-gcp-store-data"] == [("deleted: all objects in it would be lost.", True)]
+    assert effects["everspot-local-gcp-scheduler-group"] == [
         ("there is no scheduler then: jobs that run go on, and no other one begins.", False)
     ]
-    assert found["everspot-local-gcp-fleet-spot"] == [("deletes the fleet, which has no instances.", False)]
-    kept = told(report("aws-destroy"))["everspot-local-store-data"]
-    assert kept == [("deleted here only: it stays in the cloud, and Pulumi knows nothing of it any more.", False)]
+    assert effects["everspot-local-gcp-fleet-spot"] == [("deletes the fleet, which has no instances.", False)]
+    aws_effects = list_effects(report("aws-destroy"))["everspot-local-store-data"]
+    assert aws_effects == [
+        ("deleted here only: it stays in the cloud, and Pulumi knows nothing of it any more.", False)
+    ]
 
 
 def test_protection_that_ends_is_a_harm(report: Callable[..., EnvironmentReport]) -> None:
-    found = report("aws-replace-unprotected")
-    assert told(found)["everspot-local-fleet-on-demand"] == [
+    replacement = report("aws-replace-unprotected")
+    assert list_effects(replacement)["everspot-local-fleet-on-demand"] == [
         ("no longer protected: a later change may delete or replace it.", True)
     ]
-    (step,) = [step for step in found.steps if step.name == "everspot-local-fleet-on-demand"]
+    (step,) = [step for step in replacement.steps if step.name == "everspot-local-fleet-on-demand"]
     assert [(c.path, c.before, c.after) for c in step.changes] == [("(protected)", "true", "false")]
 
 
@@ -87,8 +91,10 @@ def test_protection_that_ends_beside_another_change_is_a_harm_too() -> None:
     }
     metadata = {"op": "update", "urn": urn, "type": "aws:s3/bucket:Bucket", "detailedDiff": {"tags": UP}, **sides}
     log = read([json.dumps({"resourcePreEvent": {"metadata": metadata}}), END])
-    found = judge(log, environment="dev", stack="dev", kinds=resource_kinds())
-    assert told(found) == {"data": [("no longer protected: a later change may delete or replace it.", True)]}
+    environment_report = judge(log, environment="dev", stack="dev", kinds=resource_kinds())
+    assert list_effects(environment_report) == {
+        "data": [("no longer protected: a later change may delete or replace it.", True)]
+    }
 
 
 def size(value: Any) -> dict[str, Any]:
@@ -148,9 +154,11 @@ IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
 
 @pytest.mark.parametrize("case", IN_ANY_PROGRAM)
 def test_of_any_program(case: str, step_line: Callable[..., str], kinds: Any, running: RunningJobs) -> None:
-    given, wanted = IN_ANY_PROGRAM[case]
-    found = judge(read([step_line(**given), END]), environment="dev", stack="dev", kinds=kinds, running=running)
-    assert [(effect.text, effect.harm) for effect in found.effects] == wanted
+    step_fields, expected = IN_ANY_PROGRAM[case]
+    environment_report = judge(
+        read([step_line(**step_fields), END]), environment="dev", stack="dev", kinds=kinds, running=running
+    )
+    assert [(effect.text, effect.harm) for effect in environment_report.effects] == expected
 
 
 def test_the_harmful_come_first(report: Callable[..., EnvironmentReport]) -> None:

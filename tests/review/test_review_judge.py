@@ -24,11 +24,11 @@ UPDATE = {"diffKind": "update"}
 def changes(step_line: Callable[..., str], kinds: ResourceKinds) -> Callable[..., list[tuple[Any, ...]]]:
     """What is told of the properties of one step."""
 
-    def told(**more: Any) -> list[tuple[Any, ...]]:
-        found = judge(read([step_line(**more), END]), environment="dev", stack="dev", kinds=kinds)
-        return [(c.path, c.before, c.after) for c in found.steps[0].changes]
+    def read_changes(**more: Any) -> list[tuple[Any, ...]]:
+        environment_report = judge(read([step_line(**more), END]), environment="dev", stack="dev", kinds=kinds)
+        return [(c.path, c.before, c.after) for c in environment_report.steps[0].changes]
 
-    return told
+    return read_changes
 
 
 def packed(**content: Any) -> str:
@@ -54,23 +54,23 @@ TOLD: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("case", TOLD)
 def test_what_is_told_of_a_property(case: str, changes: Callable[..., list[tuple[Any, ...]]]) -> None:
-    before, after, wanted = TOLD[case]
-    assert changes(old={"a": before}, new={"a": after}, detailedDiff={"a": UPDATE}) == wanted
+    before, after, expected = TOLD[case]
+    assert changes(old={"a": before}, new={"a": after}, detailedDiff={"a": UPDATE}) == expected
 
 
-def test_what_the_provider_fills_in_itself_is_not_told(changes: Callable[..., list[tuple[Any, ...]]]) -> None:
+def test_what_the_provider_fills_in_itself_is_not_shown(changes: Callable[..., list[tuple[Any, ...]]]) -> None:
     filled = {"network[0].addresses": {"diffKind": "add"}, "a": UPDATE}
     assert changes(old={"a": 1}, new={"a": 2}, detailedDiff=filled) == [("a", "1", "2")]
     assert changes(detailedDiff={"arn": {"diffKind": "add-replace"}}) == [("arn", None, "(known after apply)")]
 
 
-def test_a_long_value_is_cut_and_its_length_told(changes: Callable[..., list[tuple[Any, ...]]]) -> None:
+def test_a_long_value_is_cut_and_its_length_shown(changes: Callable[..., list[tuple[Any, ...]]]) -> None:
     ((_, _, after),) = changes(old={"a": "x"}, new={"a": "y" * 5000}, detailedDiff={"a": UPDATE})
     assert len(after) <= LONGEST and after.endswith("(5002 characters)")
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("path", "expected"),
     [
         ("a.b", ("a", "b")),
         ("a[0].b", ("a", 0, "b")),
@@ -79,8 +79,8 @@ def test_a_long_value_is_cut_and_its_length_told(changes: Callable[..., list[tup
         ("tags.everspot:cluster", ("tags", "everspot:cluster")),
     ],
 )
-def test_paths_are_the_engines(path: str, wanted: tuple[Any, ...]) -> None:
-    assert split(path) == wanted
+def test_paths_are_the_engines(path: str, expected: tuple[Any, ...]) -> None:
+    assert split(path) == expected
 
 
 def test_within_a_secret_all_is_secret() -> None:
@@ -95,9 +95,9 @@ def test_within_a_secret_all_is_secret() -> None:
     ],
 )  # fmt: skip
 def test_what_looks_like_a_credential_is_masked(text: str) -> None:
-    found = masked(text)
-    assert "[secret]" in found
-    assert not any(part in found for part in ("hunter2", "abcdefghijkl", "a" * 30))
+    masked_text = masked(text)
+    assert "[secret]" in masked_text
+    assert not any(part in masked_text for part in ("hunter2", "abcdefghijkl", "a" * 30))
 
 
 @pytest.mark.parametrize("text", ["the token is rotated", "secretsmanager:GetSecretValue", "arn:aws:iam::1:role/x"])
@@ -107,42 +107,48 @@ def test_what_is_none_stays(text: str) -> None:
 
 def test_no_planted_secret_is_in_any_text(lines: Callable[[str], list[str]], kinds: ResourceKinds) -> None:
     """Real logs with real secrets, and one that a program wrote where nobody knows that it is one."""
-    said = {"severity": "error", "message": "login failed: password=Planted-Secret-3"}
-    planted = [*lines("aws-secret"), json.dumps({"diagnosticEvent": said})]
-    found = judge(read(planted), environment="dev", stack="dev", kinds=kinds, failure="token: Planted-Secret-4")
-    for text in (comment([found]), summary([found]), found.to_json().decode()):
+    diagnostic = {"severity": "error", "message": "login failed: password=Planted-Secret-3"}
+    planted = [*lines("aws-secret"), json.dumps({"diagnosticEvent": diagnostic})]
+    environment_report = judge(
+        read(planted), environment="dev", stack="dev", kinds=kinds, failure="token: Planted-Secret-4"
+    )
+    for text in (comment([environment_report]), summary([environment_report]), environment_report.to_json().decode()):
         assert "Planted-Secret" not in text and "[secret]" in text
-    values = [change for step in found.steps for change in step.changes]
+    values = [change for step in environment_report.steps for change in step.changes]
     assert values == [PropertyChange(path="value", before="[secret]", after="[secret]")] * 2
 
 
 def test_a_preview_that_could_not_begin_failed_and_says_why(kinds: ResourceKinds) -> None:
-    found = judge(read([]), environment="dev", stack="dev", kinds=kinds, failure="error: no credentials")
-    assert (found.outcome, found.whole, found.digest) == (Foreseen.FAILED, False, "")
-    assert [said.text for said in found.diagnostics] == ["error: no credentials"]
+    environment_report = judge(read([]), environment="dev", stack="dev", kinds=kinds, failure="error: no credentials")
+    assert (environment_report.outcome, environment_report.whole, environment_report.digest) == (
+        Foreseen.FAILED,
+        False,
+        "",
+    )
+    assert [diagnostic.text for diagnostic in environment_report.diagnostics] == ["error: no credentials"]
 
 
 def test_why_it_failed_is_told_once_and_never_of_one_that_succeeded(
     lines: Callable[[str], list[str]], kinds: ResourceKinds
 ) -> None:
-    def told(name: str, failure: str) -> list[str]:
-        found = judge(read(lines(name)), environment="dev", stack="dev", kinds=kinds, failure=failure)
-        return [said.text for said in found.diagnostics if said.severity == "error"]
+    def list_errors(name: str, failure: str) -> list[str]:
+        environment_report = judge(read(lines(name)), environment="dev", stack="dev", kinds=kinds, failure=failure)
+        return [diagnostic.text for diagnostic in environment_report.diagnostics if diagnostic.severity == "error"]
 
-    assert told("aws-failed", "and once more") == told("aws-failed", "") != []
-    assert told("aws-unchanged", "") == []
+    assert list_errors("aws-failed", "and once more") == list_errors("aws-failed", "") != []
+    assert list_errors("aws-unchanged", "") == []
 
 
 def test_a_log_that_was_cut_is_told_to_be(lines: Callable[[str], list[str]], kinds: ResourceKinds) -> None:
     cut = [line for line in lines("aws-target-up") if "summaryEvent" not in line]
-    found = judge(read(cut), environment="dev", stack="dev", kinds=kinds)
-    assert found.outcome is Foreseen.FAILED and not found.whole and found.blocked
-    assert "no end" in found.diagnostics[-1].text and "no end" in comment([found])
+    environment_report = judge(read(cut), environment="dev", stack="dev", kinds=kinds)
+    assert environment_report.outcome is Foreseen.FAILED and not environment_report.whole and environment_report.blocked
+    assert "no end" in environment_report.diagnostics[-1].text and "no end" in comment([environment_report])
 
 
 def test_a_broken_rule_blocks_and_what_would_be_done_is_known(report: Callable[..., EnvironmentReport]) -> None:
-    found = report("aws-rules")
-    assert found.blocked and found.outcome is Foreseen.CHANGES and found.digest
+    environment_report = report("aws-rules")
+    assert environment_report.blocked and environment_report.outcome is Foreseen.CHANGES and environment_report.digest
     assert not report("aws-template").blocked
 
 
@@ -150,8 +156,8 @@ def test_a_broken_rule_blocks_and_what_would_be_done_is_known(report: Callable[.
 def test_only_a_rule_that_stops_explains_why_the_engine_failed(
     level: str, outcome: Foreseen, lines: Callable[[str], list[str]], kinds: ResourceKinds
 ) -> None:
-    told = [re.sub('"(mandatory|advisory)"', f'"{level}"', line) for line in lines("aws-rules")]
-    assert judge(read(told), environment="dev", stack="dev", kinds=kinds).outcome is outcome
+    log_lines = [re.sub('"(mandatory|advisory)"', f'"{level}"', line) for line in lines("aws-rules")]
+    assert judge(read(log_lines), environment="dev", stack="dev", kinds=kinds).outcome is outcome
 
 
 def test_a_first_preview_is_told_to_be_one(report: Callable[..., EnvironmentReport]) -> None:

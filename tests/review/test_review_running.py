@@ -15,7 +15,7 @@ from everspot_store import Store
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def asked(state: Any) -> Any:
+def count_running(state: Any) -> Any:
     def answer(_: str) -> Any:
         if isinstance(state, Exception):
             raise state
@@ -41,12 +41,12 @@ def test_busy_jobs_are_counted_by_the_market_of_their_instances(tmp_path: Path) 
         store.records.create(
             f"job-{number}", JobRecord(job_id=f"job-{number}", state=state, owner=owner, changed_at=NOW)
         )
-    found = asked(url)
-    assert (found.on(Market.SPOT), found.on(Market.ON_DEMAND), found.on(None)) == (2, 1, 3)
+    busy_jobs = count_running(url)
+    assert (busy_jobs.on(Market.SPOT), busy_jobs.on(Market.ON_DEMAND), busy_jobs.on(None)) == (2, 1, 3)
     store.records.create("job-9", JobRecord(job_id="job-9", state=JobState.RUNNING, owner="i-unknown", changed_at=NOW))
-    assert asked(url) is None
+    assert count_running(url) is None
 
 
 @pytest.mark.parametrize("state", [None, {"secret": "x"}, "mars://nowhere", EngineError("no such stack")])
 def test_a_store_that_cannot_be_asked_is_no_store_without_jobs(state: Any) -> None:
-    assert asked(state) is None
+    assert count_running(state) is None

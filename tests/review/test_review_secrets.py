@@ -28,8 +28,8 @@ def changes(before: dict[str, Any], after: dict[str, Any], *paths: str) -> list[
     diff = {path: {"diffKind": "update"} for path in paths}
     step = {"op": "update", "urn": URN, "type": URN.split("::")[2], "detailedDiff": diff, **sides}
     log = read([json.dumps({"resourcePreEvent": {"metadata": step}}), END])
-    (found,) = judge(log, environment="dev", stack="dev", kinds=ResourceKinds()).steps
-    return list(found.changes)
+    (updated_step,) = judge(log, environment="dev", stack="dev", kinds=ResourceKinds()).steps
+    return list(updated_step.changes)
 
 
 def containers(value: str) -> str:
@@ -49,12 +49,12 @@ def containers(value: str) -> str:
     ],
     ids=["key", "pair", "new pair", "document", "packed", "list", "object"],
 )  # fmt: skip
-def test_a_value_that_its_name_calls_a_secret_is_not_told(before: Any, after: Any, path: str) -> None:
-    (found,) = changes(before, after, path)
-    assert PLANTED not in (found.before or "") + (found.after or "") and "[secret]" in (found.after or "")
+def test_a_value_that_its_name_calls_a_secret_is_not_shown(before: Any, after: Any, path: str) -> None:
+    (change,) = changes(before, after, path)
+    assert PLANTED not in (change.before or "") + (change.after or "") and "[secret]" in (change.after or "")
 
 
-def test_names_that_only_sound_so_and_where_a_secret_is_kept_are_told() -> None:
+def test_names_that_only_sound_so_and_where_a_secret_is_kept_are_shown() -> None:
     before = {"metadataOptions": {"httpTokens": "required"}, "secret": "arn:aws:secretsmanager:eu:1:secret:a"}
     after = {"metadataOptions": {"httpTokens": "optional"}, "secret": "arn:aws:secretsmanager:eu:1:secret:b"}
     tokens, secret = changes(before, after, "metadataOptions", "secret")
@@ -69,7 +69,7 @@ def test_texts_of_programs_are_masked(text: str) -> None:
     assert masked(text) == text[: len(text) - len(text.split(" ")[-1])] + "[secret]" + "'" * text.endswith("'")
 
 
-def test_what_drifts_and_is_no_secret_any_more_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_drifts_and_is_no_secret_any_more_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     marked = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
     sides = {"old": {"outputs": {"note": marked}}, "new": {"outputs": {"note": PLANTED}}}
     step = {"op": "update", "urn": URN, "type": "t", "detailedDiff": {"note": {}}, **sides}
@@ -80,6 +80,6 @@ def test_what_drifts_and_is_no_secret_any_more_is_not_told(monkeypatch: pytest.M
 
     monkeypatch.setattr(Engine, "refresh", refreshed)
     monkeypatch.setattr(Engine, "state", lambda *_: {"deployment": {"resources": []}})
-    found = drift(Engine(Path(), "pulumi"), "dev")
-    ((change,),) = [resource.changes for resource in found.resources]
+    drift_report = drift(Engine(Path(), "pulumi"), "dev")
+    ((change,),) = [resource.changes for resource in drift_report.resources]
     assert (change.before, change.after) == ("[secret]", "[secret]")

@@ -71,7 +71,7 @@ class FakeCloud(NullCloud):
     def terminate(self, instances: Iterable[str]) -> None:
         self.ended += instances
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
+    def quota_name(self, instance_type: str, market: Market) -> str:
         return market.value
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:

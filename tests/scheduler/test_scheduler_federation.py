@@ -243,7 +243,7 @@ def test_an_offer_that_is_written_long_after_the_copying_is_refused(
     pair.home.wishes["j"] = "host"
     schedulers, create = pair.home.schedulers, pair.host.store.visits.create
     late: list[Any] = []
-    monkeypatch.setattr(pair.host.store.visits, "create", lambda *given: late.append(given))
+    monkeypatch.setattr(pair.host.store.visits, "create", lambda *args: late.append(args))
     pair.until("j", "AWAY")
     pair.run(6)
     pair.home.schedulers = []  # it was stopped before that write, and goes on with it after half a day

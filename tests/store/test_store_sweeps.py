@@ -57,7 +57,7 @@ class Stepped(MemoryBackend):
         if name in ("get", "list", "put", "create", "replace", "delete", "upload", "download"):
             actor = threading.current_thread()
             if isinstance(actor, Actor) and not getattr(actor, "inside", False):
-                return lambda *given: _once(actor, MemoryBackend.__dict__[name].__get__(self), given)
+                return lambda *args: _once(actor, MemoryBackend.__dict__[name].__get__(self), args)
         return super().__getattribute__(name)
 
 

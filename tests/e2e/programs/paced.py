@@ -32,11 +32,11 @@ class Paced(Toy):
             self.clock.sleep(self.clock.to_real(begins - self.clock.now()))
         super().restore()
 
-    def say(self, **update: object) -> None:
+    def write_status(self, **update: object) -> None:
         done, pace = self.step - self.first, {}
         if self.began is not None and done > 0:
             pace = {"steps_per_second": done / max(1e-3, (self.clock.monotonic() - self.began).total_seconds())}
-        super().say(**pace, **update)
+        super().write_status(**pace, **update)
 
     def execute(self) -> None:
         if self.began is None:

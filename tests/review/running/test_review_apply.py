@@ -96,8 +96,8 @@ def test_what_is_not_what_was_reviewed_is_not_applied(desk: Desk, engine: Engine
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
     desk.answers("preview", "dev", [OTHER])
-    for wanted in (digest, ""):
-        assert apply(engine, "dev", wanted, Workflow(BEGAN)).status is Applied.NOT_REVIEWED
+    for expected_digest in (digest, ""):
+        assert apply(engine, "dev", expected_digest, Workflow(BEGAN)).status is Applied.NOT_REVIEWED
     done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_TOKEN="")
     assert (done.returncode, "is not what was reviewed" in done.stderr) == (3, True)
     desk.answers("preview", "dev", [SAME])
@@ -117,11 +117,11 @@ def test_a_rule_that_is_broken_stops_before_the_update(desk: Desk, engine: Engin
 
 
 @pytest.mark.parametrize(
-    ("forged", "why"),
+    ("forged", "reason"),
     [("author", "has no comment of ours"), ("push", "and its last revision is"), ("commit", "no merged pull request")],
 )
 def test_a_digest_that_is_not_ours_or_of_another_revision_is_not_believed(
-    desk: Desk, hub: Double, engine: Engine, forged: str, why: str
+    desk: Desk, hub: Double, engine: Engine, forged: str, reason: str
 ) -> None:
     desk.answers("preview", "dev", [UPDATE])
     reviewed(desk, hub, engine, desk.commit())
@@ -132,8 +132,8 @@ def test_a_digest_that_is_not_ours_or_of_another_revision_is_not_believed(
         hub.head = "d" * 40
     else:
         hub.merged_as.clear()
-    wanted = list_reviews(forge(desk), ["c" * 40]).expected_digest("dev")
-    assert (wanted.digest, why in wanted.reason) == ("", True)
+    review = list_reviews(forge(desk), ["c" * 40]).expected_digest("dev")
+    assert (review.digest, reason in review.reason) == ("", True)
 
 
 def locked(desk: Desk, holder: str) -> None:
@@ -204,13 +204,13 @@ def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(
     assert "had not ended within 1s" in report.diagnostics[-1].text
 
 
-@pytest.mark.parametrize("mine", [True, False], ids=["its own", "another's"])
+@pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
-    desk: Desk, engine: Engine, monkeypatch: pytest.MonkeyPatch, mine: bool
+    desk: Desk, engine: Engine, monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
     freed: list[str] = []
     here = Here.own()
-    holder = f"{here.user}@{here.host} (pid {77 if mine else 78}) at 2026-03-01T11:00:00Z"
+    holder = f"{here.user}@{here.host} (pid {77 if is_own else 78}) at 2026-03-01T11:00:00Z"
     killed = Ended(-9, 77, "stopped", late=True, killed=True)
     monkeypatch.setattr(Engine, "up", lambda *_: killed)
     monkeypatch.setattr(Engine, "holders", lambda *_: LOCKED + holder)
@@ -218,7 +218,7 @@ def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
     assert apply(engine, "dev", digest, Workflow(BEGAN)).status is Applied.FAILED
-    assert freed == (["dev"] if mine else [])
+    assert freed == (["dev"] if is_own else [])
 
 
 def test_the_change_s_program_gets_nothing_of_what_the_job_may_do_at_the_forge(desk: Desk, engine: Engine) -> None:

@@ -65,19 +65,19 @@ def test_nothing_is_said_where_no_budget_is_passed(desk: Desk, text: str, packs:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("environments: {dev: {budgetUsdPerMonth: 3}}", 1),
         ("environments: {'*': {budgetUsdPerMonth: 3}}", 1),
         ("environments: {dev: {}}", 0),
     ],
 )
-def test_a_budget_that_no_pack_judges_is_told_so(desk: Desk, text: str, told: int) -> None:
+def test_a_budget_that_no_pack_judges_is_told_so(desk: Desk, text: str, expected: int) -> None:
     settings(desk, text)
     desk.write("other/PulumiPolicy.yaml", "runtime: python\n")
     report = previewed(desk, str(desk.root / "other"))
     words = [diagnostic["text"] for diagnostic in report["diagnostics"]]
-    assert sum("not judged against the budget" in each for each in words) == told
+    assert sum("not judged against the budget" in each for each in words) == expected
     assert report["rules"] == []
 
 

@@ -114,7 +114,7 @@ def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("config: [1]\n", "`config` has to be a mapping"),
         ("config:\n  everspot:a: 1\n  everspot:a: 2\n", "'everspot:a' is given twice in line 3"),
@@ -132,10 +132,10 @@ def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
         (f"config: {'{a: ' * 99}", "nested more than 32 levels deep"),
     ],
 )
-def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk, text: str, told: str) -> None:
+def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk, text: str, expected: str) -> None:
     desk.write("stacks/Pulumi.dev.yaml", text)
     (problem,) = problems(desk.root / "stacks/Pulumi.dev.yaml")
-    assert told in problem
+    assert expected in problem
 
 
 def test_what_the_engine_or_another_reader_would_take_differently_is_refused_with_its_quoted_form(desk: Desk) -> None:

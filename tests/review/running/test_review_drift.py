@@ -54,7 +54,7 @@ def test_a_refused_refresh_names_the_resource_and_the_call_and_the_next_environm
 
 
 @pytest.mark.parametrize(
-    ("told", "shown", "not_shown"),
+    ("stderr", "shown", "not_shown"),
     [
         (TOLD, "budgets:ViewBudget", "everspot-dev-199 refreshing"),
         ("error: could not get cloud url: no backend", "no backend", "None"),
@@ -62,10 +62,10 @@ def test_a_refused_refresh_names_the_resource_and_the_call_and_the_next_environm
     ],
     ids=["diagnostics", "nothing was begun", "no word"],
 )
-def test_without_an_event_that_tells_it_the_engine_s_own_diagnostics_are_told(
-    desk: Desk, told: str, shown: str, not_shown: str
+def test_without_an_event_that_explains_it_the_engine_s_own_diagnostics_are_shown(
+    desk: Desk, stderr: str, shown: str, not_shown: str
 ) -> None:
-    refused(desk, stderr=told)
+    refused(desk, stderr=stderr)
     done = desk.run("drift", "dev")
     assert (done.returncode, shown in done.stdout, not_shown in done.stdout) == (4, True, False)
 
@@ -87,7 +87,7 @@ def test_an_issue_says_it_until_the_refresh_works_and_what_had_drifted_stays(des
     assert [i["state"] for i in hub.issues] == ["closed", "closed"]
 
 
-def test_no_secret_and_no_markup_of_a_refusal_is_told(desk: Desk, hub: Double) -> None:
+def test_no_secret_and_no_markup_of_a_refusal_is_shown(desk: Desk, hub: Double) -> None:
     secret = f"ghp_{'a1B2' * 9}"
     refused(desk, diagnostic(f"Preview failed: with token={secret} @acme/owners ```", BUDGET))
     done = desk.run("drift", "dev", "--issue")

@@ -219,7 +219,7 @@ def test_one_issue_is_kept_for_what_has_drifted(double: Double) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"GITHUB_TOKEN": ""}, "GITHUB_TOKEN not set"),
         ({"GITHUB_API_URL": "file:///etc"}, "https://"),
@@ -227,8 +227,8 @@ def test_one_issue_is_kept_for_what_has_drifted(double: Double) -> None:
         ({"GITHUB_TOKEN": "a\nHost: b"}, "characters that no token has"),
     ],
 )
-def test_a_job_that_names_no_forge_is_told_so(change: dict[str, str], told: str) -> None:
+def test_a_job_that_names_no_forge_is_told_so(change: dict[str, str], message: str) -> None:
     good = {"GITHUB_API_URL": "https://api.example", "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
     assert Forge.from_environment(good).repository == "boss/fleets"
-    with pytest.raises(ForgeError, match=told):
+    with pytest.raises(ForgeError, match=message):
         Forge.from_environment({**good, **change})

@@ -22,10 +22,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
         right = self.headers["Authorization"] == f"bearer {BEARER}" and query.get("api-version") == ["2.0"]
-        self.server.asked.append(query["audience"][0])  # type: ignore[attr-defined]
+        self.server.audiences.append(query["audience"][0])  # type: ignore[attr-defined]
         self.send_response(200 if right else 401)
         self.end_headers()
-        self.wfile.write(json.dumps({"value": f"token {len(self.server.asked)}"}).encode())  # type: ignore[attr-defined]
+        self.wfile.write(json.dumps({"value": f"token {len(self.server.audiences)}"}).encode())  # type: ignore[attr-defined]
 
     def log_message(self, *_: object) -> None:
         pass
@@ -35,7 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
 def runner(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The variables of a job that has identity tokens, and the audiences that it was asked for."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.asked = []  # type: ignore[attr-defined]
+    server.audiences = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield (
@@ -44,7 +44,7 @@ def runner(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
             "ACTIONS_ID_TOKEN_REQUEST_URL": f"http://127.0.0.1:{server.server_port}/token?api-version=2.0",
             "ACTIONS_ID_TOKEN_REQUEST_TOKEN": BEARER,
         },
-        server.asked,
+        server.audiences,
     )  # type: ignore[attr-defined]
     server.shutdown()
     thread.join()

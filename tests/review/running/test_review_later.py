@@ -89,7 +89,7 @@ def test_the_store_knows_what_no_comment_tells(desk: Desk, hub: Double, tmp_path
     assert f"dev: not applied: {later[:12]} was {status} at 2026-03-01 12:00 UTC" in output
 
 
-def test_a_store_that_cannot_be_read_is_told_and_comments_are_asked(desk: Desk, hub: Double) -> None:
+def test_where_the_store_cannot_be_read_only_comments_are_searched(desk: Desk, hub: Double) -> None:
     base, first = undone(desk, hub)
     assert applied(desk, first)[0] == 0
     (desk.engine / "state.dev.json").write_text(

@@ -106,7 +106,7 @@ def test_a_pull_request_into_another_branch_is_no_review_of_this_one(desk: Desk,
 
 
 @pytest.mark.parametrize("before", ["none", "gone", "forced"])
-def test_where_the_push_began_is_not_known_all_are_looked_at_and_the_last_commit_is_asked(
+def test_where_the_push_began_is_not_known_all_are_looked_at_and_the_last_commit_is_applied(
     desk: Desk, hub: Double, before: str
 ) -> None:
     desk.git("checkout", "-q", "-b", "old")
@@ -121,7 +121,7 @@ def test_where_the_push_began_is_not_known_all_are_looked_at_and_the_last_commit
     assert ("is no longer in its history, as after a push by force" in output) == (before != "none")
 
 
-def test_a_name_that_is_no_revision_is_refused_before_anything_is_asked(desk: Desk, hub: Double) -> None:
+def test_a_name_that_is_no_revision_is_refused_before_any_request(desk: Desk, hub: Double) -> None:
     code, output = applied(desk, "nowhere")
     assert (code, "'nowhere' is no revision" in output, hub.calls, desk.calls()) == (1, True, [], [])
 

@@ -67,7 +67,7 @@ def test_nothing_is_kept_of_what_changes_nothing(desk: Desk, hub: Double, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("output", "why"),
+    ("output", "reason"),
     [
         ("", "it has no cluster, so that no store keeps what this change cost"),
         ({"4dabf18193072939515e22adb298388d": "1b", "ciphertext": "x"}, "it has no cluster"),
@@ -76,11 +76,11 @@ def test_nothing_is_kept_of_what_changes_nothing(desk: Desk, hub: Double, tmp_pa
     ],
 )
 def test_a_store_that_cannot_be_written_is_told_and_is_no_failure(
-    desk: Desk, hub: Double, output: Any, why: str
+    desk: Desk, hub: Double, output: Any, reason: str
 ) -> None:
     has_cluster(desk, output)
     reviewed(desk, hub)
     summary = desk.engine / "summary.md"
     done = desk.run("apply", "dev", GITHUB_STEP_SUMMARY=str(summary))
-    assert (done.returncode, why in done.stderr, why in summary.read_text()) == (0, True, True), done.stderr
+    assert (done.returncode, reason in done.stderr, reason in summary.read_text()) == (0, True, True), done.stderr
     assert "✅ **dev**: updated" in hub.comments[0]["body"]

@@ -60,7 +60,7 @@ def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_
 
 
 @pytest.mark.parametrize(
-    ("left", "code", "why"),
+    ("remaining_steps", "code", "reason"),
     [
         (changed("b", "z"), 0, "this was not reviewed: z (update)"),
         ([step("delete", "b", {"delaySeconds": 1}, None)], 0, "this was not reviewed: b (delete)"),
@@ -69,15 +69,17 @@ def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_
     ],
     ids=["another resource", "another deed", "no preview", "a rule"],
 )
-def test_a_rest_that_was_not_reviewed_is_not_kept(desk: Desk, hub: Double, left: Steps, code: int, why: str) -> None:
+def test_a_rest_that_was_not_reviewed_is_not_kept(
+    desk: Desk, hub: Double, remaining_steps: Steps, code: int, reason: str
+) -> None:
     merged(desk, hub, changed("a", "b"))
-    fails(desk, left, code)
+    fails(desk, remaining_steps, code)
     done = desk.run("apply", "dev")
-    assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
     assert "open a pull request that touches Pulumi.dev.yaml" in done.stderr
     assert read_states(hub.comments[0]["body"]) == {}
     desk.answers("up", "dev", [])
-    desk.answers("preview", "dev", [each for each in left if "resourcePreEvent" in each] or changed("b"))
+    desk.answers("preview", "dev", [each for each in remaining_steps if "resourcePreEvent" in each] or changed("b"))
     assert (desk.run("apply", "dev").returncode, desk.verbs().count("up")) == (3, 1)
 
 

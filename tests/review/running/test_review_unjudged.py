@@ -43,6 +43,6 @@ def test_bad_settings_of_the_rules_are_one_sentence_and_what_is_wrong(desk: Desk
     )
 
 
-@pytest.mark.parametrize("told", [TOLD, UNSTARTED, "error: something else\n"])
-def test_any_other_failure_is_told_in_the_engines_words(desk: Desk, told: str) -> None:
-    assert failure(desk, told) == told.strip()
+@pytest.mark.parametrize("stderr", [TOLD, UNSTARTED, "error: something else\n"])
+def test_any_other_failure_is_told_in_the_engines_words(desk: Desk, stderr: str) -> None:
+    assert failure(desk, stderr) == stderr.strip()

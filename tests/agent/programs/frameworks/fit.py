@@ -141,9 +141,9 @@ def dcp() -> None:
     import torch.distributed.checkpoint as dcp
 
     class Struck(dcp.FileSystemWriter):
-        def finish(self, *arguments: object, **named: object) -> None:
+        def finish(self, *arguments: object, **keywords: object) -> None:
             wait_to_be_struck("inside", step)
-            super().finish(*arguments, **named)
+            super().finish(*arguments, **keywords)
 
     state = {"weight": torch.zeros(1000), "step": torch.zeros((), dtype=torch.long)}
     if (FOLDER / "last" / ".metadata").exists():

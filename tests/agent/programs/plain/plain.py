@@ -44,7 +44,7 @@ def litter() -> None:
     time.sleep(300)
 
 
-def say() -> None:
+def print_and_fail() -> None:
     print(os.environ["PLAIN_SAYS"], flush=True)
     sys.exit(1)
 
@@ -100,4 +100,6 @@ def halves() -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (fail, count, litter, say, full, killed, exits, idle, crash, halves)}[os.environ["PLAIN"]]()
+    {f.__name__: f for f in (fail, count, litter, print_and_fail, full, killed, exits, idle, crash, halves)}[
+        os.environ["PLAIN"]
+    ]()

@@ -37,7 +37,7 @@ class Toy:
         self.run_dir, self.clock = run_dir, clock
         self.total = int(env.get("TOY_STEPS", "20"))
         self.step_seconds = float(env.get("TOY_STEP_SECONDS", "0.02"))
-        self.every = int(env.get("TOY_EVERY", "5"))
+        self.checkpoint_every = int(env.get("TOY_EVERY", "5"))
         self.fail_at = int(env.get("TOY_FAIL_AT", "-1"))
         self.deaf = env.get("TOY_DEAF") == "1"
         self.trace = Path(env["TOY_TRACE"]) if "TOY_TRACE" in env else None
@@ -58,21 +58,21 @@ class Toy:
         lease = self.run_dir.read(LeaseFile)
         return lease is not None and self.clock.monotonic().total_seconds() < lease.valid_until
 
-    def say(self, **update: object) -> None:
+    def write_status(self, **update: object) -> None:
         self.status = self.status.model_copy(update={"step": self.step, "total_steps": self.total, **update})
         self.run_dir.write(self.status)
 
     def restore(self) -> None:
-        self.say(phase=TrainingPhase.RESTORING)
+        self.write_status(phase=TrainingPhase.RESTORING)
         self.checkpoints.fence()
         scratch = Path(self.context.scratch_dir)
-        found = self.checkpoints.restore(scratch)
-        if found is not None:
+        checkpoint = self.checkpoints.restore(scratch)
+        if checkpoint is not None:
             state = json.loads((scratch / "state.json").read_text())
             self.step, self.weight = state["step"], state["weight"]
-        resumed = found.step if found is not None else None
-        self.events.emit(EventKind.TRAINING, from_step=self.step, restored=found is not None, seconds=0.0)
-        self.say(phase=TrainingPhase.TRAINING, resumed_from=resumed, durable_step=resumed)
+        resumed = checkpoint.step if checkpoint is not None else None
+        self.events.emit(EventKind.TRAINING, from_step=self.step, restored=checkpoint is not None, seconds=0.0)
+        self.write_status(phase=TrainingPhase.TRAINING, resumed_from=resumed, durable_step=resumed)
 
     def checkpoint(self, trigger: str) -> None:
         path = Path(self.context.scratch_dir) / f"state-{self.step}.json"
@@ -82,7 +82,7 @@ class Toy:
             EventKind.CHECKPOINTED, step=self.step, bytes=path.stat().st_size, seconds=0.0, trigger=trigger
         )
         self.checkpoints.retire(self.lease_valid)
-        self.say(durable_step=done.step, durable_at=self.clock.now())
+        self.write_status(durable_step=done.step, durable_at=self.clock.now())
 
     def steps(self) -> Iterator[None]:
         try:
@@ -90,10 +90,10 @@ class Toy:
             yield
             yield from self.train()
         except Fenced as error:
-            self.say(phase=TrainingPhase.FENCED, message=str(error))
+            self.write_status(phase=TrainingPhase.FENCED, message=str(error))
             raise
         except Exception as error:
-            self.say(phase=TrainingPhase.FAILED, message=f"{type(error).__name__}: {error}")
+            self.write_status(phase=TrainingPhase.FAILED, message=f"{type(error).__name__}: {error}")
             raise
 
     def train(self) -> Iterator[None]:
@@ -102,7 +102,7 @@ class Toy:
                 raise Fenced(self.context.job_id, self.context.epoch, "its lease has ended")
             if not self.deaf and self.run_dir.read(StopRequest) is not None:
                 self.checkpoint("notice")
-                self.say(phase=TrainingPhase.STOPPED)
+                self.write_status(phase=TrainingPhase.STOPPED)
                 return
             request = self.run_dir.read(CheckpointRequest)
             if request is not None and request.seq > self.requests:
@@ -112,11 +112,11 @@ class Toy:
                 raise ArithmeticError(f"the loss is not a number at step {self.step}")
             self.execute()
             yield
-            if self.step % self.every == 0 and self.step < self.total:
+            if self.step % self.checkpoint_every == 0 and self.step < self.total:
                 self.checkpoint("interval")
-            self.say(phase=TrainingPhase.TRAINING, metrics={"loss": 1.0 / (1 + self.step)})
+            self.write_status(phase=TrainingPhase.TRAINING, metrics={"loss": 1.0 / (1 + self.step)})
         self.checkpoint("final")
-        self.say(phase=TrainingPhase.FINISHED)
+        self.write_status(phase=TrainingPhase.FINISHED)
 
     def execute(self) -> None:
         self.clock.sleep(timedelta(seconds=self.step_seconds))

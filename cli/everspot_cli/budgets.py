@@ -19,7 +19,7 @@ from everspot_core.budgets import (
     spending,
     spent,
 )
-from everspot_core.dossier import Dossier
+from everspot_core.job_archive import Dossier
 from everspot_core.occupancy import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import InstanceRecord

@@ -38,8 +38,8 @@ MEANING = {
 
 def list_problems(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     """Return the problems of an error: the first ones are listed, the rest are counted."""
-    from everspot_core.faults import legible  # most commands end well, and start fast
     from everspot_core.problems import SHOWN_AT_MOST
+    from everspot_core.validation import legible  # most commands end well, and start fast
 
     shown = [(legible(problem.path), legible(problem.reason)) for problem in problems[:SHOWN_AT_MOST]]
     entries = [{"field": field or "the whole", "problem": reason} for field, reason in shown]

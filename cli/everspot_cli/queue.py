@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.dossier import Dossier
+from everspot_core.job_archive import Dossier
 from everspot_core.records import Event, EventKind, InstanceRecord, JobState
 
 from everspot_cli.rows import job_row

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from everspot_clouds.registry import job_rules
-from everspot_core.faults import faults
 from everspot_core.job import Budget, JobSpec
 from everspot_core.job_rules import program_faults, travel_faults
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, find_parameters
 from everspot_core.timing_rules import timing_faults, too_short_faults
+from everspot_core.validation import translate_errors
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems
@@ -101,7 +101,9 @@ def override_spec(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
     try:
         changed_spec = JobSpec.written(remaining.over(spec.model_dump(exclude_unset=True)), job_rules())
     except ValidationError as error:
-        raise _spec_error(f"{subject} with these changes", overrides, [*problems, *faults(error, JobSpec)]) from None
+        raise _spec_error(
+            f"{subject} with these changes", overrides, [*problems, *translate_errors(error, JobSpec)]
+        ) from None
     if problems or overrides.problems:
         raise _spec_error(f"{subject} with these changes", overrides, problems)
     return changed_spec
@@ -129,7 +131,7 @@ def check_spec(path: Path, data: dict[str, Any], *, forced: bool = False) -> tup
         spec = JobSpec.written(data, job_rules())
     except ValidationError as error:
         # The rules between fields, which the model asks only where every field is well-formed.
-        field_problems = faults(error, JobSpec)
+        field_problems = translate_errors(error, JobSpec)
         reported_paths = {problem.path for problem in field_problems}
         rules = (*program_faults(data), *timing_faults(data), *travel_faults(data))
         between = [problem for problem in rules if problem.path not in reported_paths]

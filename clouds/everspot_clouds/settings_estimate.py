@@ -12,10 +12,10 @@ from typing import Any
 from everspot_core.bounds import sound_numbers
 from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.declared import UNKNOWN, Declared
-from everspot_core.faults import modelled
 from everspot_core.fleet import TypeChoice
 from everspot_core.problems import Problems
 from everspot_core.type_facts import OVERRIDE, fact_problems
+from everspot_core.validation import parse_model
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""
@@ -91,7 +91,7 @@ def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
         here, listed = problems.at(f"instanceTypes[{index}]"), builtin().types.get(entry["type"])
         base = listed.model_dump() if listed is not None else {"name": entry["type"]}
         if facts:
-            modelled(here, InstanceType, {**base, **facts}, " (a type declared in place)")
+            parse_model(here, InstanceType, {**base, **facts}, " (a type declared in place)")
             fact_problems(here, entry["type"], facts, listed, override=entry.get(OVERRIDE) is True)
 
 

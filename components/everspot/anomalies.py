@@ -2,9 +2,9 @@
 
 from typing import NotRequired, TypedDict
 
-from everspot_core.faults import modelled
 from everspot_core.governance.thresholds import Thresholds, threshold_problems
 from everspot_core.problems import Problems
+from everspot_core.validation import parse_model
 
 
 class AnomalyArgs(TypedDict):
@@ -29,7 +29,7 @@ class AnomalyArgs(TypedDict):
 
 def check_anomalies(problems: Problems, args: AnomalyArgs) -> None:
     """Add what is wrong with the settings."""
-    thresholds = modelled(problems, Thresholds, args)
+    thresholds = parse_model(problems, Thresholds, args)
     if thresholds is not None:
         threshold_problems(problems, thresholds)
 

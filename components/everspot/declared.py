@@ -5,9 +5,9 @@ from typing import Any
 
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
-from everspot_core.faults import modelled
 from everspot_core.problems import Problems, near
 from everspot_core.type_facts import OVERRIDE, fact_problems
+from everspot_core.validation import parse_model
 
 Entries = Sequence[Mapping[str, Any]]
 """A spec's list of instance types. Each entry has a `type` and possibly facts about it."""
@@ -36,7 +36,7 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
         here = problems.at(f"instanceTypes[{index}]")
         # Of a type that the catalogue has, only what is given differs.
         listed_facts = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
-        declared = modelled(here, InstanceType, {**listed_facts, **facts}, " (a type declared in place)")
+        declared = parse_model(here, InstanceType, {**listed_facts, **facts}, " (a type declared in place)")
         if declared is not None:
             declared_types[entry["type"]] = declared
         override = entry.get(OVERRIDE, False) is True

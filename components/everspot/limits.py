@@ -8,7 +8,6 @@ from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
-from everspot_core.faults import modelled
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.manifest import (
     DeclaredCapacity,
@@ -26,6 +25,7 @@ from everspot_core.notify import Notifications
 from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
+from everspot_core.validation import parse_model
 
 
 class LimitsArgs(TypedDict):
@@ -58,7 +58,7 @@ IDLE_LIMIT = "5m"
 
 def check_limits(problems: Problems, args: LimitsArgs) -> None:
     """Add what is wrong with the durations, one by one and together."""
-    limits = modelled(problems, Limits, {key: value for key, value in args.items() if key != "idle_limit"})
+    limits = parse_model(problems, Limits, {key: value for key, value in args.items() if key != "idle_limit"})
     # EC2 replaces whatever powers itself off in a standing fleet, and its replacement would be as idle.
     problems.need(
         "idle_limit" not in args,
@@ -71,7 +71,7 @@ def check_limits(problems: Problems, args: LimitsArgs) -> None:
 
 def idle_limit_problems(problems: Problems, idle_limit: object) -> None:
     """Add what is wrong with the `idleLimit` of elastic instances."""
-    limits = modelled(problems, Limits, {"idle_limit": idle_limit})
+    limits = parse_model(problems, Limits, {"idle_limit": idle_limit})
     if limits is not None:
         limit_problems(problems, limits)
 

@@ -5,7 +5,7 @@ Rules: every second from launch to end counts, but at least the minimum of the c
 costs the price of each moment, and nothing if the cloud took it so soon that it does not bill it; an on-demand instance
 costs its list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's
 life: boot, idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment
-(`seats`), and the fleet bears what no share covers. So the parts always add up to what the instance cost.
+(`sharing`), and the fleet bears what no share covers. So the parts always add up to what the instance cost.
 
 `on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
 and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.

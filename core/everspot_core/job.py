@@ -40,7 +40,7 @@ from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
 from everspot_core.timing import Hours, Skip
 from everspot_core.timing_rules import LEAST_EVERY, after_faults, timing_faults
-from everspot_core.visits import Visit as Visit
+from everspot_core.visit_records import Visit as Visit
 
 _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,

@@ -13,12 +13,12 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
-from everspot_core.faults import faults
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.notify import Notifications
 from everspot_core.peers import Peer
 from everspot_core.problems import BadInputs, Problem, Problems, camel, shown
 from everspot_core.records import Market, Role
+from everspot_core.validation import translate_errors
 
 USER_DATA_LIMIT = 16 * 1024
 
@@ -300,5 +300,5 @@ def left_out(data: bytes | str) -> list[Problem]:
     try:
         Manifest.read_strictly(data)
     except ValidationError as error:
-        return faults(error, Manifest)
+        return translate_errors(error, Manifest)
     return []

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from everspot_core.documents import Frozen
-from everspot_core.faults import faults
 from everspot_core.field_types import Flag
 from everspot_core.problems import Problem, shown
+from everspot_core.validation import translate_errors
 
 AUTO = "auto"
 """The batch size that the recipe finds itself: the largest whose training step fits the device's memory."""
@@ -115,5 +115,5 @@ def parameter_faults(recipe: str, values: Mapping[str, Any]) -> list[Problem]:
     try:
         kind.model_validate(dict(values))
     except ValidationError as error:
-        return faults(error, kind)
+        return translate_errors(error, kind)
     return []

@@ -19,7 +19,7 @@ from everspot_core.instances import Resident as Resident
 from everspot_core.instances import Role as Role
 from everspot_core.market import Market as Market
 from everspot_core.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
-from everspot_core.visits import Away, Trip
+from everspot_core.visit_records import Away, Trip
 
 
 class JobState(StrEnum):

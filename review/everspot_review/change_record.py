@@ -8,7 +8,7 @@ from collections import Counter
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from everspot_core.applied import AppliedChange, PullRequest
+from everspot_core.applied_change import AppliedChange, PullRequest
 from everspot_core.deployment import control_url
 from everspot_store import Store, StoreError
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import assert_never
 
-from everspot_core import lease, seats
+from everspot_core import lease, sharing
 from everspot_core.market import PoolKey
 from everspot_core.pool_history import expected_hours
 from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
@@ -150,7 +150,7 @@ class Actor:
         for action in actions:
             assignment = self._with_job(action, assignment, observation, now)
             if isinstance(action, Restore):
-                assignment = seats.restored(assignment, old, action.job_id, action.epoch)
+                assignment = sharing.restored(assignment, old, action.job_id, action.epoch)
             if assignment is None:
                 return False
         if assignment is None:
@@ -169,11 +169,11 @@ class Actor:
     ) -> Assignment | None:
         """The assignment with the job added; None if there is no room for it."""
         if not action.shares:
-            return seats.assign_alone(old, action.instance_id, action.job_id, action.epoch, now)
+            return sharing.assign_alone(old, action.instance_id, action.job_id, action.epoch, now)
         instance, job = observation.instances.get(action.instance_id), observation.jobs.get(action.job_id)
         if instance is None or job is None:
             return None
-        return seats.seat(old, instance.value, action.job_id, action.epoch, job.value.spec.resources, now)
+        return sharing.seat(old, instance.value, action.job_id, action.epoch, job.value.spec.resources, now)
 
     def _second_half(self, job_id: str, instance_id: str, observation: Observation) -> ActionResult:
         old = observation.records.get(job_id)
@@ -193,7 +193,7 @@ class Actor:
 
     def _clear(self, action: Clear, observation: Observation) -> ActionResult:
         old = observation.assignments[action.instance_id].value
-        without = seats.strike(old, action.job_id, action.epoch, self._store.clock.now())
+        without = sharing.strike(old, action.job_id, action.epoch, self._store.clock.now())
         return _result(self._write_assignment(without, observation))
 
     def _restore(self, action: Restore, observation: Observation) -> ActionResult:
@@ -202,7 +202,7 @@ class Actor:
 
     def _stop(self, action: Stop, observation: Observation) -> ActionResult:
         old, now = observation.assignments[action.instance_id].value, self._store.clock.now()
-        assignment = seats.stop(old, action.job_id, action.epoch, action.reason, action.deadline, now)
+        assignment = sharing.stop(old, action.job_id, action.epoch, action.reason, action.deadline, now)
         if not self._write_assignment(assignment, observation):
             return ActionResult.LOST
         self._drop_drills(action.job_id, action.drills, observation)
@@ -210,7 +210,7 @@ class Actor:
 
     def _cordon(self, action: Cordon, observation: Observation) -> ActionResult:
         document, now = observation.assignments.get(action.instance_id), self._store.clock.now()
-        assignment = seats.cordon(document.value if document else None, action.instance_id, action.deadline, now)
+        assignment = sharing.cordon(document.value if document else None, action.instance_id, action.deadline, now)
         return _result(self._write_assignment(assignment, observation))
 
     def _leave(self, action: Leave, observation: Observation) -> ActionResult:
@@ -218,7 +218,7 @@ class Actor:
         if action.fault is not None:
             self._faults.note(observation.instances[action.instance_id].value, action.fault, because(action))
         document, now = observation.assignments.get(action.instance_id), self._store.clock.now()
-        assignment = seats.leave(document.value if document else None, action.instance_id, action.reason, now)
+        assignment = sharing.leave(document.value if document else None, action.instance_id, action.reason, now)
         return _result(self._write_assignment(assignment, observation))
 
     def _release(self, action: Release, observation: Observation) -> ActionResult:
@@ -228,7 +228,7 @@ class Actor:
         old = document.value if document else None
         if old is not None and (old.order is Order.LEAVE or old.jobs):
             return ActionResult.IDLE
-        assignment = seats.leave(old, action.instance_id, Reason.RELEASE, now)
+        assignment = sharing.leave(old, action.instance_id, Reason.RELEASE, now)
         return _result(self._write_assignment(assignment, observation))
 
     def _refuse(self, action: Refuse, observation: Observation) -> ActionResult:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from everspot_core.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
-from everspot_core.visits import Trip
+from everspot_core.visit_records import Trip
 from everspot_store import Store
 from everspot_store.errors import KeyTaken
 from pydantic import JsonValue

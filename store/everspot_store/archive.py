@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from everspot_core.dossier import Dossier, end_month
 from everspot_core.job import JobSubmission
+from everspot_core.job_archive import Dossier, end_month
 from everspot_core.records import Event, JobRecord, Request
 
 from everspot_store.bucket import Bucket

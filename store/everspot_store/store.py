@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from everspot_core.checkpoint import CheckpointHead
 from everspot_core.clock import Clock
-from everspot_core.dossier import Dossier
 from everspot_core.federation.offer import VisitOffer
 from everspot_core.job import JobSubmission
+from everspot_core.job_archive import Dossier
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.market import Market

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agent_helpers import Cluster, Proc, eventually, market_in
 from everspot_core import lease as transitions
-from everspot_core import seats
+from everspot_core import sharing
 from everspot_core.instances import InstanceRecord
 from everspot_core.records import Assignment, EventKind, InstanceState, JobState, Order, Reason
 from everspot_train.rundir import RUN_DIR_VARIABLE
@@ -28,7 +28,7 @@ def sit(cluster: Cluster, host: InstanceRecord, *names: str) -> None:
         old, job = cluster.store.records.get(name), cluster.store.jobs.get(name)
         record = transitions.assign(old.value if old else None, name, host.instance_id, cluster.clock.now())
         need = job.value.spec.resources
-        assignment = seats.seat(assignment, host, name, record.epoch, need, cluster.clock.now())
+        assignment = sharing.seat(assignment, host, name, record.epoch, need, cluster.clock.now())
         assert assignment is not None, f"no room for {name}"
         records.append((name, old, record))
     cluster.store.assignments.put(host.instance_id, assignment)
@@ -75,7 +75,7 @@ def test_four_jobs_run_beside_each_other_and_each_has_its_own_of_everything(clus
     assert (machine_record.state, machine_record.job_id) == (InstanceState.BUSY, None)
     goes_on(cluster, *NAMES)
     for name in NAMES:
-        change(cluster, lambda old, name=name: seats.stop(old, name, 1, Reason.DRILL, None, cluster.clock.now()))
+        change(cluster, lambda old, name=name: sharing.stop(old, name, 1, Reason.DRILL, None, cluster.clock.now()))
     for name in NAMES:
         record = cluster.wait_state(name, JobState.PENDING)
         assert (record.epoch, record.incarnation, record.last_owner) == (1, 1, "i-1")
@@ -120,11 +120,11 @@ def test_each_sees_its_own_gpus_and_runs_behind_the_agent(cluster: Cluster) -> N
 def test_what_is_wanted_of_one_leaves_the_others_alone(cluster: Cluster, reason: Reason) -> None:
     begin(cluster, "a", "b", "c")
     goes_on(cluster, "a", "b", "c")
-    change(cluster, lambda old: seats.stop(old, "b", 1, reason, None, cluster.clock.now()))
+    change(cluster, lambda old: sharing.stop(old, "b", 1, reason, None, cluster.clock.now()))
     cluster.wait_state("b", JobState.CANCELLED, JobState.PENDING)
     assert cluster.record("b").last_reason is reason
     goes_on(cluster, "a", "c")
-    change(cluster, lambda old: seats.strike(old, "b", 1, cluster.clock.now()))
+    change(cluster, lambda old: sharing.strike(old, "b", 1, cluster.clock.now()))
     cluster.wait_instance("i-1", lambda r: [s.job_id for s in r.residents] == ["a", "c"])
     if reason is Reason.DRILL:  # and it may come back to its own place
         sit(cluster, read_machine(cluster), "b")
@@ -185,7 +185,7 @@ def test_an_agent_that_is_killed_and_started_again_takes_all_of_them_up(cluster:
 def test_the_machine_is_left_when_the_last_of_them_has_given_its_job_back(cluster: Cluster) -> None:
     agent = begin(cluster, "a", "b")
     goes_on(cluster, "a", "b")
-    change(cluster, lambda old: seats.leave(old, "i-1", Reason.ROLL, cluster.clock.now()))
+    change(cluster, lambda old: sharing.leave(old, "i-1", Reason.ROLL, cluster.clock.now()))
     assert agent.wait() == 0
     assert (agent.home / "powered-off").exists()
     for name in ("a", "b"):

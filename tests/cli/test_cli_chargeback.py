@@ -9,7 +9,7 @@ import pytest
 from everspot_core.lease import pending
 from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
 from everspot_core.records import Market
-from everspot_core.visits import Trip, TripEnd
+from everspot_core.visit_records import Trip, TripEnd
 from report_helpers import T0
 
 MARCH = ("--month", "2026-03")

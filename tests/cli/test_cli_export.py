@@ -11,7 +11,7 @@ import pytest
 from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
 from everspot_core.manifest import Elastic
 from everspot_core.records import JobState, Market
-from everspot_core.visits import Trip, TripEnd
+from everspot_core.visit_records import Trip, TripEnd
 from focus_data_toolkit import Mode, convert_to_focus_1_4, detect_focus_schema, lint_focus_1_4_structure
 from report_helpers import AS_OF, T0, audit, market_log
 

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everspot_core.simulate import GENERATORS, POLICIES, Setting, Trace, optima, overall, parse, runs, starts, tally
+from everspot_core.simulate import (
+    GENERATORS,
+    POLICIES,
+    Setting,
+    Trace,
+    aggregate_runs,
+    aggregate_traces,
+    optima,
+    parse,
+    runs,
+    starts,
+)
 
 JOB = ("--job-hours", "6", "--deadline-hours", "9", "--starts", "7", "--seed", "3")
 SETTING = Setting(job_hours=6, deadline_hours=9, changeover_hours=0.2, price_ratio=3.1446)
@@ -62,10 +73,10 @@ def test_the_figures_are_the_core_s(world, files, policy):
         trace = parse(path.read_text(), str(path))
         at = starts(trace, SETTING, 7, 3)
         outcomes = optima(trace, at, SETTING) if policy == "optimal" else runs(trace, at, SETTING, POLICIES[policy])
-        expected.append(tally(outcomes))
+        expected.append(aggregate_runs(outcomes))
     assert answer.json == {
         "policy": policy,
-        "overall": asdict(overall(expected)),
+        "overall": asdict(aggregate_traces(expected)),
         "traces": [{"path": str(path), **asdict(t)} for path, t in zip(files, expected, strict=True)],
     }
     assert set(answer.json["overall"]) >= FIGURES
@@ -74,7 +85,7 @@ def test_the_figures_are_the_core_s(world, files, policy):
 def test_pools_are_one_job_s(world, files):
     answer = world.run("simulate", *options(files), *JOB, "--policy", "up", "--pools", "--json").json
     traces = [parse(path.read_text(), str(path)) for path in files]
-    expected = tally(runs(traces, starts(traces, SETTING, 7, 3), SETTING, POLICIES["up"]))
+    expected = aggregate_runs(runs(traces, starts(traces, SETTING, 7, 3), SETTING, POLICIES["up"]))
     assert answer["overall"] == asdict(expected) | {"runs": 7}
     (row,) = answer["traces"]
     assert row["path"] == f"{files[0]}, {files[1]}"
@@ -239,10 +250,10 @@ def test_prices_count_and_are_drawn(world, tmp_path):
     path, picture = tmp_path / "priced.json", tmp_path / "priced.svg"
     path.write_text(trace.to_json())
     answer = world.run("simulate", "--trace", str(path), *JOB, "--policy", "up", "--plot", str(picture), "--json")
-    expected = tally(runs(trace, starts(trace, SETTING, 7, 3), SETTING, POLICIES["up"]))
+    expected = aggregate_runs(runs(trace, starts(trace, SETTING, 7, 3), SETTING, POLICIES["up"]))
     unpriced = Trace(name="unpriced", gap=GAP, available=up)
     assert answer.json["overall"] == asdict(expected)
-    assert expected != tally(runs(unpriced, starts(unpriced, SETTING, 7, 3), SETTING, POLICIES["up"]))
+    assert expected != aggregate_runs(runs(unpriced, starts(unpriced, SETTING, 7, 3), SETTING, POLICIES["up"]))
     assert "<!-- ($/h) -->" in picture.read_text()
 
 

@@ -6,7 +6,7 @@ import pytest
 from everspot_cli.sweeping import study as optuna
 from everspot_core.records import JobState, Reason
 from everspot_core.sweep import trial_job
-from everspot_core.visits import Away, Trip, TripEnd
+from everspot_core.visit_records import Away, Trip, TripEnd
 from everspot_store.studies import Journal, Studies
 from sweep_helpers import Playground, record, under_way
 

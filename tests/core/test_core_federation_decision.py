@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from everspot_core.federation.decision import (
     DEFAULT,
+    Forecast,
     Move,
     MoveTerms,
     MoveWhy,
-    Prospect,
     Traveller,
     decide,
     describe_move,
@@ -28,9 +28,9 @@ RUNNING = replace(JOB, has_instance=True)
 
 
 def place(name="peer", *, feasible=True, usd=10.0, done=4.0, **more):
-    """A prospect; `done`: hours from now, None: nothing bounds it."""
+    """A forecast; `done`: hours from now, None: nothing bounds it."""
     by = None if done is None else NOW + timedelta(hours=done)
-    return Prospect(cluster=name, feasible=feasible, usd=usd, done_by=by, **more)
+    return Forecast(cluster=name, feasible=feasible, usd=usd, done_by=by, **more)
 
 
 def home(**more):
@@ -178,9 +178,9 @@ past = st.one_of(st.none(), st.integers(0, 180).map(lambda minutes: NOW - timede
 dollars = st.one_of(st.none(), st.floats(0, 100))
 
 
-def prospects(name: str) -> st.SearchStrategy[Prospect]:
+def forecasts(name: str) -> st.SearchStrategy[Forecast]:
     return st.builds(
-        Prospect,
+        Forecast,
         cluster=st.just(name),
         feasible=st.booleans(),
         usd=dollars,
@@ -194,7 +194,7 @@ def prospects(name: str) -> st.SearchStrategy[Prospect]:
     )
 
 
-peers_of_three = st.tuples(*map(prospects, ("a", "b", "c"))).map(list)
+peers_of_three = st.tuples(*map(forecasts, ("a", "b", "c"))).map(list)
 travellers = st.builds(
     Traveller,
     job_id=st.just("j"),
@@ -218,7 +218,7 @@ def bettered(move: Move) -> bool:
     return move.target.usd is not None and move.here.usd is not None and move.target.usd < move.here.usd
 
 
-@given(travellers, prospects("home"), peers_of_three, terms)
+@given(travellers, forecasts("home"), peers_of_three, terms)
 def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, here, peers, by):
     move = decide(job, here, peers, by, NOW)
     assert move == decide(job, here, peers[::-1], by, NOW)
@@ -245,7 +245,7 @@ def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, her
             assert job.deadline_at is None or move.target.done_by <= job.deadline_at
 
 
-@given(st.lists(st.tuples(prospects("home"), prospects("peer")), min_size=1, max_size=40), terms)
+@given(st.lists(st.tuples(forecasts("home"), forecasts("peer")), min_size=1, max_size=40), terms)
 def test_between_two_moves_of_a_job_lies_the_pause_and_before_a_cheaper_one_the_rest(course, by):
     at, job, moved = {"home": 0, "peer": 1}, RUNNING, []
     inside = "home"

@@ -13,7 +13,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.lease import IllegalTransition
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobRecord, JobState, Reason
-from everspot_core.visits import Origin, Trip, TripEnd, visit_id, visit_prefix
+from everspot_core.visit_records import Origin, Trip, TripEnd, visit_id, visit_prefix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

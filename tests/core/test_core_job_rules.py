@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from everspot_core.faults import faults
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.job_rules import NO_CLOUD, CloudRules
+from everspot_core.validation import translate_errors
 from pydantic import ValidationError
 
 VENUS = CloudRules(variables=("VENUS_",), secrets={"vault:NAME": "vault:[a-z]+", "safe:NAME": "safe:[a-z]+"})
@@ -17,7 +17,7 @@ def find_problems(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
     try:
         JobSpec.written({**GOOD, **values}, clouds)
     except ValidationError as error:
-        return {problem.path: problem.reason for problem in faults(error, JobSpec)}
+        return {problem.path: problem.reason for problem in translate_errors(error, JobSpec)}
     return {}
 
 

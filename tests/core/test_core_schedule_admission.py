@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core import seats
+from everspot_core import sharing
 from everspot_core.budgets import ENVIRONMENT, CapUse, Period, Unit
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
@@ -137,7 +137,7 @@ def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it
     small = Resources(vcpus=2, memory_gib=8, shared=True)
     runs = job("a", work=outlook(4), resources=small, **TEAM)
     shared_instance = instance("i-0", launched_for=None)
-    assignment = seats.seat(None, shared_instance.record, "a", 1, small, NOW)
+    assignment = sharing.seat(None, shared_instance.record, "a", 1, small, NOW)
     record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-0", changed_at=NOW)
     shared_instance = replace(shared_instance, assignment=assignment, residents=("a",))
     jobs = [job(f"b{n}", work=outlook(4), resources=small, **TEAM) for n in range(6)]

@@ -12,7 +12,7 @@ from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, usage_rows
 from everspot_core.ledger import UNKNOWN
 from everspot_core.records import EventKind, JobRecord, JobState, Market, Role
-from everspot_core.visits import Away, Trip, TripEnd
+from everspot_core.visit_records import Away, Trip, TripEnd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

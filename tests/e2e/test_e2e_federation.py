@@ -14,7 +14,7 @@ from e2e_google import KIND, PROGRAMS, SCALE, URLS, GoogleLive, everspot
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import EventKind, JobState
-from everspot_core.visits import Origin, TripEnd, visit_id
+from everspot_core.visit_records import Origin, TripEnd, visit_id
 
 pytestmark = pytest.mark.timeout(1800)
 HOME = "home"

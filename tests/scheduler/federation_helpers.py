@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from everspot_core.federation.decision import Move, MoveWhy, Prospect
+from everspot_core.federation.decision import Forecast, Move, MoveWhy
 from everspot_core.federation.offer import OfferState
 from everspot_core.peers import Peer
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView
-from everspot_core.visits import Origin, visit_id
+from everspot_core.visit_records import Origin, visit_id
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.federation.peers import News
 from everspot_scheduler.loop import Scheduler
@@ -23,8 +23,8 @@ NAMES = ("home", "host")
 
 def move(job: str, here: str, target: str) -> Move:
     """A decision to move, whatever its figures."""
-    prospects = [Prospect(cluster=name, feasible=True, usd=1.0, done_by=None) for name in (here, target)]
-    return Move(job_id=job, reason=MoveWhy.NO_CAPACITY, here=prospects[0], target=prospects[1])
+    forecasts = [Forecast(cluster=name, feasible=True, usd=1.0, done_by=None) for name in (here, target)]
+    return Move(job_id=job, reason=MoveWhy.NO_CAPACITY, here=forecasts[0], target=forecasts[1])
 
 
 def memory_store(name: str, clock: ManualClock) -> Store:

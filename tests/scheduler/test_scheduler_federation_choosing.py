@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from elastic_helpers import ElasticCluster
 from everspot_core.federation import migration
+from everspot_core.federation.forecast import Forecast, forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.federation.prospect import Prospect, prospect
 from everspot_core.launching import LaunchTrouble
 from everspot_core.lease import waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import Market
 from everspot_core.schedule import JobView, PoolKey
-from everspot_core.visits import Origin
+from everspot_core.visit_records import Origin
 from everspot_scheduler.federation.choosing import Choosing
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
@@ -129,11 +129,11 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
 ) -> None:
     held_pools = list[PoolKey | None]()
 
-    def noted(*args: Any, **kwargs: Any) -> Prospect:
+    def noted(*args: Any, **kwargs: Any) -> Forecast:
         held_pools.append(kwargs.get("held_pool"))
-        return prospect(*args, **kwargs)
+        return forecast_job(*args, **kwargs)
 
-    monkeypatch.setattr("everspot_scheduler.federation.choosing.prospect", noted)
+    monkeypatch.setattr("everspot_scheduler.federation.choosing.forecast_job", noted)
     two.home.dry()
     two.home.submit("moves", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(hours=2.2))

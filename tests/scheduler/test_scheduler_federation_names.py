@@ -8,7 +8,7 @@ import pytest
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.sweep import trial_job
-from everspot_core.visits import TripEnd, Visit
+from everspot_core.visit_records import TripEnd, Visit
 from everspot_store import ManualClock, Store
 from federation_helpers import Member, Pair, memory_store
 

@@ -47,7 +47,7 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
-from everspot_core.visits import Away, Berth, Trip, TripEnd
+from everspot_core.visit_records import Away, Berth, Trip, TripEnd
 from pydantic import BaseModel
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -29,9 +29,9 @@ from document_review import a_change, a_report
 from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.documents import Document
-from everspot_core.dossier import Dossier
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
+from everspot_core.job_archive import Dossier
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import DeclaredCapacity
 from everspot_core.records import (

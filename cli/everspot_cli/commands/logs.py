@@ -15,7 +15,7 @@ from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.visits import Away
+    from everspot_core.visit_records import Away
     from everspot_store import Chunk
 
 POLL = timedelta(seconds=1)

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.faults import legible
 from everspot_core.governance.reconcile import BillSide, Found, reconcile
+from everspot_core.validation import legible
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Month, current_session

@@ -9,8 +9,8 @@ from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
 from everspot_core.changeover import Changeovers
 from everspot_core.cost import Bill, bill
-from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
+from everspot_core.job_archive import Dossier
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_core.sweep import SweepRecord

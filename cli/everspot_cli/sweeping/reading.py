@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everspot_core.faults import faults
 from everspot_core.field_types import NAME
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import find_metrics
 from everspot_core.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
+from everspot_core.validation import translate_errors
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, fields_wrong, list_problems
@@ -33,7 +33,7 @@ def read_sweep(file: Path) -> SweepSpec:
     try:
         spec = SweepSpec.model_validate(data)
     except ValidationError as error:
-        problems = faults(error, SweepSpec)
+        problems = translate_errors(error, SweepSpec)
     if spec is not None:
         problems += _of_fields(spec)
     job = data.get("job")

@@ -12,8 +12,8 @@ from typing import Any
 
 from everspot_core.budget import spent
 from everspot_core.budgets import Amount
-from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
+from everspot_core.job_archive import Dossier
 from everspot_core.prices import PriceBook
 from everspot_core.records import JobState, Request
 from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job

@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import group_problems
-from everspot_core.blocks import parse_block
+from everspot_core.cidr import parse_block
 from everspot_core.manifest import METRICS_PORT, Metrics
 from everspot_core.problems import Problems
 from pulumi_aws import ec2, vpc

@@ -2,7 +2,7 @@
 
 from typing import NotRequired, TypedDict
 
-from everspot_core.blocks import parse_block
+from everspot_core.cidr import parse_block
 from everspot_core.manifest import METRICS_PORT, Metrics
 from everspot_core.problems import Problems
 

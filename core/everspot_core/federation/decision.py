@@ -34,7 +34,7 @@ class MoveTerms:
     - `reserve`: a job in danger, or one that would soon have to go on-demand here, leaves while the best other cluster
       has this much time to spare. In it a cluster may decline, and another one be asked.
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
-      times the price of the way there. Both prospects are estimates; the way is paid for certain.
+      times the price of the way there. Both forecasts are estimates; the way is paid for certain.
     - `min_stay`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in
       this.
     - `again`: a cluster that has declined a job is not asked about it again for so long; twice as long after each
@@ -59,7 +59,7 @@ DEFAULT = MoveTerms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
+class Forecast:
     """What becomes of a job if a cluster finishes it. For another cluster the way there is included everywhere.
 
     - `feasible`: the job holds instances there, or there is capacity for it now.
@@ -123,8 +123,8 @@ class Move:
 
     job_id: str
     reason: MoveWhy
-    here: Prospect
-    target: Prospect
+    here: Forecast
+    target: Forecast
 
     @property
     def cluster(self) -> str:
@@ -132,7 +132,7 @@ class Move:
         return self.target.cluster
 
 
-def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: MoveTerms, now: datetime) -> Move | None:
+def decide(job: Traveller, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime) -> Move | None:
     """The move that the job should make now; None: it stays. The order of `peers` is of no consequence.
 
     `here`: of the cluster that the job is in. `peers`: of those that may have it.
@@ -151,7 +151,7 @@ def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: Mov
     return None
 
 
-def well_off(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
+def well_off(job: Traveller, here: Forecast, terms: MoveTerms) -> bool:
     """Whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and too
     cheap to save anything."""
     in_time = job.deadline_at is None or _in_time(here, job.deadline_at)
@@ -178,8 +178,8 @@ def describe_move(move: Move) -> str:
 
 
 def _without_capacity(
-    job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms, now: datetime
-) -> list[Prospect]:
+    job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms, now: datetime
+) -> list[Forecast]:
     """The clusters to which a job may go that waits where there has been nothing for it for long."""
     if job.has_instance or (here.feasible and here.placed):
         return []
@@ -198,7 +198,7 @@ def _without_capacity(
     return [p for p in in_time if p.placed and _cost(p) <= most]
 
 
-def _runs_out(job: Traveller, able: list[Prospect], terms: MoveTerms) -> bool:
+def _runs_out(job: Traveller, able: list[Forecast], terms: MoveTerms) -> bool:
     """Whether a job with a deadline, which waits for spot, could soon be in time nowhere else. Its own cluster counts
     on on-demand that nobody there has asked for yet."""
     if job.deadline_at is None or job.critical:
@@ -207,7 +207,7 @@ def _runs_out(job: Traveller, able: list[Prospect], terms: MoveTerms) -> bool:
     return timedelta(0) <= max(spare, default=timedelta(-1)) < terms.reserve
 
 
-def _cost(place: Prospect) -> float:
+def _cost(place: Forecast) -> float:
     """What the rest costs there, the way included; of a job of unknown length UNKNOWN_LENGTH of work."""
     if place.usd is not None:
         return place.usd
@@ -215,7 +215,7 @@ def _cost(place: Prospect) -> float:
     return inf if place.usd_per_hour is None else place.usd_per_hour * (UNKNOWN_LENGTH / hour) + place.passage_usd
 
 
-def _late(job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms) -> list[Prospect]:
+def _late(job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms) -> list[Forecast]:
     """The clusters to which a job may go that would be late here, now that the time for it runs out."""
     if job.deadline_at is None or _in_time(here, job.deadline_at):
         return []
@@ -225,8 +225,8 @@ def _late(job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms
 
 
 def _cheaper(
-    job: Traveller, here: Prospect, able: Iterable[Prospect], terms: MoveTerms, now: datetime
-) -> list[Prospect]:
+    job: Traveller, here: Forecast, able: Iterable[Forecast], terms: MoveTerms, now: datetime
+) -> list[Forecast]:
     """The clusters that would finish the job for so much less that it is worth moving."""
     if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.min_stay):
         return []
@@ -242,11 +242,11 @@ def _cheaper(
     ]
 
 
-def _in_time(place: Prospect, deadline: datetime) -> bool:
+def _in_time(place: Forecast, deadline: datetime) -> bool:
     return place.done_by is not None and place.done_by <= deadline
 
 
-def _declined(job: Traveller, place: Prospect, terms: MoveTerms, now: datetime) -> bool:
+def _declined(job: Traveller, place: Forecast, terms: MoveTerms, now: datetime) -> bool:
     at = job.declined.get(place.cluster)
     if at is None:
         return False
@@ -254,7 +254,7 @@ def _declined(job: Traveller, place: Prospect, terms: MoveTerms, now: datetime) 
     return now - at < min(terms.again * times, max(terms.again, terms.again_most))
 
 
-def _order(place: Prospect, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:
+def _order(place: Forecast, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:
     """Those in time first, the cheapest of them; then the others, the earliest first."""
     late = deadline is not None and not _in_time(place, deadline)
     return (

@@ -15,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending, waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import JobRecord, JobState, Progress, Reason
-from everspot_core.visits import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
+from everspot_core.visit_records import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
 """The most trips that a record keeps one by one. The oldest of more are added up in one."""

@@ -16,7 +16,7 @@ from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState, Progress
 from everspot_core.reported_values import Billed
-from everspot_core.visits import Berth
+from everspot_core.visit_records import Berth
 
 
 class OfferState(StrEnum):

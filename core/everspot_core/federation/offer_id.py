@@ -6,7 +6,7 @@ side acts on such an offer: home has its job back, and the host refuses.
 
 from everspot_core.federation.offer import VisitOffer
 from everspot_core.job import JobSubmission
-from everspot_core.visits import Away, Origin, visit_id
+from everspot_core.visit_records import Away, Origin, visit_id
 
 
 def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:

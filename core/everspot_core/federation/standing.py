@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
+from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.fit import Shape, fits
 from everspot_core.market import Market
 from everspot_core.schedule.jobs import HOUR, job_outlook, waiting_since
@@ -58,8 +58,8 @@ def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
     return max(able, key=lambda i: (i.market is Market.ON_DEMAND, _speed(job, i), i.instance_type), default=None)
 
 
-def aboard(base: Prospect, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Prospect:
-    """The prospect `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
+def aboard(base: Forecast, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Forecast:
+    """The forecast `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
     work, done = job_outlook(job), base.done_by
     if work is not None and idle.market is Market.ON_DEMAND:
         by = now + upper + work.changeover_upper + work.remaining_upper / _speed(job, idle)
@@ -70,17 +70,17 @@ def aboard(base: Prospect, job: JobView, idle: Idle, upper: timedelta, now: date
     )
 
 
-def on_standing(base: Prospect) -> Prospect:
-    """The prospect `base` of the cluster where the job is, if it holds an instance of the standing fleets there: that
+def on_standing(base: Forecast) -> Forecast:
+    """The forecast `base` of the cluster where the job is, if it holds an instance of the standing fleets there: that
     is paid for anyway, so that nothing is saved by leaving it."""
     return replace(base, feasible=True, placed=True, paid=True, usd=None if base.usd is None else 0.0)
 
 
-def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Prospect:
-    """The prospect of a job at its home, where nothing is launched: there is the room that its instances have. So a job
+def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Forecast:
+    """The forecast of a job at its home, where nothing is launched: there is the room that its instances have. So a job
     that waits there is short of capacity, and what a job holds is paid for anyway."""
     if job.state.owned:
-        return Prospect(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
+        return Forecast(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
     need, work = job.submission.spec.resources, job_outlook(job)
     shapes = {Shape.from_machine(t) for t in view.types} | {
         Shape.from_machine(i.record) for i in view.instances if i.record is not None
@@ -88,7 +88,7 @@ def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) 
     never = bool(shapes) and not any(fits(need, shape) for shape in shapes)
     own = [p.usd_per_hour for p in view.pools if fits(need, Shape.from_machine(p.instance_type))]
     span = UNKNOWN_LENGTH if work is None else work.remaining + work.changeover
-    return Prospect(
+    return Forecast(
         cluster=cluster,
         feasible=False,
         placed=False,

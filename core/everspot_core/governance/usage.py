@@ -25,7 +25,7 @@ from everspot_core.cost import Bill, InstanceBill, Usage
 from everspot_core.ledger import LaunchRecord
 from everspot_core.prices import Basis, PriceSegment, exact, seconds_between, total
 from everspot_core.records import JobRecord, Role
-from everspot_core.visits import Trip, TripEnd
+from everspot_core.visit_records import Trip, TripEnd
 
 _ZERO = Fraction(0)
 _HOUR = timedelta(hours=1)

@@ -24,7 +24,7 @@ from everspot_core.schedule.actions import Figures, Hold, Why
 from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.seats import largest_share
+from everspot_core.sharing import largest_share
 
 FORESIGHT = timedelta(hours=1)
 """The time that a job of unknown length is assumed to run from now on."""

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from everspot_core.changeover import Changeover
 from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Traveller, decide, well_off
+from everspot_core.federation.forecast import Passage, forecast_job
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.federation.prospect import Passage, prospect
 from everspot_core.job import JobSubmission
 from everspot_core.lease import waits_since
 from everspot_core.records import JobRecord, Order, Reason
@@ -210,7 +210,7 @@ class _Federation:
         member, now = self._members[job.at], self._now
         held_pool, ready_at = _held_pool(job.task, member.cluster)
         view = job.task.view(now, member.cluster.fleet, ready_at)
-        here = prospect(view, replace(fresh[job.at], promised=0), now, held_pool=held_pool)
+        here = forecast_job(view, replace(fresh[job.at], promised=0), now, held_pool=held_pool)
         traveller = Traveller(
             job_id=job.task.job.id,
             deadline_at=job.submission.deadline_at,
@@ -222,14 +222,14 @@ class _Federation:
         if well_off(traveller, here, self._terms):
             return
         others = [n for n in self._members if n != job.at]
-        elsewhere = [prospect(view, published[n], now, passage=self._passage(job, n)) for n in others]
+        elsewhere = [forecast_job(view, published[n], now, passage=self._passage(job, n)) for n in others]
         move = decide(traveller, here, elsewhere, self._terms, now)
         if move is not None:
             self._offer(job, view, move, fresh)
 
     def _offer(self, job: FederatedJob, view: JobView, move: Move, fresh: dict[str, ClusterMarket]) -> None:
         goal, passage = move.cluster, self._passage(job, move.cluster)
-        if not prospect(view, fresh[goal], self._now, passage=passage).feasible:
+        if not forecast_job(view, fresh[goal], self._now, passage=passage).feasible:
             job.declined[goal] = self._now
             self._declined += 1
             return

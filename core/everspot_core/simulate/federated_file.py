@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.faults import unknown_field
 from everspot_core.problems import Problems
 from everspot_core.simulate.federated import FederatedWorkload, FederationTerms
 from everspot_core.simulate.workload import Fleet, Workload, WorkloadJob
@@ -18,6 +17,7 @@ from everspot_core.simulate.workload_file import (
     parse_teams,
     traces_named,
 )
+from everspot_core.validation import unknown_field
 
 PARTS = ["jobs", "clusters", "federation", "teams", "traces", "horizon_hours"]
 

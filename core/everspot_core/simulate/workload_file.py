@@ -6,7 +6,6 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from everspot_core.catalogue import Catalogue, InstanceType, UnknownInstanceType
-from everspot_core.faults import faults, unknown_field
 from everspot_core.fit import Shape, fits
 from everspot_core.problems import Problems, near
 from everspot_core.schedule.view import PoolKey
@@ -20,6 +19,7 @@ from everspot_core.simulate.workload import (
     Workload,
     WorkloadJob,
 )
+from everspot_core.validation import translate_errors, unknown_field
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -171,6 +171,6 @@ def parse_model(
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        for fault in faults(error, shown_model or kind):
+        for fault in translate_errors(error, shown_model or kind):
             problems.add(fault.path, fault.reason)
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.faults import faults
+from everspot_core.validation import translate_errors
 from everspot_core.yaml_text import BadYaml, load
 from pydantic import ValidationError
 
@@ -100,7 +100,7 @@ def _script(path: Path) -> tuple[list[ScriptStep], list[InstanceType]]:
             try:
                 types.append(InstanceType.model_validate(kind))
             except ValidationError as error:
-                problems += [f"type {number}: {fault}" for fault in faults(error, InstanceType)]
+                problems += [f"type {number}: {fault}" for fault in translate_errors(error, InstanceType)]
         for number, entry in enumerate(whole.get("actions", []), 1):
             try:
                 steps.append(_step(entry))

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
+from everspot_core.federation.decision import DEFAULT, Forecast, Move, Traveller, decide, well_off
+from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, Passage, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.migration import GIGABYTE, vain
-from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
@@ -68,8 +68,8 @@ class Choosing:
         if well_off(traveller, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
-        prospects = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
-        others = [candidate for candidate in prospects if candidate is not None]
+        forecasts = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
+        others = [candidate for candidate in forecasts if candidate is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, own, back, self._bound_for(home, job)))
@@ -80,8 +80,8 @@ class Choosing:
             self._bound.pop(job.job_id, None)
         return move
 
-    def _here(self, job: JobView, own: "_Home", now: datetime) -> Prospect:
-        """The prospect where the job is."""
+    def _here(self, job: JobView, own: "_Home", now: datetime) -> Forecast:
+        """The forecast where the job is."""
         away = job.record.away if job.record is not None else None
         if away is None:
             return _at_home(job, own, STAYING)
@@ -89,7 +89,7 @@ class Choosing:
         berth = away.berth.pool if runs and away.berth is not None else None
         prospect_there = self._at(away.cluster, job, now, berth=berth, waits=not runs)
         if prospect_there is None:  # nothing is known of it now: what runs there is left alone
-            return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
+            return Forecast(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
         if away.berth is not None and runs and away.berth.standing:
             return on_standing(prospect_there)
         return replace(prospect_there, feasible=True, placed=True) if runs else prospect_there
@@ -103,15 +103,15 @@ class Choosing:
         berth: PoolKey | None = None,
         passage: Passage = STAYING,
         waits: bool = False,
-    ) -> Prospect | None:
-        """The prospect at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way there, so
+    ) -> Forecast | None:
+        """The forecast at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way there, so
         that some of what is promised there is its own. A peer of whose figures none can be made is left out of this
         view's choices: it stops neither the choice among others nor home's own work."""
         if name not in self._markets:
             return None
         try:
             more = self._bound_for(name, job) - (job.nodes if waits else 0)
-            return prospect(job, self._with(name, more), now, held_pool=berth, passage=passage)
+            return forecast_job(job, self._with(name, more), now, held_pool=berth, passage=passage)
         except Exception as error:  # whatever figures within their bounds may lead to
             del self._markets[name]
             self._doubt(name, error)
@@ -231,8 +231,8 @@ class _Home:
         return ClusterMarket.from_view(self.name, self.view)
 
 
-def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Prospect:
-    """The prospect at home. What stands idle there is for jobs that come back: of one that waits the plan has just
+def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Forecast:
+    """The forecast at home. What stands idle there is for jobs that come back: of one that waits the plan has just
     judged that it gets none of it. `bound`: the instances for which others were called back."""
     view, now = own.view, own.now
     if (view.cap is None or not view.pools) and job.state is not JobState.AWAY:
@@ -241,9 +241,9 @@ def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Pros
     waits = job.nodes if job.state is JobState.PENDING else 0
     market = replace(own.market, promised=max(0, own.waiting - waits) + bound, idle=idle)
     if view.cap is None or not view.pools:
-        return prospect(job, replace(market, pools=()), now, passage=passage)
+        return forecast_job(job, replace(market, pools=()), now, passage=passage)
     instance = _instance_of_job(job, view)
-    home_prospect = prospect(
+    home_prospect = forecast_job(
         job, market, now, held_pool=instance_pool(instance) if instance is not None else None, passage=passage
     )
     return on_standing(home_prospect) if instance is not None and instance.launched_for is None else home_prospect

@@ -17,7 +17,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.peers import reachable
 from everspot_core.records import InstanceRecord, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Finish, Stop, Why
-from everspot_core.visits import Berth
+from everspot_core.visit_records import Berth
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.act import Actor

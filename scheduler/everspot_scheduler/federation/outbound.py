@@ -15,7 +15,7 @@ from everspot_core.federation.offer_id import is_own_offer
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import Event, EventKind, JobRecord, JobState, Progress, Request
-from everspot_core.visits import Away, Origin, TripEnd
+from everspot_core.visit_records import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
 from everspot_store.errors import DatasetMissing
 

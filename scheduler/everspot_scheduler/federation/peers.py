@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.documents import format_duration
-from everspot_core.federation.hearing import Hearing, hear
+from everspot_core.federation.liveness import Liveness, update_liveness
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_store import FleetState, PeerSight, Store, StoreMissing, StoreUnavailable
@@ -34,7 +34,7 @@ class News:
     manifest: Manifest | None
     fleet: FleetState | None
     alive: bool
-    heard: Hearing | None
+    heard: Liveness | None
     sight: PeerSight
     error: str = ""
 
@@ -92,7 +92,7 @@ class Peers:
             return self._unread(peer, before, str(error) or type(error).__name__, down=down)
         lease, to_real = self._declaration.limits.lease_ttl, self._clock.to_real
         last = before.heard if before is not None else None
-        heard = hear(last, beats, now, self._clock.monotonic(), lease, to_real)
+        heard = update_liveness(last, beats, now, self._clock.monotonic(), lease, to_real)
         alive = heard.newest is not None and heard.alive(to_real(now - heard.newest))
         manifest = manifest_document.value if manifest_document is not None else None
         wrong = self._wrong(peer, manifest, heard)
@@ -116,7 +116,7 @@ class Peers:
         sight = last_news.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False, "down": down})
         return replace(last_news, sight=sight, error=error)
 
-    def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Hearing) -> str:
+    def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Liveness) -> str:
         """Why no jobs are exchanged with a peer that can be read; empty: they are."""
         mistaken = peer.mistaken(manifest.cluster if manifest is not None else None)
         if mistaken or manifest is None:
@@ -130,7 +130,7 @@ class Peers:
         return f"its clock is {words} {way} this cluster's: deadlines and the ages of offers mean other moments there"
 
 
-def _silent(heard: Hearing) -> str:
+def _silent(heard: Liveness) -> str:
     if heard.silent_since is None:
         return "no scheduler there has ever written a heartbeat"
     return f"its scheduler has been silent since {heard.silent_since:%Y-%m-%d %H:%M:%S} UTC"

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from everspot_core.counting import counted
 from everspot_core.documents import Frozen
-from everspot_core.faults import faults
 from everspot_core.problems import SHOWN_AT_MOST
 from everspot_core.recipes import ImageClassification
+from everspot_core.validation import translate_errors
 from pydantic import ValidationError
 
 __all__ = ["BadParameters", "ImageClassification", "read_parameters"]
@@ -28,6 +28,6 @@ def read_parameters(kind: type[ParametersT], values: Mapping[str, Any]) -> Param
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        wrong = faults(error, kind)
+        wrong = translate_errors(error, kind)
         summary = "; ".join(str(problem) for problem in wrong[:SHOWN_AT_MOST])
         raise BadParameters(f"{counted(len(wrong), 'wrong parameter')}: {summary}") from error

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from everspot_core.simulate import POLICIES, Outcome, Setting, Step, Tally, best, outcome, overall, steps, tally
+from everspot_core.simulate import (
+    POLICIES,
+    Aggregate,
+    Outcome,
+    Setting,
+    Step,
+    aggregate_runs,
+    aggregate_traces,
+    best,
+    outcome,
+    steps,
+)
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from everspot_cli.commands.simulate.inputs import OPTIMAL, Case, SimulationRequest
@@ -16,7 +27,7 @@ class CaseRow:
     """The result of one policy in one case. `pool_hours`: hours on spot in each pool, mean of the runs."""
 
     case: Case
-    tally: Tally
+    aggregate: Aggregate
     pool_hours: tuple[float, ...]
 
 
@@ -26,7 +37,7 @@ class Result:
 
     policy: str
     rows: tuple[CaseRow, ...]
-    overall: Tally
+    overall: Aggregate
 
 
 def simulate(request: SimulationRequest, session: Session) -> list[Result]:
@@ -40,7 +51,7 @@ def simulate(request: SimulationRequest, session: Session) -> list[Result]:
         for name, bar in bars.items():
             progress.start_task(bar)
             rows = tuple(_row(case, request.setting, name, partial(progress.advance, bar)) for case in request.cases)
-            results.append(Result(policy=name, rows=rows, overall=overall([row.tally for row in rows])))
+            results.append(Result(policy=name, rows=rows, overall=aggregate_traces([row.aggregate for row in rows])))
     return results
 
 
@@ -60,4 +71,4 @@ def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) ->
             if step.pool is not None:
                 hours[step.pool] += step.seconds / 3600
         done()
-    return CaseRow(case=case, tally=tally(outcomes), pool_hours=tuple(h / len(outcomes) for h in hours))
+    return CaseRow(case=case, aggregate=aggregate_runs(outcomes), pool_hours=tuple(h / len(outcomes) for h in hours))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
-from everspot_core.simulate import Tally
+from everspot_core.simulate import Aggregate
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -30,7 +30,7 @@ def _of_policy(result: Result) -> dict[str, Any]:
 
 
 def _row_as_json(row: CaseRow) -> dict[str, Any]:
-    fields = {"path": ", ".join(row.case.paths), **asdict(row.tally)}
+    fields = {"path": ", ".join(row.case.paths), **asdict(row.aggregate)}
     if len(row.case.paths) > 1:
         hours = zip(row.case.paths, row.pool_hours, strict=True)
         fields["pools"] = [{"path": path, "spot_hours": spent} for path, spent in hours]
@@ -58,7 +58,7 @@ def small_print(request: SimulationRequest) -> list[str]:
 def _traces(result: Result, folder: str) -> Table:
     table = sheet(("TRACE", *_FIGURES), text_columns=1, fold=("TRACE",))
     for row in result.rows:
-        table.add_row(_name(row.case, folder), *_figures(row.tally))
+        table.add_row(_name(row.case, folder), *_figures(row.aggregate))
     if len(result.rows) > 1:
         table.add_row(Text("overall", style="bold"), *_figures(result.overall, style="bold"))
     return table
@@ -68,7 +68,7 @@ def _comparison(results: Sequence[Result], folder: str) -> Table:
     """Saving in percent by trace and policy, followed by missed deadlines if there are any."""
     table = sheet(("SAVING %", *(r.policy for r in results)), text_columns=1, fold=("SAVING %",))
     for rows in zip(*(r.rows for r in results), strict=True):
-        table.add_row(_name(rows[0].case, folder), *(_saving_text(row.tally) for row in rows))
+        table.add_row(_name(rows[0].case, folder), *(_saving_text(row.aggregate) for row in rows))
     if len(results[0].rows) > 1:
         table.add_row(Text("overall", style="bold"), *(_saving_text(r.overall, style="bold") for r in results))
     return table
@@ -89,20 +89,23 @@ def _pools(results: Sequence[Result], folder: str) -> Table:
     return table
 
 
-def _figures(tally: Tally, style: str = "") -> list[Text]:
-    error = "—" if tally.saving_error is None else f"{tally.saving_error:.1f}"
-    hours = [f"{h:.1f}" for h in (tally.spot_hours, tally.on_demand_hours, tally.idle_hours, tally.changeovers)]
+def _figures(aggregate: Aggregate, style: str = "") -> list[Text]:
+    error = "—" if aggregate.saving_error is None else f"{aggregate.saving_error:.1f}"
+    hours = [
+        f"{h:.1f}"
+        for h in (aggregate.spot_hours, aggregate.on_demand_hours, aggregate.idle_hours, aggregate.changeovers)
+    ]
     return [
-        Text(f"{tally.saving_percent:.1f}", style=style),
+        Text(f"{aggregate.saving_percent:.1f}", style=style),
         Text(error, style=style),
-        Text(str(tally.deadline_misses), style="bold red" if tally.deadline_misses else style),
+        Text(str(aggregate.deadline_misses), style="bold red" if aggregate.deadline_misses else style),
         *(Text(h, style=style) for h in hours),
     ]
 
 
-def _saving_text(tally: Tally, style: str = "") -> Text:
-    text = Text(f"{tally.saving_percent:.1f}", style=style)
-    missed = tally.deadline_misses
+def _saving_text(aggregate: Aggregate, style: str = "") -> Text:
+    text = Text(f"{aggregate.saving_percent:.1f}", style=style)
+    missed = aggregate.deadline_misses
     return text.append(f" ({missed} missed)", style="bold red") if missed else text
 
 

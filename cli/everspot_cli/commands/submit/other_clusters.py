@@ -22,7 +22,7 @@ from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import humane, sheet
 
 if TYPE_CHECKING:
-    from everspot_core.federation.prospect import Passage
+    from everspot_core.federation.forecast import Passage
 
 _GIGABYTE = 1e9
 _PAID = "an instance of its standing fleet is idle, and paid for anyway: only the way counts"
@@ -38,7 +38,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     Raises:
         StoreError: if the cluster's own store failed.
     """
-    from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage  # numpy, which others do without
+    from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, Passage  # numpy, which others do without
 
     spec = submission.spec
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
@@ -113,10 +113,10 @@ def _row(
 def _prospect(
     submission: JobSubmission, name: str, peer_market: PeerMarket, way: "Passage", now: datetime
 ) -> dict[str, Any]:
-    from everspot_core.federation.prospect import prospect
+    from everspot_core.federation.forecast import forecast_job
 
     market = peer_market.fleet.market(name, builtin().with_types(peer_market.instance_types).types)
-    forecast = prospect(plain_view(submission, None), market, now, passage=way)
+    forecast = forecast_job(plain_view(submission, None), market, now, passage=way)
     changeover = market.changeover
     return {
         "expected_usd": forecast.usd,

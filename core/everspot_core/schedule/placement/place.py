@@ -27,7 +27,7 @@ from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.placement.packing import Shared
 from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.seats import largest_share
+from everspot_core.sharing import largest_share
 
 __all__ = ["place", "queue_order"]
 

@@ -22,10 +22,10 @@ from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
+from everspot_core.schedule.provisioning.launch_order import sort_by_urgency
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.shared_capacity import Beside
-from everspot_core.schedule.provisioning.turns import by_press
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 
@@ -69,7 +69,7 @@ def provision(
         # Running jobs come first, because they may have to leave spot now; then waiting jobs in their order.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
         desk.open_rooms(jobs[name] for name in waiting)
-        for job in turns if view.cap is None else by_press(turns, view, now):
+        for job in turns if view.cap is None else sort_by_urgency(turns, view, now):
             actions += desk.decide(job, waiting.get(job.job_id))
     return actions + desk.release()
 

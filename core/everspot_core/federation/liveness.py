@@ -9,7 +9,7 @@ SILENT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hearing:
+class Liveness:
     """What one reader has made of the heartbeats. Moments of `timedelta` are by the reader's monotonic clock.
 
     `beats`: the newest heartbeat of each scheduler, by their clock; `newest`: that which changed last, None: there is
@@ -40,14 +40,14 @@ class Hearing:
         return self.changed_on or self.newest
 
 
-def hear(
-    before: Hearing | None,
+def update_liveness(
+    before: Liveness | None,
     beats: Mapping[str, datetime],
     now: datetime,
     at: timedelta,
     lease: timedelta,
     to_real: Callable[[timedelta], timedelta],
-) -> Hearing:
+) -> Liveness:
     """What follows from one more look at the heartbeats.
 
     Args:
@@ -71,7 +71,7 @@ def hear(
         ahead = to_real(newest - now)
         wrong = ahead > lease or (bool(moved) and -ahead - gap > lease)
         apart = newest - now if wrong else None
-    return Hearing(
+    return Liveness(
         beats=dict(beats),
         newest=newest,
         looked_at=at,

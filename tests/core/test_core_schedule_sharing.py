@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import provision_helpers
 import pytest
-from everspot_core import seats
+from everspot_core import sharing
 from everspot_core.catalogue import InstanceType
 from everspot_core.instances import InstanceRecord, InstanceState, Resident, Role
 from everspot_core.job import JobSpec, JobSubmission, Resources
@@ -55,7 +55,7 @@ def instance(*names: str, iid: str = "i", record: dict | None = None, orders: di
     )  # fmt: skip
     assignment = Assignment(instance_id=iid, changed_at=NOW)
     for name in names:
-        assignment = seats.seat(
+        assignment = sharing.seat(
             assignment, instance_record, name, 1, Resources(vcpus=2, memory_gib=4, shared=True), NOW
         )
     assignment = assignment.model_copy(update=orders or {})
@@ -112,7 +112,7 @@ def test_a_notice_reaches_all_residents_in_one_action_whatever_else_is_decided()
     actions = decide(jobs, instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2)))
     assert [type(a) for a in actions] == [Clear, Cordon]
     noticed_instance = instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2))
-    done = seats.cordon(noticed_instance.assignment, "i", noticed_instance.deadline, NOW)
+    done = sharing.cordon(noticed_instance.assignment, "i", noticed_instance.deadline, NOW)
     cordoned_instance = instance_view(
         instance_id="i",
         record=noticed_instance.record,
@@ -132,7 +132,7 @@ def test_one_resident_is_stopped_and_the_others_are_not(wish, reason):
     (stop,) = decide([job("a"), job("b", **wish), job("c")], instance("a", "b", "c"))
     assert isinstance(stop, Stop) and (stop.job_id, stop.instance_id, stop.reason) == ("b", "i", reason)
     shared_instance = instance("a", "b", "c")
-    stop_assignment = seats.stop(shared_instance.assignment, "b", 1, reason, None, NOW)
+    stop_assignment = sharing.stop(shared_instance.assignment, "b", 1, reason, None, NOW)
     again = instance_view(
         instance_id="i", record=shared_instance.record, assignment=stop_assignment, residents=("a", "b", "c")
     )
@@ -228,7 +228,7 @@ def test_what_was_launched_for_one_takes_the_others_as_soon_as_it_is_there():
     assert [(a.job_id, a.instance_id, a.shares) for a in first if isinstance(a, Assign)] == [("a", "i-a", True)]
     assert [a.job_id for a in first if isinstance(a, Launch)] == ["e"], "b, c and d wait for their place beside a"
     record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-a", changed_at=provision_helpers.NOW)
-    assignment = seats.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)
+    assignment = sharing.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)
     shared = replace(here, assignment=assignment, residents=("a",))
     coming = provision_helpers.instance("i-e", kind=ROOMY, launched_for="e", ready=False, ago=0.01)
     next_actions = launched([replace(jobs[0], record=record), *jobs[1:]], shared, coming)
@@ -241,7 +241,7 @@ def test_an_instance_is_not_released_while_anybody_is_there():
     over = JobRecord(job_id="a", state=JobState.SUCCEEDED, epoch=1, changed_at=provision_helpers.NOW)
     here = provision_helpers.instance("i-a", kind=ROOMY, launched_for="a", ago=1)
     b = small("b")
-    assignment = seats.seat(None, here.record, "b", 1, b.submission.spec.resources, provision_helpers.NOW)
+    assignment = sharing.seat(None, here.record, "b", 1, b.submission.spec.resources, provision_helpers.NOW)
     shared = replace(here, assignment=assignment, residents=("b",))
     actions = launched([small("a", record=over), replace(b, record=record)], shared)
     assert not [a for a in actions if isinstance(a, Release)]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
-from everspot_core import seats
+from everspot_core import sharing
 from everspot_core.instances import InstanceRecord, InstanceState, Role
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, Market, Order, Reason
@@ -26,7 +26,7 @@ def machine(vcpus: int = 8, memory_gib: float = 32, gpus: int = 4) -> InstanceRe
 def seated(*needs: dict, record: InstanceRecord | None = None, old: Assignment | None = None) -> Assignment | None:
     """Those that need this, one after the other, as a, b, …; None if one of them finds no room."""
     for n, need in enumerate(needs):
-        old = seats.seat(old, record or machine(), "abcdefgh"[n], 1, Resources(shared=True, **need), NOW)
+        old = sharing.seat(old, record or machine(), "abcdefgh"[n], 1, Resources(shared=True, **need), NOW)
         if old is None:
             return None
     return old
@@ -47,10 +47,10 @@ def test_each_has_gpus_of_its_own_and_pays_its_largest_part():
 
 
 def test_what_one_leaves_the_next_one_gets():
-    assignment = seats.strike(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
-    again = seats.seat(assignment, machine(), "d", 3, Resources(gpus=1, shared=True), LATER)
+    assignment = sharing.strike(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
+    again = sharing.seat(assignment, machine(), "d", 3, Resources(gpus=1, shared=True), LATER)
     assert [(s.job_id, s.gpus) for s in again.seats] == [("a", (0,)), ("c", (2, 3)), ("d", (1,))]
-    assert seats.strike(again, "d", 2, LATER).jobs == ("a", "c", "d"), "an older epoch is another ownership"
+    assert sharing.strike(again, "d", 2, LATER).jobs == ("a", "c", "d"), "an older epoch is another ownership"
 
 
 @pytest.mark.parametrize(
@@ -68,43 +68,44 @@ def test_nobody_is_seated_without_room(needs):
 
 
 def test_alone_or_beside_others_and_never_both():
-    alone = seats.assign_alone(None, "i", "a", 2, NOW)
+    alone = sharing.assign_alone(None, "i", "a", 2, NOW)
     assert (alone.job_id, alone.epoch, alone.seats) == ("a", 2, ())
-    assert seats.seat(alone, machine(), "b", 1, Resources(shared=True), NOW) is None
+    assert sharing.seat(alone, machine(), "b", 1, Resources(shared=True), NOW) is None
     shared_assignment = seated({})
-    assert seats.assign_alone(shared_assignment, "i", "b", 1, NOW) is None
-    assert seats.seat(shared_assignment, machine(), "a", 2, Resources(shared=True), NOW) is None, "nobody sits twice"
+    assert sharing.assign_alone(shared_assignment, "i", "b", 1, NOW) is None
+    assert sharing.seat(shared_assignment, machine(), "a", 2, Resources(shared=True), NOW) is None, "nobody sits twice"
 
 
 def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
     two = seated({}, {})
-    after_stop = seats.stop(two, "a", 1, Reason.CANCEL, None, LATER)
+    after_stop = sharing.stop(two, "a", 1, Reason.CANCEL, None, LATER)
     assert [(s.order, s.reason) for s in after_stop.seats] == [(Order.STOP, Reason.CANCEL), (Order.RUN, None)]
     assert after_stop.for_job("b") == two.for_job("b")
-    assert seats.stop(two, "a", 7, Reason.CANCEL, None, LATER).seats == two.seats
-    after_notice = seats.cordon(two, "i", LATER, NOW)
+    assert sharing.stop(two, "a", 7, Reason.CANCEL, None, LATER).seats == two.seats
+    after_notice = sharing.cordon(two, "i", LATER, NOW)
     assert after_notice.cordoned and after_notice.order is Order.RUN
     assert {(h.order, h.reason, h.deadline, h.cordoned) for h in after_notice.seat_assignments} == {
         (Order.STOP, Reason.NOTICE, LATER, True)
     }
-    leaving = seats.leave(two, "i", Reason.ROLL, NOW)
+    leaving = sharing.leave(two, "i", Reason.ROLL, NOW)
     assert {(h.order, h.reason) for h in leaving.seat_assignments} == {(Order.LEAVE, Reason.ROLL)}
-    assert seats.strike(seats.strike(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
+    assert sharing.strike(sharing.strike(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_who_is_named_again_keeps_the_order_of_the_instance(is_shared):
     def name_again(old: Assignment | None) -> Assignment:
         need = Resources(shared=True)
-        again = (
-            seats.seat(old, machine(), "a", 1, need, NOW) if is_shared else seats.assign_alone(old, "i", "a", 1, NOW)
-        )
-        return seats.restored(again, old, "a", 1).for_job("a")
+        if is_shared:
+            again = sharing.seat(old, machine(), "a", 1, need, NOW)
+        else:
+            again = sharing.assign_alone(old, "i", "a", 1, NOW)
+        return sharing.restored(again, old, "a", 1).for_job("a")
 
     empty = Assignment(instance_id="i", changed_at=NOW)
     assert name_again(None).order is Order.RUN
-    assert name_again(seats.cordon(empty, "i", None, NOW)).reason is Reason.NOTICE
-    assert name_again(seats.leave(empty, "i", Reason.ROLL, NOW)).order is Order.LEAVE
+    assert name_again(sharing.cordon(empty, "i", None, NOW)).reason is Reason.NOTICE
+    assert name_again(sharing.leave(empty, "i", Reason.ROLL, NOW)).order is Order.LEAVE
 
 
 NEEDS = st.fixed_dictionaries({"vcpus": st.integers(1, 8), "memory_gib": st.floats(0.1, 32), "gpus": st.integers(0, 4)})
@@ -115,9 +116,9 @@ def test_whoever_comes_and_goes_nothing_is_given_twice_and_no_more_than_the_whol
     record, old = machine(), Assignment(instance_id="i", changed_at=NOW)
     for n, move in enumerate(moves):
         if isinstance(move, int):
-            old = seats.strike(old, old.seats[move].job_id, 1, NOW) if move < len(old.seats) else old
+            old = sharing.strike(old, old.seats[move].job_id, 1, NOW) if move < len(old.seats) else old
         else:
-            old = seats.seat(old, record, f"j{n}", 1, Resources(shared=True, **move), NOW) or old
+            old = sharing.seat(old, record, f"j{n}", 1, Resources(shared=True, **move), NOW) or old
         given_away = [index for s in old.seats for index in s.gpus]
         assert len(given_away) == len(set(given_away)) and set(given_away) <= set(range(record.gpus))
         assert sum(s.vcpus for s in old.seats) <= record.vcpus

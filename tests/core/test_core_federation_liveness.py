@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.federation.hearing import SILENT, hear
+from everspot_core.federation.liveness import SILENT, update_liveness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ def looks(offset: timedelta, count: int, *, scale: float = 1.0, dies_after: int 
         real = LOOK * number
         alive = number if dies_after is None else min(number, dies_after)
         beats = {"s1": T0 + offset + (alive * LOOK - timedelta(seconds=7)) * scale}
-        heard = hear(heard, beats, T0 + real * scale, real, LEASE, lambda span: span / scale)
+        heard = update_liveness(heard, beats, T0 + real * scale, real, LEASE, lambda span: span / scale)
         lag = (T0 + real * scale - heard.newest) / scale
     return heard, heard.alive(lag)
 
@@ -53,13 +53,13 @@ def test_one_that_was_dead_at_the_first_look_is_not_believed_for_long():
     assert not looks(-SILENT, 1)[1]
     assert looks(timedelta(hours=5), 1, dies_after=0)[1], "a first look cannot tell"
     assert not looks(timedelta(hours=5), 17, dies_after=0)[1]
-    nobody = hear(None, {}, T0, LOOK, LEASE, lambda span: span)
+    nobody = update_liveness(None, {}, T0, LOOK, LEASE, lambda span: span)
     assert (nobody.alive(LOOK), nobody.silent_since) == (False, None)
 
 
 def test_a_clock_that_was_mended_is_right_again():
-    first = hear(None, {"s1": T0 + timedelta(hours=3)}, T0, timedelta(0), LEASE, lambda span: span)
+    first = update_liveness(None, {"s1": T0 + timedelta(hours=3)}, T0, timedelta(0), LEASE, lambda span: span)
     assert first.apart == timedelta(hours=3)
     beats = {"s1": T0 + timedelta(hours=3), "s2": T0 + LOOK}
-    second = hear(first, beats, T0 + LOOK, LOOK, LEASE, lambda span: span)
+    second = update_liveness(first, beats, T0 + LOOK, LOOK, LEASE, lambda span: span)
     assert second.apart is None and second.newest == T0 + LOOK

@@ -6,12 +6,12 @@ import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.changeover import Changeover
 from everspot_core.federation.decision import MoveTerms, Traveller, decide
+from everspot_core.federation.forecast import Passage, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, Headroom, joined
-from everspot_core.federation.prospect import Passage, may_move, prospect
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import JobRecord, JobState, Market
 from everspot_core.schedule import Behaviour, Cap, PoolKey
-from everspot_core.visits import Visit
+from everspot_core.visit_records import Visit
 from hypothesis import given
 from hypothesis import strategies as st
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
@@ -58,36 +58,36 @@ def job(*, hours=10.0, deadline=20.0, gpus=1, priority=Priority.NORMAL, nodes=1,
 
 
 def test_on_demand_is_paid_by_the_hour_with_its_changeover_and_bounds_the_end():
-    forecast = prospect(job(), market(on_demand()), NOW)
+    forecast = forecast_job(job(), market(on_demand()), NOW)
     assert forecast.feasible and forecast.usd == pytest.approx(3.0 * 10.1)
     assert forecast.done_by == NOW + 12.25 * HOUR
-    assert prospect(job(nodes=4), market(on_demand()), NOW).usd == pytest.approx(4 * 3.0 * 10.1)
+    assert forecast_job(job(nodes=4), market(on_demand()), NOW).usd == pytest.approx(4 * 3.0 * 10.1)
 
 
 def test_steady_spot_costs_little_more_than_its_price_and_on_demand_bounds_the_end():
-    forecast = prospect(job(), market(spot(), on_demand()), NOW)
+    forecast = forecast_job(job(), market(spot(), on_demand()), NOW)
     assert 10.0 < forecast.usd < 15.0
     assert forecast.done_by == NOW + 12.25 * HOUR
-    assert prospect(job(), market(spot()), NOW).done_by is None
+    assert forecast_job(job(), market(spot()), NOW).done_by is None
 
 
 def test_a_long_outage_is_worked_through_on_on_demand_as_far_as_the_job_cannot_wait():
     here = market(dry_pool(spot()), on_demand())
     peer_market = market(spot(), on_demand())
-    pressed, patient = (prospect(job(deadline=d), here, NOW).usd for d in (13.5, 80.0))
-    assert prospect(job(deadline=80.0), peer_market, NOW).usd < patient < pressed <= 3.0 * 10.1 + 1e-9
+    pressed, patient = (forecast_job(job(deadline=d), here, NOW).usd for d in (13.5, 80.0))
+    assert forecast_job(job(deadline=80.0), peer_market, NOW).usd < patient < pressed <= 3.0 * 10.1 + 1e-9
 
 
 def test_a_critical_job_and_one_at_its_last_safe_moment_are_priced_on_demand():
     both_markets = market(spot(), on_demand())
-    assert prospect(job(priority=Priority.CRITICAL), both_markets, NOW).usd == pytest.approx(30.3)
-    assert prospect(job(deadline=12.3), both_markets, NOW).usd == pytest.approx(30.3)
+    assert forecast_job(job(priority=Priority.CRITICAL), both_markets, NOW).usd == pytest.approx(30.3)
+    assert forecast_job(job(deadline=12.3), both_markets, NOW).usd == pytest.approx(30.3)
 
 
 def test_the_way_is_paid_and_takes_its_time():
     way = Passage.for_bytes(100, 0.09, 200)
     assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
-    forecast = prospect(job(), market(on_demand()), NOW, passage=way)
+    forecast = forecast_job(job(), market(on_demand()), NOW, passage=way)
     assert forecast.usd == pytest.approx(30.3 + 9.0) and forecast.passage_usd == pytest.approx(9.0)
     assert forecast.done_by == NOW + 12.25 * HOUR + timedelta(minutes=70)
     assert (way + way).usd == pytest.approx(18.0)
@@ -96,27 +96,27 @@ def test_the_way_is_paid_and_takes_its_time():
 def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
     waiting = market(dry_pool(spot()), on_demand())
     way = Passage.for_bytes(0, 0, 1)
-    assert prospect(job(deadline=None), waiting, NOW).usd < 20
-    assert prospect(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
+    assert forecast_job(job(deadline=None), waiting, NOW).usd < 20
+    assert forecast_job(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
 
 
 def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_nowhere():
     waiting, undated = market(dry_pool(spot()), on_demand()), job(deadline=None)
-    forecast = prospect(undated, waiting, NOW)
+    forecast = forecast_job(undated, waiting, NOW)
     assert (forecast.feasible, forecast.placed, forecast.dry_since) == (True, False, NOW - 3 * HOUR)
     assert forecast.reason == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
     assert forecast.on_demand_usd == pytest.approx(3.0 * 10.1)
-    assert prospect(job(deadline=None, outlook=None), waiting, NOW).on_demand_usd == pytest.approx(3.0 * 24)
-    assert prospect(undated, market(spot(), on_demand()), NOW).placed
-    assert prospect(undated, waiting, NOW, held_pool=SPOT).placed
-    assert prospect(job(deadline=None, priority=Priority.CRITICAL), waiting, NOW).placed
-    assert prospect(undated, waiting, NOW + 24 * HOUR).placed  # which is when on-demand is its turn
-    assert prospect(undated, market(on_demand()), NOW).placed  # where there is no spot to wait for
+    assert forecast_job(job(deadline=None, outlook=None), waiting, NOW).on_demand_usd == pytest.approx(3.0 * 24)
+    assert forecast_job(undated, market(spot(), on_demand()), NOW).placed
+    assert forecast_job(undated, waiting, NOW, held_pool=SPOT).placed
+    assert forecast_job(job(deadline=None, priority=Priority.CRITICAL), waiting, NOW).placed
+    assert forecast_job(undated, waiting, NOW + 24 * HOUR).placed  # which is when on-demand is its turn
+    assert forecast_job(undated, market(on_demand()), NOW).placed  # where there is no spot to wait for
 
 
 def test_spot_that_never_lasts_as_long_as_a_changeover_places_no_job_either():
     brief = Behaviour(up=True, since=NOW - 0.02 * HOUR, first=NOW - HOUR, ups=(0.03,) * 4, downs=(0.2,) * 4)
-    forecast = prospect(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
+    forecast = forecast_job(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
     assert (forecast.feasible, forecast.placed) == (True, False)
     assert forecast.reason == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
 
@@ -127,48 +127,48 @@ def test_a_visit_goes_on_with_the_wait_that_began_at_home():
         submission = job(deadline=None).submission.model_copy(
             update={"visit": Visit(**visit_fields, waits_since=since)}
         )
-        assert prospect(job(deadline=None, submission=submission), waiting, NOW).placed is placed
+        assert forecast_job(job(deadline=None, submission=submission), waiting, NOW).placed is placed
 
 
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
-    forecast = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
+    forecast = forecast_job(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
     assert forecast.usd == pytest.approx(3.0 * 10.5)
     assert forecast.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
 
 
 def test_where_all_pools_are_dry_there_is_nothing_and_the_end_is_as_late_as_the_drought_is_long():
-    forecast = prospect(job(), market(dry_pool(spot()), dry_pool(on_demand())), NOW)
+    forecast = forecast_job(job(), market(dry_pool(spot()), dry_pool(on_demand())), NOW)
     assert not forecast.feasible and forecast.dry_since == NOW - 3 * HOUR
     assert forecast.done_by == NOW + 15.25 * HOUR
     assert forecast.reason == "none of 2 pools has capacity for it"
 
 
 def test_what_never_fits_is_dry_without_a_beginning():
-    forecast = prospect(job(gpus=8), market(on_demand()), NOW)
+    forecast = forecast_job(job(gpus=8), market(on_demand()), NOW)
     assert (forecast.feasible, forecast.dry_since, forecast.usd, forecast.done_by) == (False, None, None, None)
     assert forecast.reason == "no instance type there can hold it"
 
 
 def test_the_cap_and_what_is_promised_to_others_leave_no_room():
     full = Headroom(instances=1, usd_per_hour=None)
-    assert prospect(job(), market(on_demand(), headroom=full), NOW).feasible
-    assert not prospect(job(nodes=2), market(on_demand(), headroom=full), NOW).feasible
-    forecast = prospect(job(), market(on_demand(), headroom=full, promised=1), NOW)
+    assert forecast_job(job(), market(on_demand(), headroom=full), NOW).feasible
+    assert not forecast_job(job(nodes=2), market(on_demand(), headroom=full), NOW).feasible
+    forecast = forecast_job(job(), market(on_demand(), headroom=full, promised=1), NOW)
     assert (forecast.feasible, forecast.reason, forecast.done_by) == (False, "the cap leaves no room for it", None)
-    assert not prospect(job(), market(on_demand(), headroom=Headroom(instances=9, usd_per_hour=2.9)), NOW).feasible
-    assert not prospect(job(), market(on_demand(available=2), promised=2), NOW).feasible
+    assert not forecast_job(job(), market(on_demand(), headroom=Headroom(instances=9, usd_per_hour=2.9)), NOW).feasible
+    assert not forecast_job(job(), market(on_demand(available=2), promised=2), NOW).feasible
 
 
 def test_what_a_job_holds_is_there_for_it():
     dry = market(dry_pool(spot()), dry_pool(on_demand()))
-    on_spot, fixed = (prospect(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
+    on_spot, fixed = (forecast_job(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
     assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR
     assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
 
 
 def test_of_a_job_of_unknown_length_only_the_price_of_an_hour_is_known():
-    forecast = prospect(job(outlook=None), market(spot(), on_demand()), NOW)
+    forecast = forecast_job(job(outlook=None), market(spot(), on_demand()), NOW)
     assert (forecast.feasible, forecast.usd, forecast.done_by, forecast.usd_per_hour) == (True, None, None, 1.0)
 
 
@@ -221,8 +221,8 @@ def pools(draw: st.DrawFn, kind: Market, usd: float):
 )
 def test_nobody_moves_between_clusters_that_are_alike(pool, other, job, way, held_pool):
     """The way there only costs and takes time: what is as it is here cannot be better there."""
-    here = prospect(job, market(pool, other, cluster="here"), NOW, held_pool=held_pool)
-    peer_forecast = prospect(job, market(pool, other), NOW, passage=way)
+    here = forecast_job(job, market(pool, other, cluster="here"), NOW, held_pool=held_pool)
+    peer_forecast = forecast_job(job, market(pool, other), NOW, passage=way)
     traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held_pool is not None)
     assert decide(traveller, here, [peer_forecast], MoveTerms(), NOW) is None
     assert peer_forecast.done_by is None or here.done_by is None or peer_forecast.done_by >= here.done_by

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 
-from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
+from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import aboard, berth
 from everspot_core.market import Market
@@ -66,10 +66,10 @@ def may_move(job: JobView, now: datetime) -> bool:
     return not job.state.final and not job.cancel and not_now(job, now) is None
 
 
-def prospect(
+def forecast_job(
     job: JobView, market: ClusterMarket, now: datetime, *, held_pool: PoolKey | None = None, passage: Passage = STAYING
-) -> Prospect:
-    """The prospect of the job in a cluster.
+) -> Forecast:
+    """The forecast of the job in a cluster.
 
     `held_pool`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way
     there, for a cluster other than its own; the changeover is then that of the cluster.
@@ -87,7 +87,7 @@ def prospect(
         reason, since = _barren(job, offers, giving, room, now)
         if not market.pools:
             reason, since = "none of its instances is free for it", min(now, waiting_since(job))
-    estimate = Prospect(
+    estimate = Forecast(
         cluster=market.cluster,
         feasible=held_pool is not None or bool(room),
         placed=placed,

@@ -13,7 +13,7 @@ _Press = tuple[int, timedelta]
 _NONE = timedelta(0)
 
 
-def by_press(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
+def sort_by_urgency(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
     """The jobs by urgency, in the given order within each group.
 
     First come jobs past their last safe moment; then those with precedence; then those with a deadline, the nearest to

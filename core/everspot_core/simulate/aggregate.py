@@ -8,7 +8,7 @@ from everspot_core.simulate.engine import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Aggregate:
     """The figures of a number of runs. Hours and changeovers are means over the runs; misses are counted.
 
     `saving_percent`: against the job on one on-demand instance without any changeover. `saving_error`: its standard
@@ -25,7 +25,7 @@ class Tally:
     changeovers: float
 
 
-def tally(outcomes: Sequence[Outcome]) -> Tally:
+def aggregate_runs(outcomes: Sequence[Outcome]) -> Aggregate:
     """The figures of runs on one trace.
 
     Raises:
@@ -35,7 +35,7 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
         raise ValueError("no runs to tell of")
     savings = [100 * o.saving for o in outcomes]
     several = len(savings) > 1
-    return Tally(
+    return Aggregate(
         runs=len(outcomes),
         saving_percent=statistics.fmean(savings),
         saving_error=statistics.stdev(savings) / len(savings) ** 0.5 if several else None,
@@ -47,17 +47,17 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
     )
 
 
-def overall(tallies: Mapping[str, Tally] | Sequence[Tally]) -> Tally:
+def aggregate_traces(aggregates: Mapping[str, Aggregate] | Sequence[Aggregate]) -> Aggregate:
     """The figures of several traces together. Each trace has the same weight, however many runs it had.
 
     Raises:
         ValueError: if there are none.
     """
-    each = list(tallies.values()) if isinstance(tallies, Mapping) else list(tallies)
+    each = list(aggregates.values()) if isinstance(aggregates, Mapping) else list(aggregates)
     if not each:
         raise ValueError("no traces to tell of")
     errors = [t.saving_error for t in each if t.saving_error is not None]
-    return Tally(
+    return Aggregate(
         runs=sum(t.runs for t in each),
         saving_percent=statistics.fmean(t.saving_percent for t in each),
         saving_error=sum(e**2 for e in errors) ** 0.5 / len(each) if len(errors) == len(each) else None,

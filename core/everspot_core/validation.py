@@ -36,7 +36,7 @@ _BY_TYPE = {
 }
 
 
-def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
+def translate_errors(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
     """One problem for each field that is wrong. A field of a union type fails once for each type, and is reported once.
 
     Problems beyond `SHOWN_AT_MOST` have no text, because they are only counted. `kind`: the model; its fields are the
@@ -58,13 +58,13 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
     ]
 
 
-def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
+def parse_model(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
     """The inputs as a model. If they are wrong, it returns None and adds a problem for each wrong input, followed by
     `note`. Problems name inputs as settings do."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        for fault in faults(error, kind):
+        for fault in translate_errors(error, kind):
             head, dot, inner_path = fault.path.partition(".")
             problems.add(camel(head) + dot + inner_path, fault.reason + note)
         return None

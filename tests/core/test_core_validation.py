@@ -5,9 +5,9 @@ from typing import Literal
 
 import pytest
 from everspot_core.documents import Duration, Frozen, Utc
-from everspot_core.faults import faults
 from everspot_core.field_types import Whole
 from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem
+from everspot_core.validation import translate_errors
 from pydantic import Field, ValidationError, field_validator
 
 
@@ -41,7 +41,7 @@ class Outer(Frozen):
 def find_problems(values: object) -> dict[str, str]:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate(values)
-    return {problem.path: problem.reason for problem in faults(caught.value, Outer)}
+    return {problem.path: problem.reason for problem in translate_errors(caught.value, Outer)}
 
 
 @pytest.mark.parametrize(

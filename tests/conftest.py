@@ -27,13 +27,13 @@ profile on the command line, tries ten times as many of them."""
 TESTS = Path(__file__).parent
 WAITING = ("e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp", "engine/test_engine_bootstrap",
            "bridge/", "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/",
-           "faults/test_faults_processes", "agent/test_agent_crew", "agent/test_agent_plain",
+           "faults/test_faults_processes", "agent/test_agent_shared_jobs", "agent/test_agent_plain",
            "faults/test_faults_torch", "setup/test_setup_packages", "agent/test_agent_process",
            "agent/test_agent_survival", "agent/test_agent_prepare", "faults/", "agent/", "review/", "setup/",
            "localcloud/")  # fmt: skip
 """What waits for providers, processes and markets' time, the longest first. Two workers of three begin here."""
 
-COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_planned",
+COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_everspot_policy",
              "scheduler/test_scheduler_crowd", "components/", "trainer/")  # fmt: skip
 """What only computes, the longest last. The third begins at that end, so that a processor is never left to tests that
 wait; what is short lies between, where both meet. A worker takes whole files: one that is long and begun last is what

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everspot_clouds.base.starting import CloudStarter, ProjectAnswers, SetupStep
+from everspot_clouds.base.project_setup import CloudStarter, ProjectAnswers, SetupStep
 from everspot_clouds.estimating import environment, estimated
 from everspot_core.problems import BadInputs
 from everspot_core.yaml_text import load

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from everspot_core.job_rules import CloudRules
 
     from everspot_clouds.base.drift import AddedByHand, KeptResource
+    from everspot_clouds.base.project_setup import CloudStarter
     from everspot_clouds.base.resources import ResourceKinds
-    from everspot_clouds.base.starting import CloudStarter
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def starter(cloud: str) -> "CloudStarter":
     """
     if cloud not in LOOKED_AT:
         raise UnknownCloud(f"{cloud!r} is none; there is {', '.join(LOOKED_AT)}")
-    return cast("CloudStarter", import_module(f"everspot_clouds.{cloud}.starting").STARTER)
+    return cast("CloudStarter", import_module(f"everspot_clouds.{cloud}.project_setup").STARTER)
 
 
 def job_rules() -> "CloudRules":

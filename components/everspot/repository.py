@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import NotRequired, TypedDict
 
-from everspot_clouds.base.starting import REPOSITORY, REPOSITORY_ID
+from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID
 from everspot_core.problems import Problems, shown
 
 ISSUER = "https://token.actions.githubusercontent.com"

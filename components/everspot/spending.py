@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-from everspot_clouds.base.starting import TEAM
+from everspot_clouds.base.project_setup import TEAM
 from everspot_core.problems import Problems, shown
 
 

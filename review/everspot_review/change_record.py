@@ -12,7 +12,7 @@ from everspot_core.applied_change import AppliedChange, PullRequest
 from everspot_core.deployment import control_url
 from everspot_store import Store, StoreError
 
-from everspot_review.applying import Applied, ApplyOutcome
+from everspot_review.apply import Applied, ApplyOutcome
 from everspot_review.engine import Engine, EngineError
 from everspot_review.forge import Pull
 from everspot_review.values import masked

@@ -10,7 +10,7 @@ from everspot_core.counting import first_few
 from everspot_review.affected import Project
 from everspot_review.commenting import CommentOutcome, comment_on, read_reports
 from everspot_review.drift import Drift, drift
-from everspot_review.drifted import describe_drift, keep
+from everspot_review.drift_report import describe_drift, keep
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewExit
 from everspot_review.files import build_document, checked, render_lines

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from everspot_review.affected import STACK_NAME
-from everspot_review.applying import Applied, ApplyOutcome, next_comment_state, stamp
+from everspot_review.apply import Applied, ApplyOutcome, next_comment_state, stamp
 from everspot_review.comment_state import read_states, with_states
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge

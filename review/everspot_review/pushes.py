@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from everspot_review.affected import Project
-from everspot_review.applying import ApplyOutcome, PriorState, Workflow, apply
+from everspot_review.apply import ApplyOutcome, PriorState, Workflow, apply
 from everspot_review.change_record import record
 from everspot_review.commenting import stamped
 from everspot_review.engine import Engine

@@ -18,9 +18,9 @@ from everspot_core.occupancy import Tenure, in_order
 from everspot_core.records import Event, JobRecord
 from everspot_store import BadDocument, Store
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 SETTLED = timedelta(hours=2)
 """Market time after which a cost is final. Before, late prices may come, and an instance that the cloud takes in its
@@ -44,7 +44,7 @@ class Accounts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pace, self._budgets = Pace(READ_EVERY), Budgets()
+        self._backoff, self._budgets = Backoff(READ_EVERY), Budgets()
         self._loaded = False
         self._read_events: dict[str, Sequence[Event]] = {}
         self._claims: dict[str, dict[str, list[Tenure]]] = defaultdict(dict)
@@ -79,7 +79,7 @@ class Accounts:
         return total
 
     def _read(self) -> None:
-        if not self._pace.take(self._store.clock.monotonic()):
+        if not self._backoff.take(self._store.clock.monotonic()):
             return
         try:
             self._budgets = self._store.budgets()

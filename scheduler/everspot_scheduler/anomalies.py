@@ -31,10 +31,10 @@ from everspot_core.schedule import ClusterView, InstanceView
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.accounts import Accounts
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 LOOK_EVERY = timedelta(minutes=5)
 """Market time between two looks, but at least LEAST of real time."""
@@ -61,10 +61,10 @@ class AnomalyWatch:
     def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: ManifestWatch) -> None:
         self._store, self._accounts, self._declaration = store, accounts, declaration
         clock, now = store.clock, store.clock.now()
-        self._pace, self._spent_pace = (
-            Pace(max(LEAST, clock.to_real(interval))) for interval in (LOOK_EVERY, SPENT_EVERY)
+        self._backoff, self._spent_backoff = (
+            Backoff(max(LEAST, clock.to_real(interval))) for interval in (LOOK_EVERY, SPENT_EVERY)
         )
-        self._spent_pace.called(clock.monotonic())  # a scheduler that starts has more urgent things to read
+        self._spent_backoff.called(clock.monotonic())  # a scheduler that starts has more urgent things to read
         self._anomalies = Anomalies(scheduler_id=scheduler_id, updated_at=now)
         self._written = self._anomalies
         self._spending = DailySpending(updated_at=now)
@@ -97,10 +97,10 @@ class AnomalyWatch:
         """Look for anomalies if it is due. `view`: of the last plan of the tick; `described`: the cluster's instances
         as the cloud describes them."""
         monotonic = self._store.clock.monotonic()
-        if not self._pace.take(monotonic):
+        if not self._backoff.take(monotonic):
             return
         try:
-            if self._spent_pace.take(monotonic):
+            if self._spent_backoff.take(monotonic):
                 self._add_up(observation, ledger)
             self._follow([*self._find_anomalies(view, ledger), *self._orphaned(described, ledger)])
         except StoreError as error:  # notes for people: what the tick has yet to record comes first

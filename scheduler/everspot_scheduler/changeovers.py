@@ -14,10 +14,10 @@ from everspot_core.records import Event, JobRecord
 from everspot_core.schedule import PoolKey
 from everspot_store import BadDocument, Store, StoreError
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 AT_ONCE = 8
 """The most jobs whose events are read in one tick."""
@@ -35,7 +35,7 @@ class ChangeoverLog:
         self._store = store
         self._samples = Changeovers(updated_at=store.clock.now())
         self._own: dict[str, deque[Measurement]] = {}
-        self._pace, self._changed = Pace(WRITE_EVERY), False
+        self._backoff, self._changed = Backoff(WRITE_EVERY), False
         self._learn()
 
     def load(self) -> None:
@@ -123,9 +123,9 @@ class ChangeoverLog:
 
     def _write(self) -> None:
         clock = self._store.clock
-        if not self._changed or not self._pace.due(clock.monotonic()):
+        if not self._changed or not self._backoff.due(clock.monotonic()):
             return
-        self._pace.called(clock.monotonic())
+        self._backoff.called(clock.monotonic())
         try:
             self._store.notes.write_changeovers(self._samples.model_copy(update={"updated_at": clock.now()}))
             self._changed = False

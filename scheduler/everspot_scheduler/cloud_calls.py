@@ -9,27 +9,27 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.pace import Pace
 from everspot_scheduler.scores import ASK_EVERY, Scores
 
 _log = logging.getLogger(__name__)
 
 
 class CloudCalls:
-    """The scheduler's requests to its cloud, each at a pace of its own. `tick`: real time between two ticks."""
+    """The scheduler's requests to its cloud, each with its own interval. `tick`: real time between two ticks."""
 
     def __init__(self, cloud: Cloud, clock: Clock, tick: timedelta) -> None:
         self._cloud, self._clock = cloud, clock
         seconds = timedelta(seconds=1)
-        self._instances = Pace(max(5 * seconds, 2 * tick))
-        self._ends_pace = Pace(max(5 * seconds, 2 * tick))
-        self._prices = Pace(max(15 * seconds, 6 * tick))
-        self._scores = Pace(max(ASK_EVERY, 6 * tick))
-        self._ends = Pace(tick / 2)
+        self._instances = Backoff(max(5 * seconds, 2 * tick))
+        self._ends_backoff = Backoff(max(5 * seconds, 2 * tick))
+        self._prices = Backoff(max(15 * seconds, 6 * tick))
+        self._scores = Backoff(max(ASK_EVERY, 6 * tick))
+        self._ends = Backoff(tick / 2)
 
     def instances(self, facts: Facts, *, urgent: bool) -> None:
         """Ask for a description of all instances of the cluster, and for how others ended, if it is due. The
@@ -41,7 +41,7 @@ class CloudCalls:
 
         if self._call_cloud(self._instances, call, "describing instances", urgent=urgent):
             description = "reading how instances ended"
-            self._call_cloud(self._ends_pace, lambda: facts.tell_ends(self._cloud.ends()), description, urgent=True)
+            self._call_cloud(self._ends_backoff, lambda: facts.tell_ends(self._cloud.ends()), description, urgent=True)
 
     def prices(self, ledger: Ledger, elastic_manager: ElasticManager) -> None:
         """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
@@ -65,21 +65,23 @@ class CloudCalls:
         except Exception as error:
             self._trouble("deleting messages", error)
 
-    def _call_cloud(self, pace: Pace, call: Callable[[], None], description: str, *, urgent: bool = False) -> bool:
+    def _call_cloud(
+        self, backoff: Backoff, call: Callable[[], None], description: str, *, urgent: bool = False
+    ) -> bool:
         """Make a call if it is due, and return whether it was made and answered. Errors of the store are raised; those
-        of the cloud are logged and slow the pace."""
+        of the cloud are logged and double the interval."""
         now = self._clock.monotonic()
-        if not pace.due(now, urgent=urgent):
+        if not backoff.due(now, urgent=urgent):
             return False
-        pace.called(now)
+        backoff.called(now)
         try:
             call()
-            pace.went_well()
+            backoff.went_well()
             return True
         except (StoreUnavailable, StoreDenied, StoreMissing):
             raise
         except Exception as error:
-            pace.throttled()
+            backoff.throttled()
             self._trouble(description, error)
             return False
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from everspot_store import Store, StoreError
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 LOOKS = 5
 
@@ -23,7 +23,7 @@ class EarlyTick:
         self._store, self._tick_every = store, tick_every
         self._observation: Observation | None = None
         self._coming = False
-        self._jobs, self._instances = Pace(tick_every), Pace(tick_every / LOOKS)
+        self._jobs, self._instances = Backoff(tick_every), Backoff(tick_every / LOOKS)
         self._reported: set[str] = set()
         self._looked_at = store.clock.monotonic()
 
@@ -36,9 +36,9 @@ class EarlyTick:
             name for name in self._reported if name not in observation.jobs and name not in observation.instances
         }
         # Whose ticks take long does not tick all the time.
-        self._jobs, self._instances = Pace(self._tick_every), Pace(max(self._tick_every / LOOKS, took))
-        for pace in (self._jobs, self._instances):
-            pace.called(now)
+        self._jobs, self._instances = Backoff(self._tick_every), Backoff(max(self._tick_every / LOOKS, took))
+        for backoff in (self._jobs, self._instances):
+            backoff.called(now)
 
     def come(self) -> bool:
         """Whether there is a newcomer, each reported once. If the store does not answer, the next tick reports that."""

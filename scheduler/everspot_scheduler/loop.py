@@ -31,6 +31,7 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.anomalies import AnomalyWatch
+from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS, Backoff
 from everspot_scheduler.best_effort import BestEffort
 from everspot_scheduler.chains import Chains
 from everspot_scheduler.changeovers import ChangeoverLog
@@ -41,7 +42,7 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.federation.manager import Federation, PeerAccess
 from everspot_scheduler.federation.peer_access import default_peer_access
-from everspot_scheduler.fleet_note import FleetNote
+from everspot_scheduler.fleet_status import FleetStatusWriter
 from everspot_scheduler.heads import Heads
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
@@ -49,7 +50,6 @@ from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.missed_instances import note_unseen
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
-from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
 from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.preemptions import Preemptions
 from everspot_scheduler.recurring import RecurringJobs
@@ -111,9 +111,9 @@ class Scheduler:
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._manifest_watch)
         self._pools = Pools(self._scores, self._changeovers)
-        self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
+        self._waits, self._fleet_status = Waits(store, scheduler_id), FleetStatusWriter(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, GaugePublisher(cloud, self._manifest_watch, store.clock)])
-        self._spent, self._beat = SpentMeter(store.clock, self._ledger, tick), Pace(BEAT)
+        self._spent, self._beat = SpentMeter(store.clock, self._ledger, tick), Backoff(BEAT)
         self._early_tick, self._best_effort = EarlyTick(store, tick), BestEffort()
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
@@ -229,7 +229,7 @@ class Scheduler:
         self._federation.choose(view, actions)
         best_effort = self._best_effort.do
         best_effort("why jobs wait", lambda: self._waits.note([*waiting, *launches], self._elastic.note))
-        best_effort("the state of pools", lambda: self._fleet_note.note(view))
+        best_effort("the state of pools", lambda: self._fleet_status.write(view))
         best_effort("the figures", lambda: self._count(view, waiting))
         best_effort("what is not as usual", lambda: self._look_for_anomalies(view, observation))
         self._watch.launches(self._elastic.settled())

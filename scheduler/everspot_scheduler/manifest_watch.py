@@ -19,7 +19,7 @@ from everspot_core.schedule import InstanceView
 from everspot_core.schedule.provisioning.leaving import weight
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.backoff import Backoff
 
 TICKS_BETWEEN = 6
 """Ticks between two reads of `cluster.json`."""
@@ -40,7 +40,7 @@ class ManifestWatch:
         self._rolls_to = self._doubted = ""
         self._since, self._generation_since = store.clock.monotonic(), store.clock.now()
         self._standing_since, self._stranger = store.clock.now(), ""
-        self._pace = Pace(TICKS_BETWEEN * manifest.limits.tick_every)
+        self._backoff = Backoff(TICKS_BETWEEN * manifest.limits.tick_every)
 
     @property
     def limits(self) -> Limits:
@@ -55,7 +55,7 @@ class ManifestWatch:
     def refresh(self) -> bool:
         """Read it again if it is due. Returns whether anything has changed. An unreadable document changes nothing."""
         now = self._store.clock.monotonic()
-        if not self._pace.take(now):
+        if not self._backoff.take(now):
             return False
         try:
             document = self._store.read_manifest()

@@ -7,9 +7,9 @@ from everspot_core.federation.migration import used
 from everspot_core.records import JobState
 from everspot_core.schedule import Spent
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 READ_EVERY = timedelta(seconds=10)
 """The least time between two readings of the jobs' events; two ticks, where these take longer."""
@@ -23,12 +23,12 @@ class SpentMeter:
 
     def __init__(self, clock: Clock, ledger: Ledger, tick: timedelta) -> None:
         self._clock, self._ledger = clock, ledger
-        self._pace = Pace(max(READ_EVERY, 2 * tick))
+        self._backoff = Backoff(max(READ_EVERY, 2 * tick))
         self.jobs: dict[str, Spent] = {}
 
     def look(self, observation: Observation) -> None:
         """Read what the jobs have used, if it is due."""
-        if not self._pace.take(self._clock.monotonic()):
+        if not self._backoff.take(self._clock.monotonic()):
             return
         limited = []
         for name, job in observation.jobs.items():

@@ -9,9 +9,9 @@ from everspot_core.schedule import PoolView
 from everspot_core.schedule.placement.queue import Rates
 from everspot_store import BadDocument, Store, StoreError, TeamUsage
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 HALF_LIFE = timedelta(days=7)
 """Market time after which a dollar counts half."""
@@ -29,7 +29,7 @@ class UsageMeter:
         self._store = store
         self._dollars: dict[str, float] = {}
         self._at = store.clock.now()
-        self._pace, self._written = Pace(WRITE_EVERY), self._at
+        self._backoff, self._written = Backoff(WRITE_EVERY), self._at
 
     def load(self) -> None:
         """Read what the last scheduler has written.
@@ -68,7 +68,7 @@ class UsageMeter:
         return dict(dollars)
 
     def _write(self) -> None:
-        if not self._dollars or not self._pace.take(self._store.clock.monotonic()):
+        if not self._dollars or not self._backoff.take(self._store.clock.monotonic()):
             return
         try:
             self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))

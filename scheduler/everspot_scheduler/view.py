@@ -24,6 +24,7 @@ from everspot_core.schedule import (
     Spent,
 )
 
+from everspot_scheduler.backoff import QUIET_FACTOR
 from everspot_scheduler.chains import Standing
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.elastic.manager import ElasticManager
@@ -31,7 +32,6 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import QUIET_FACTOR
 from everspot_scheduler.speeds import Speeds
 
 _log = logging.getLogger(__name__)

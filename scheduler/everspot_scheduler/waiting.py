@@ -8,7 +8,7 @@ from everspot_core.schedule import Hold, Launch, Why, describe_action
 from everspot_core.schedule.messages import because
 from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.backoff import Backoff
 
 WRITE_EVERY = timedelta(seconds=10)
 """Real time between two writes at the least; what changes meanwhile is written with the next one."""
@@ -22,7 +22,7 @@ class Waits:
         self._store, self._id = store, scheduler_id
         self._now: dict[str, Wait] = {}
         self._written: dict[str, Wait] | None = None
-        self._pace = Pace(WRITE_EVERY)
+        self._backoff = Backoff(WRITE_EVERY)
 
     def __len__(self) -> int:
         """The number of waiting jobs."""
@@ -61,9 +61,9 @@ class Waits:
         # A job that waits no more need not be struck out: its record tells.
         news = written is None or any(written.get(job) != wait for job, wait in self._now.items())
         monotonic = self._store.clock.monotonic()
-        if not news or not self._pace.due(monotonic):
+        if not news or not self._backoff.due(monotonic):
             return
-        self._pace.called(monotonic)
+        self._backoff.called(monotonic)
         try:
             self._store.notes.write_waiting(
                 Waiting(scheduler_id=self._id, updated_at=self._store.clock.now(), jobs=self._now)

@@ -51,7 +51,7 @@ def test_what_the_plan_names_is_there_and_the_makefile_leaves_the_order_to_it(pl
 
 def test_every_other_worker_begins_with_what_computes_and_they_meet_where_it_is_short(plan: ModuleType) -> None:
     names = [
-        "core/test_core_cost", "policy/test_policy_pack", "trainer/test_trainer_data", "agent/test_agent_crew",
+        "core/test_core_cost", "policy/test_policy_pack", "trainer/test_trainer_data", "agent/test_agent_shared_jobs",
         "engine/test_engine_guard", "engine/test_engine_replace", "trainer/test_trainer_state",
     ]  # fmt: skip
     items = [SimpleNamespace(path=ROOT / f"tests/{name}.py") for name in names]
@@ -69,4 +69,4 @@ def test_every_other_worker_begins_with_what_computes_and_they_meet_where_it_is_
     assert waits.units == [["test_engine_replace"], ["test_engine_guard"]]
     assert computes.units == [["test_trainer_data", "test_trainer_state"], ["test_core_cost"]]
     scheduling.mark_test_complete(waits, ids.index("tests/engine/test_engine_replace.py::test"))
-    assert waits.units[2:] == [["test_agent_crew"]] and not waits.shutting_down
+    assert waits.units[2:] == [["test_agent_shared_jobs"]] and not waits.shutting_down

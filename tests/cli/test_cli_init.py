@@ -232,7 +232,7 @@ def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: 
 
 
 def test_every_cloud_is_checked_by_its_own_rules():
-    from everspot_clouds.base.starting import ProjectAnswers
+    from everspot_clouds.base.project_setup import ProjectAnswers
     from everspot_clouds.registry import LOOKED_AT, starter
 
     for cloud in LOOKED_AT:

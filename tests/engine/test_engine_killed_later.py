@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from engine_killed import at_home, everspot, kill_update_at, pending
-from everspot_review.applying import Applied, Workflow, apply
+from everspot_review.apply import Applied, Workflow, apply
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview

@@ -11,7 +11,7 @@ from everspot_core.budgets import Budgets
 from everspot_core.ledger import UNKNOWN
 from everspot_core.notify import Notifications
 from everspot_core.records import EventKind, Market, Reason
-from everspot_scheduler.fleet_note import FleetNote
+from everspot_scheduler.fleet_status import FleetStatusWriter
 from everspot_store import BadDocument, Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import Cluster
@@ -144,10 +144,10 @@ def test_an_instance_that_vanishes_without_a_heartbeat_ended_nobody_knows_when(w
 def test_what_cannot_be_told_to_people_is_logged_once_and_stops_nothing(
     worn: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: FleetNote, view: object) -> None:
+    def broken(self: FleetStatusWriter, view: object) -> None:
         raise OverflowError("a span of two thousand years")
 
-    monkeypatch.setattr(FleetNote, "note", broken)
+    monkeypatch.setattr(FleetStatusWriter, "write", broken)
     worn.run(5)
     assert caplog.text.count("the state of pools cannot be told") == 1
     goes_on(worn)

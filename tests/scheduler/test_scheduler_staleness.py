@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.staleness import Staleness
 
 TTL = timedelta(seconds=15)
@@ -57,15 +57,15 @@ def test_one_that_was_away_starts_anew() -> None:
 
 
 def test_a_pace_keeps_its_distance_and_widens_it_when_throttled() -> None:
-    pace = Pace(seconds(10))
-    assert pace.due(seconds(0))
-    pace.called(seconds(0))
-    assert not pace.due(seconds(9))
-    assert not pace.due(seconds(1), urgent=True)
-    assert pace.due(seconds(2), urgent=True)
+    backoff = Backoff(seconds(10))
+    assert backoff.due(seconds(0))
+    backoff.called(seconds(0))
+    assert not backoff.due(seconds(9))
+    assert not backoff.due(seconds(1), urgent=True)
+    assert backoff.due(seconds(2), urgent=True)
     for factor in (2, 4, 8, 16, 16):
-        pace.throttled()
-        assert not pace.due(seconds(10 * factor - 1), urgent=True)
-        assert pace.due(seconds(10 * factor))
-    pace.went_well()
-    assert pace.due(seconds(10))
+        backoff.throttled()
+        assert not backoff.due(seconds(10 * factor - 1), urgent=True)
+        assert backoff.due(seconds(10 * factor))
+    backoff.went_well()
+    assert backoff.due(seconds(10))

@@ -11,7 +11,7 @@ from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Notice, NoticeKind, Progress
 from everspot_core.schedule import ClusterView, JobView, Measured, PoolView, plan_standing
 from everspot_scheduler import usage
-from everspot_scheduler.pace import QUIET_FACTOR
+from everspot_scheduler.backoff import QUIET_FACTOR
 from everspot_store import ManualClock
 from scheduler_helpers import Cluster, folder_store
 

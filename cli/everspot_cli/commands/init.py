@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from everspot_clouds.base.starting import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
+from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.registry import LOOKED_AT, starter
 from everspot_core.problems import Problem, Problems, shown
 from everspot_core.validation import legible

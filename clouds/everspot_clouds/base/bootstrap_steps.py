@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep
 
 LOCAL = (
     "mkdir -p .state",

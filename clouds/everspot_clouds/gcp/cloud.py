@@ -18,10 +18,10 @@ from everspot_clouds.gcp.capacity import BulkLaunches
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.instances import whereabouts
-from everspot_clouds.gcp.leftovers import Leftovers
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
+from everspot_clouds.gcp.powered_off_instances import PoweredOffInstances
 from everspot_clouds.gcp.prices import SpotPrices
 from everspot_clouds.gcp.zones import Zones
 
@@ -45,7 +45,7 @@ class GcpCloud:
         self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice, self._zones)
         self._prices, self._placement = SpotPrices(api, clock), Obtainability(api, manifest.region, clock)
         self._gauges, self._sender = MonitoringFigures(api, manifest.cluster, manifest.region), GcpSender(api)
-        self._leftovers = None if reads else Leftovers(api)
+        self._powered_off = None if reads else PoweredOffInstances(api)
         self._described: dict[str, dict[str, Any]] | None = None
         self._ends: dict[str, CloudEnd] = {}
         self._missing: set[str] = set()
@@ -65,8 +65,8 @@ class GcpCloud:
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
         described = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
-        if self._leftovers is not None:
-            self._leftovers.look(described.values())
+        if self._powered_off is not None:
+            self._powered_off.look(described.values())
         parsed = [instances.parse(raw) for raw in described.values()]
         before = self._described or {}
         self._missing |= before.keys() - described.keys()

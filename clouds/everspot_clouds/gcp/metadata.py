@@ -17,7 +17,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.gcp import endpoints
-from everspot_clouds.gcp.booting import MANIFEST_KEY, TRUSTED
+from everspot_clouds.gcp.boot_rules import MANIFEST_KEY, TRUSTED
 from everspot_clouds.gcp.machines import described
 
 FLAVOR = {"Metadata-Flavor": "Google"}

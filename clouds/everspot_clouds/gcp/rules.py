@@ -9,8 +9,8 @@ from datetime import timedelta
 from everspot_core.billing import BillingRules
 from everspot_core.job_rules import CloudRules
 
-from everspot_clouds.gcp.booting import MANIFEST_KEY as MANIFEST_KEY
-from everspot_clouds.gcp.booting import TRUSTED as TRUSTED
+from everspot_clouds.gcp.boot_rules import MANIFEST_KEY as MANIFEST_KEY
+from everspot_clouds.gcp.boot_rules import TRUSTED as TRUSTED
 
 CLUSTER_LABEL = "everspot-cluster"
 """Label of a cluster's resources. The scheduler and the CLI find them by it."""

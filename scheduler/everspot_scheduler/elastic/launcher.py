@@ -15,10 +15,10 @@ from everspot_core.manifest import Elastic
 from everspot_core.schedule import Launch, PoolKey
 from everspot_store import Store
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.elastic.groups import Group, groups, launch_pools
 from everspot_scheduler.elastic.intents import Intents
-from everspot_scheduler.elastic.room import CapLeft
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.parallel import run_parallel
 
 REQUESTS_AT_ONCE = 8
@@ -37,7 +37,7 @@ class Launcher:
 
     def __init__(self, store: Store, cloud: Cloud, intents: Intents, scheduler_id: str, tick: timedelta) -> None:
         self._store, self._cloud, self._intents, self._id = store, cloud, intents, scheduler_id
-        self._pace = Pace(tick / 2)
+        self._backoff = Backoff(tick / 2)
         self.trouble = ""
 
     def settle(self, described: Iterable[CloudInstance], *, repeat_requests: bool) -> None:
@@ -54,13 +54,13 @@ class Launcher:
                 self._settle(intent, LaunchAnswer(), launched)
             else:
                 again.append(intent)
-        if again and self._pace.due(self._store.clock.monotonic()):
+        if again and self._backoff.due(self._store.clock.monotonic()):
             self._request(again, here)
 
-    def launch(self, launches: Sequence[Launch], elastic: Elastic, room: CapLeft, price: Price) -> None:
+    def launch(self, launches: Sequence[Launch], elastic: Elastic, room: RemainingCap, price: Price) -> None:
         """Launch what the plan asks for, as far as the cap has room."""
         clock = self._store.clock
-        if not launches or self._intents.unsettled() or not self._pace.due(clock.monotonic()):
+        if not launches or self._intents.unsettled() or not self._backoff.due(clock.monotonic()):
             return
         written_intents = list[LaunchIntent]()
         for group in groups(launches, elastic):
@@ -94,7 +94,7 @@ class Launcher:
         """Ask the cloud, and write the outcomes. An intent that got no answer has none, and is asked again."""
         if not intents:
             return
-        self._pace.called(self._store.clock.monotonic())
+        self._backoff.called(self._store.clock.monotonic())
         answers = run_parallel(self._launch, intents, alone=1)
         self.trouble = ""
         for intent, answer in zip(intents, answers, strict=True):
@@ -103,9 +103,9 @@ class Launcher:
             else:
                 self._lost(intent, answer)
         if not self.trouble:
-            self._pace.went_well()
+            self._backoff.went_well()
         else:
-            self._pace.throttled()
+            self._backoff.throttled()
 
     def _launch(self, intent: LaunchIntent) -> LaunchAnswer | Exception:
         try:

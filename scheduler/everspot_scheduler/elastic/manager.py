@@ -13,10 +13,10 @@ from everspot_store import Store
 
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.intents import Intents, Place, version_name
+from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, PoolRefusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
-from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
@@ -106,7 +106,7 @@ class ElasticManager:
         if usd is None and cap.usd_per_hour is not None:
             _log.error("nothing is launched: no price is known to hold the %d that run to the cap", len(living))
             return
-        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), usd or 0.0), tariff.pool_price)
+        self._launcher.launch(launches, elastic, RemainingCap(cap, len(living), usd or 0.0), tariff.pool_price)
         self._learn()
 
     def _living(self) -> Iterator[PoolKey]:

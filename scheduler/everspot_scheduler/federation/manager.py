@@ -17,9 +17,10 @@ from everspot_core.schedule.actions import WITHHELD, Assign, Complete
 from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.act import Actor
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.federation.background_calls import BackgroundCalls
 from everspot_scheduler.federation.inbound import InboundVisits
-from everspot_scheduler.federation.market_notes import MarketNotes
+from everspot_scheduler.federation.market_status import MarketStatusWriter
 from everspot_scheduler.federation.offer_expiry import sweep_offers
 from everspot_scheduler.federation.outbound import OutboundMoves
 from everspot_scheduler.federation.peers import News, Opener, Peers
@@ -27,7 +28,6 @@ from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.pace import Pace
 
 LISTEN_EVERY = timedelta(seconds=20)
 """Real time between two looks at what peers publish."""
@@ -76,12 +76,12 @@ class Federation:
         """`launched`: the instances that were launched for jobs."""
         self._store, self._actor, self._choose = store, actor, peer_access.chooser
         self._peers = Peers(declaration, peer_access.opener, store.clock)
-        self._markets = MarketNotes(store)
+        self._markets = MarketStatusWriter(store)
         self._outbound = OutboundMoves(store, self._peers, history, self._peers.home)
         self._inbound = InboundVisits(store, declaration, actor, ledger, launched)
         self._background_calls = BackgroundCalls(peer_access.threads)
-        self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
-        self._visits = Pace(HOST_EVERY)
+        self._listen, self._steps, self._sweep = Backoff(LISTEN_EVERY), Backoff(STEP_EVERY), Backoff(SWEEP_EVERY)
+        self._visits = Backoff(HOST_EVERY)
         self._moves: dict[str, Move] = {}
         self._back: dict[str, str] = {}
         self._undecided: set[str] = set()

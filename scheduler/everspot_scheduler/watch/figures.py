@@ -14,7 +14,7 @@ from everspot_core.schedule.jobs import job_outlook
 from everspot_store import ElasticUse
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
-from everspot_scheduler.fleet_note import elastic_use
+from everspot_scheduler.fleet_status import elastic_use
 from everspot_scheduler.ledger import Ledger
 
 NO_TIME = timedelta(0)

@@ -11,8 +11,8 @@ from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
 from everspot_core.records import JobState
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Figures
 
 PUT_EVERY = timedelta(minutes=1)
@@ -28,7 +28,7 @@ class GaugePublisher:
     def __init__(self, cloud: Cloud, declaration: ManifestWatch, clock: Clock) -> None:
         self._cloud, self._declaration, self._clock = cloud, declaration, clock
         interval = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
-        self._pace, self._ticks = Pace(interval), 0
+        self._backoff, self._ticks = Backoff(interval), 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-figures")
         self._putting: Future[None] | None = None
 
@@ -40,9 +40,9 @@ class GaugePublisher:
     def figures(self, figures: Figures) -> None:
         """See `Watcher`. While the last request is under way nothing is put: the next one has newer figures."""
         settings, now = self._declaration.manifest.monitoring, self._clock.monotonic()
-        if settings is None or not self._pace.due(now) or (self._putting is not None and not self._putting.done()):
+        if settings is None or not self._backoff.due(now) or (self._putting is not None and not self._putting.done()):
             return
-        self._pace.called(now)
+        self._backoff.called(now)
         gauges = {**select_gauges(figures), Gauge.TICKS: float(self._ticks)}
         self._ticks = 0
         self._putting = self._pool.submit(self._put, settings.namespace, gauges, figures.at)

@@ -12,9 +12,9 @@ from everspot_core.launching import LaunchIntent
 from everspot_core.schedule import ClusterView, Hold
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Counting, Figures, Glance
 
 COUNT_EVERY = timedelta(seconds=10)
@@ -49,7 +49,11 @@ class Watch:
 
     def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
         self._clock, self._watchers = clock, tuple(watchers)
-        self._counting, self._pace, self._norms_pace = Counting(), _pace(clock, COUNT_EVERY), _pace(clock, NORMS_EVERY)
+        self._counting, self._backoff, self._norms_backoff = (
+            Counting(),
+            _backoff(clock, COUNT_EVERY),
+            _backoff(clock, NORMS_EVERY),
+        )
         self._norms: Mapping[str, int] = {}
         self._reported: set[int] | None = None
 
@@ -58,9 +62,9 @@ class Watch:
     ) -> None:
         """Count if it is due, and hand on the figures. `view`, `waiting`: of the last plan of the tick."""
         now = self._clock.monotonic()
-        if not any(watcher.awake for watcher in self._watchers) or not self._pace.take(now):
+        if not any(watcher.awake for watcher in self._watchers) or not self._backoff.take(now):
             return
-        if self._norms_pace.take(now):
+        if self._norms_backoff.take(now):
             over = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
             self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
         glance = Glance(
@@ -97,5 +101,5 @@ def _launched(intent: LaunchIntent, watcher: Watcher) -> None:
     watcher.launched(intent)
 
 
-def _pace(clock: Clock, interval: timedelta) -> Pace:
-    return Pace(max(timedelta(seconds=1), clock.to_real(interval)))
+def _backoff(clock: Clock, interval: timedelta) -> Backoff:
+    return Backoff(max(timedelta(seconds=1), clock.to_real(interval)))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
-from everspot_review.applying import Applied, Workflow, apply
+from everspot_review.apply import Applied, Workflow, apply
 from everspot_review.commenting import comment_on, read_reports, stamped
 from everspot_review.drift import Drift
-from everspot_review.drifted import describe_drift
+from everspot_review.drift_report import describe_drift
 from everspot_review.engine import KEPT_BACK, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from desk import UPDATE, Desk
-from everspot_review.applying import Applied, Workflow, apply
+from everspot_review.apply import Applied, Workflow, apply
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
 from forge_double import Double

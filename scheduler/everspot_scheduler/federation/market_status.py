@@ -6,20 +6,20 @@ from datetime import timedelta
 
 from everspot_store import PeerMarket, Store, StoreError
 
+from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.federation.peers import News
-from everspot_scheduler.pace import Pace
 
 WRITE_EVERY = timedelta(minutes=5)
 """Real time between two notes of a peer at the least."""
 _log = logging.getLogger(__name__)
 
 
-class MarketNotes:
+class MarketStatusWriter:
     """A note for each peer. It costs one write in five minutes at most, and none while nothing changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._paces: dict[str, Pace] = {}
+        self._backoffs: dict[str, Backoff] = {}
         self._written: dict[str, PeerMarket] = {}
 
     def write(self, news: Mapping[str, News]) -> None:
@@ -29,7 +29,7 @@ class MarketNotes:
             if heard.error or heard.fleet is None or heard.manifest is None:
                 continue
             market = PeerMarket(fleet=heard.fleet, instance_types=heard.manifest.instance_types)
-            if market == self._written.get(name) or not self._paces.setdefault(name, Pace(WRITE_EVERY)).take(now):
+            if market == self._written.get(name) or not self._backoffs.setdefault(name, Backoff(WRITE_EVERY)).take(now):
                 continue
             try:
                 self._store.notes.peers.put(name, market)

@@ -8,7 +8,7 @@ from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import bootstrap_steps
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
+from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")

@@ -9,7 +9,7 @@ from everspot_core.federation.standing import idle_in
 from everspot_core.schedule import ClusterView, Tariff
 from everspot_store import ElasticUse, FleetState, IdleState, PoolState, Store, StoreError
 
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.backoff import Backoff
 
 WRITE_EVERY = timedelta(seconds=10)
 """Real time between two writes at the least; what changes meanwhile is written with the next one."""
@@ -20,18 +20,18 @@ SPELLS = 16
 _log = logging.getLogger(__name__)
 
 
-class FleetNote:
-    """One scheduler's note of the fleet. It costs nothing while nothing changes, and one write when something does."""
+class FleetStatusWriter:
+    """Writes the status of the fleet. A tick costs nothing while nothing changes, and one write when something does."""
 
     def __init__(self, store: Store, scheduler_id: str) -> None:
         self._store, self._id = store, scheduler_id
         self._written: FleetState | None = None
-        self._pace = Pace(WRITE_EVERY)
+        self._backoff = Backoff(WRITE_EVERY)
 
-    def note(self, view: ClusterView) -> None:
-        """Write the note if it has changed and is due. A failed write is tried again later."""
+    def write(self, view: ClusterView) -> None:
+        """Write the status if it has changed and is due. A failed write is tried again later."""
         clock = self._store.clock
-        if not self._pace.due(clock.monotonic()):
+        if not self._backoff.due(clock.monotonic()):
             return
         now = FleetState(
             scheduler_id=self._id,
@@ -45,7 +45,7 @@ class FleetNote:
         before = self._written or now.model_copy(update={"pools": [], "elastic": None, "idle": [], "promised": 0})
         if before.model_copy(update={"updated_at": now.updated_at}) == now:
             return
-        self._pace.called(clock.monotonic())
+        self._backoff.called(clock.monotonic())
         try:
             self._store.notes.write_fleet(now)
         except StoreError as error:  # a note for people: what the tick has yet to record comes first

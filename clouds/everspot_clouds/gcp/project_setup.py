@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.base import bootstrap_steps
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
+from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")

@@ -19,7 +19,7 @@ _OFF = ("TERMINATED", "STOPPED")
 log = logging.getLogger(__name__)
 
 
-class Leftovers:
+class PoweredOffInstances:
     """Requests the deletion of each instance once. A refused request is repeated at the next look."""
 
     def __init__(self, api: Api) -> None:

@@ -9,7 +9,7 @@ from everspot_core.schedule.tariff import EPSILON
 from everspot_scheduler.elastic.groups import Group
 
 
-class CapLeft:
+class RemainingCap:
     """What the cap leaves; each cut takes its part of it.
 
     `instances` and `usd_per_hour`: those of all running and coming launched instances.

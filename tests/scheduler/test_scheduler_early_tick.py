@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from elastic_helpers import ElasticCluster
 from everspot_core.records import JobState, Market
+from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS
 from everspot_scheduler.early_tick import LOOKS
-from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS
 from everspot_store import Bucket, ManualClock, Store, StoreUnavailable
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import LIMITS, Agent

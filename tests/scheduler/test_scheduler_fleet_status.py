@@ -10,7 +10,7 @@ from everspot_core.federation.market import ClusterMarket, Headroom
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market
 from everspot_core.schedule import Behaviour, Cap, ClusterView, PoolView
-from everspot_scheduler.fleet_note import WRITE_EVERY, FleetNote
+from everspot_scheduler.fleet_status import WRITE_EVERY, FleetStatusWriter
 from everspot_store import FleetState, StoreDenied
 from scheduler_helpers import Cluster
 
@@ -78,7 +78,7 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
     """What it cannot read is how many instances a pool still has: it learns whether the pool may be asked."""
     views = list[ClusterView]()
     with monkeypatch.context() as listening:
-        listening.setattr(FleetNote, "note", lambda _, view: views.append(view))
+        listening.setattr(FleetStatusWriter, "write", lambda _, view: views.append(view))
         cluster.submit("waits")
         cluster.run(1)
     now, kind = cluster.clock.now(), builtin().types["g5.xlarge"]
@@ -100,7 +100,7 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
         for market, usd, available, seconds in ((Market.ON_DEMAND, 1.0, None, 90), (Market.SPOT, 0.4, 0, 60))
     )
     view = replace(views[-1], pools=pools, unions={}, cap=Cap(instances=3, usd_per_hour=4.0))
-    FleetNote(cluster.store, "s").note(view)
+    FleetStatusWriter(cluster.store, "s").write(view)
     read = noted(cluster).market("c", builtin().types, more=1)
     own = ClusterMarket.from_view("c", view)
     assert (read.pools, read.tick, read.headroom) == (own.pools, own.tick, own.headroom)

@@ -1,7 +1,7 @@
 """The policy `everspot`, which is the scheduler's own plan, through synthetic and adversarial traces.
 
 What it decides over a few of them is kept in `golden/planned.txt`. After a change that is meant to change decisions:
-`EVERSPOT_GOLDEN=write pytest tests/core/test_core_simulate_planned.py -k golden`, and read the difference.
+`EVERSPOT_GOLDEN=write pytest tests/core/test_core_simulate_everspot_policy.py -k golden`, and read the difference.
 """
 
 import os

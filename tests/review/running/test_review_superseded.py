@@ -11,7 +11,7 @@ from everspot_core.applied_change import AppliedChange
 from everspot_review.history import MOST
 from everspot_store import Store
 from forge_double import Double
-from test_review_pushed import applied, changed, merged, read_body, updates
+from test_review_pushes import applied, changed, merged, read_body, updates
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

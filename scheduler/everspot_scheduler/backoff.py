@@ -8,7 +8,7 @@ QUIET_TICKS = 12
 QUIET_FACTOR = 2
 
 
-class Pace:
+class Backoff:
     """Says when the next call is due, by the monotonic clock. Throttling doubles the interval, success restores it."""
 
     def __init__(self, interval: timedelta) -> None:

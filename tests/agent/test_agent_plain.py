@@ -219,7 +219,7 @@ def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp
 
 
 @pytest.mark.parametrize(
-    ("mode", "gpu_message"), [("full", ""), ("say", "CUDA error: uncorrectable ECC error encountered")]
+    ("mode", "gpu_message"), [("full", ""), ("print_and_fail", "CUDA error: uncorrectable ECC error encountered")]
 )
 def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
     cluster: Cluster, mode: str, gpu_message: str

@@ -61,7 +61,7 @@ JOB = "name: big\nrecipe: image-classification\nresources: {{gpus: 1, gpu: A10G}
 FIELDS = {"state_gib", "notice_seconds", "fits_notice", "message", "types"}
 
 
-def fleet_of(world, *types: str, **manifest: object) -> None:
+def declare_fleet(world, *types: str, **manifest: object) -> None:
     fleet = FleetOffer(types=list(types), zones=["us-east-1a"], markets=[Market.SPOT])
     declared = {**world.store.manifest().model_dump(), "region": "us-east-1", "fleet": fleet, **manifest}
     world.store.write_manifest(Manifest.model_validate(declared))
@@ -69,7 +69,7 @@ def fleet_of(world, *types: str, **manifest: object) -> None:
 
 @pytest.mark.parametrize("where", [(), ("--dry-run",)])
 def test_submit_says_what_a_notice_costs_a_job_whose_declared_state_is_too_large(world, spec_file, where):
-    fleet_of(world, "g5.xlarge", "g5.12xlarge")
+    declare_fleet(world, "g5.xlarge", "g5.12xlarge")
     answer = world.run("submit", str(spec_file(JOB.format(gib=150))), *where)
     assert answer.code == 0, answer.err
     shown = " ".join((answer.err + answer.out).split())
@@ -80,7 +80,7 @@ def test_submit_says_what_a_notice_costs_a_job_whose_declared_state_is_too_large
 
 
 def test_a_dry_run_says_that_a_declared_state_fits(world, spec_file):
-    fleet_of(world, "g5.xlarge", "g5.12xlarge")
+    declare_fleet(world, "g5.xlarge", "g5.12xlarge")
     path = str(spec_file(JOB.format(gib=10)))
     shown = " ".join(world.run("submit", path, "--dry-run").out.split())
     assert "A checkpoint of 10 GiB takes at least 34 s from g5.xlarge (2.5 Gbit/s), within a notice of 120 s" in shown

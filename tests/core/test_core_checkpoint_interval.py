@@ -83,12 +83,12 @@ def test_what_a_notice_costs_is_bounded(measured, between, notice):
 
 
 @given(costs, costs, rates, notices)
-def test_more_frequent_interruptions_and_cheaper_checkpoints_never_lengthen_the_interval(one, other, between, notice):
-    cheap = CheckpointCost(min(one.stall, other.stall), one.durable, 1)
-    dear = CheckpointCost(max(one.stall, other.stall), one.durable, 1)
+def test_more_frequent_interruptions_and_cheaper_checkpoints_never_lengthen_the_interval(cost, other, between, notice):
+    cheap = CheckpointCost(min(cost.stall, other.stall), cost.durable, 1)
+    dear = CheckpointCost(max(cost.stall, other.stall), cost.durable, 1)
     chosen = [choose_interval(c, between, notice).interval for c in (cheap, dear)]
     assert chosen[0] <= chosen[1]
-    assert choose_interval(one, between / 2, notice).interval <= choose_interval(one, between, notice).interval
+    assert choose_interval(cost, between / 2, notice).interval <= choose_interval(cost, between, notice).interval
 
 
 @given(st.floats(0.5, 60), st.floats(0.5, 100))

@@ -236,18 +236,18 @@ KINDS = {
     ),
     "role": iam("role", "tagged", lambda c: c.create_role(
         RoleName="tagged", AssumeRolePolicyDocument=TRUST, Tags=listed(FIRST)) and "",
-        lambda c, one: c.get_role(RoleName=one)["Role"].get("Tags")),
+        lambda c, resource: c.get_role(RoleName=resource)["Role"].get("Tags")),
     "policy": iam("policy", "", lambda c: c.create_policy(
         PolicyName="tagged", PolicyDocument=POLICY,
         Tags=listed(FIRST))["Policy"]["Arn"],
-        lambda c, one: c.get_policy(PolicyArn=one)["Policy"].get("Tags"), "PolicyArn"),
+        lambda c, resource: c.get_policy(PolicyArn=resource)["Policy"].get("Tags"), "PolicyArn"),
     "instance profile": iam("instance_profile", "tagged", lambda c: c.create_instance_profile(
         InstanceProfileName="tagged", Tags=listed(FIRST)) and "",
-        lambda c, one: c.get_instance_profile(InstanceProfileName=one)["InstanceProfile"].get("Tags")),
+        lambda c, resource: c.get_instance_profile(InstanceProfileName=resource)["InstanceProfile"].get("Tags")),
     "sign-in": iam("open_id_connect_provider", "", lambda c: c.create_open_id_connect_provider(
         Url="https://forge.test", ClientIDList=["sts.amazonaws.com"], ThumbprintList=["a" * 40],
         Tags=listed(FIRST))["OpenIDConnectProviderArn"],
-        lambda c, one: c.get_open_id_connect_provider(OpenIDConnectProviderArn=one).get("Tags"),
+        lambda c, resource: c.get_open_id_connect_provider(OpenIDConnectProviderArn=resource).get("Tags"),
         "OpenIDConnectProviderArn"),
 }  # fmt: skip
 

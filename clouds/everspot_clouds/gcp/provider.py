@@ -88,7 +88,7 @@ class GcpProvider:
 
     def notice(self, manifest: Manifest) -> timedelta:
         """See `Provider`: what was requested, and what is counted on of the time in which the guest shuts down."""
-        from everspot_clouds.gcp.booting import TRUSTED
+        from everspot_clouds.gcp.boot_rules import TRUSTED
 
         return (manifest.notice or timedelta(0)) + TRUSTED
 

@@ -49,11 +49,8 @@ class Watch:
 
     def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
         self._clock, self._watchers = clock, tuple(watchers)
-        self._counting, self._backoff, self._norms_backoff = (
-            Counting(),
-            _backoff(clock, COUNT_EVERY),
-            _backoff(clock, NORMS_EVERY),
-        )
+        self._counting = Counting()
+        self._backoff, self._norms_backoff = _backoff(clock, COUNT_EVERY), _backoff(clock, NORMS_EVERY)
         self._norms: Mapping[str, int] = {}
         self._reported: set[int] | None = None
 

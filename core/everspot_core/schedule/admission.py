@@ -54,63 +54,17 @@ def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: d
     return Commitment(team=job.team, usd_per_hour=usd_per_hour, gpus=gpus, until=now + remaining)
 
 
-class Admission:
-    """The budgets in one round of planning, with the commitments that the round makes."""
+class BudgetView:
+    """The budgets of one view before a plan decides anything: what running jobs will spend, and what others need."""
 
-    def __init__(self, view: ClusterView, now: datetime) -> None:
-        self._view, self._now = view, now
+    def __init__(self, view: ClusterView, now: datetime, rates: Rates) -> None:
+        self.now, self.purses = now, view.purses
+        self.rates = rates
+        self._view = view
         self._cheapest: dict[Resources, _Price] = {}
 
-    def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
-        """The first used-up budget that concerns the job; None if all have something left."""
-        empty = next((p for p in self._view.purses if p.empty and p.concerns(job.team)), None)
-        return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
-
-    def hold(self, job: JobView) -> Hold | None:
-        """The hold of a waiting job for which a budget is too small; None if every budget covers it."""
-        own_purses = [p for p in self._view.purses if p.concerns(job.team)]
-        if not own_purses:
-            return None
-        request = self._request(job)
-        for purse in own_purses:
-            requested = request.costs(purse.unit, self._now, purse.until)
-            if purse.empty or purse.spent + self._committed(purse, job) + requested > purse.cap:
-                return Hold(job_id=job.job_id, cause=_cause(purse), figures=self._figures(purse, job, requested))
-        return None
-
-    def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
-        """Note that the job was given capacity that takes this much an hour."""
-        if not self._view.purses:
-            return
-        before = self._running.pop(job.job_id, [])
-        self._running[job.job_id] = [commitment(job, usd_per_hour, gpus, "", self._now)]
-        for purse in self._view.purses:
-            if purse.concerns(job.team):
-                self._totals[purse] += self._committed_amount(
-                    self._running[job.job_id], purse
-                ) - self._committed_amount(before, purse)
-
-    def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
-        """Note that the job was given these instances. `part`: the fraction, if it has only a part of one."""
-        if self._view.purses:
-            records = list(chosen)
-            self.charge(job, part * sum(self._rates.rate(r) for r in records), part * sum(r.gpus for r in records))
-
     @cached_property
-    def _totals(self) -> dict[CapUse, float]:
-        """What all running jobs will spend of each budget."""
-        all_commitments = [c for own in self._running.values() for c in own]
-        return {purse: self._committed_amount(all_commitments, purse) for purse in self._view.purses}
-
-    def _committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
-        return committed(commitments, purse.team, purse.unit, self._now, purse.until)
-
-    @cached_property
-    def _rates(self) -> Rates:
-        return Rates(self._view.pools, self._view.types)
-
-    @cached_property
-    def _running(self) -> dict[str, list[Commitment]]:
+    def running(self) -> dict[str, list[Commitment]]:
         """The commitments of the jobs that hold an instance or have one on its way, by job."""
         jobs = {j.job_id: j for j in self._view.jobs if not j.state.final}
         by_job: dict[str, list[Commitment]] = defaultdict(list)
@@ -122,37 +76,37 @@ class Admission:
                 kind = instance.record.instance_type if instance.record is not None else ""
                 assignment = instance.assignment
                 share = assignment.share(job.job_id) if assignment is not None and instance.seated else 1 / len(holders)
-                job_commitment = commitment(job, price.usd * share, price.gpus * share, kind, self._now)
+                job_commitment = commitment(job, price.usd * share, price.gpus * share, kind, self.now)
                 by_job[job.job_id].append(job_commitment)
-        return by_job
+        return dict(by_job)
+
+    def committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
+        """What these commitments take of a budget until the end of its period."""
+        return committed(commitments, purse.team, purse.unit, self.now, purse.until)
+
+    def request(self, job: JobView) -> Commitment:
+        """What the job will spend from now on, on the cheapest capacity that could hold it."""
+        need = job.submission.spec.resources
+        if need not in self._cheapest:
+            self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
+        price = self._cheapest[need]
+        return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self.now)
 
     def _instance_price(self, instance: InstanceView) -> _Price | None:
         """What the instance takes in an hour; None if it is gone or its price is unknown."""
         if instance.is_gone:
             return None
         if instance.record is not None:
-            return _Price(self._rates.rate(instance.record), instance.record.gpus)
+            return _Price(self.rates.rate(instance.record), instance.record.gpus)
         pool = next((p for p in self._view.pools if p.key == instance.pool), None)
         return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
-
-    def _committed(self, purse: CapUse, but: JobView) -> float:
-        """What all jobs but one will spend of the budget."""
-        return max(0.0, self._totals[purse] - self._committed_amount(self._running.get(but.job_id, ()), purse))
-
-    def _request(self, job: JobView) -> Commitment:
-        """What the job will spend from now on, on the cheapest capacity that could hold it."""
-        need = job.submission.spec.resources
-        if need not in self._cheapest:
-            self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
-        price = self._cheapest[need]
-        return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self._now)
 
     def _least(self, need: Resources, *, shared: bool) -> _Price:
         """The fewest dollars and the fewest GPUs an hour among the pools and instances that hold the need; without any,
         among the types. `shared`: only the part of each that the job takes counts."""
         priced: list[tuple[float, InstanceRecord | InstanceType]] = [
             *((p.usd_per_hour, p.instance_type) for p in self._view.pools),
-            *((self._rates.rate(record), record) for record in self._kinds),
+            *((self.rates.rate(record), record) for record in self._kinds),
         ]
         prices = [
             _Price(usd * part, machine.gpus * part)
@@ -170,6 +124,69 @@ class Admission:
         """One of each type and market among the instances that can be given jobs."""
         records = [i.record for i in self._view.instances if i.record is not None and i.reports]
         return list({(r.instance_type, r.market): r for r in records if r.role is Role.AGENT}.values())
+
+
+class Admission:
+    """The budgets in one pass of a plan, with the commitments that the pass makes.
+
+    Each pass begins at the budgets of the view. Provisioning counts what placement gave a job anew: it may refuse such
+    a job, and charges whole instances.
+    """
+
+    def __init__(self, budgets: BudgetView) -> None:
+        self._budgets = budgets
+
+    def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
+        """The first used-up budget that concerns the job; None if all have something left."""
+        empty = next((p for p in self._budgets.purses if p.empty and p.concerns(job.team)), None)
+        return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
+
+    def hold(self, job: JobView) -> Hold | None:
+        """The hold of a waiting job for which a budget is too small; None if every budget covers it."""
+        own_purses = [p for p in self._budgets.purses if p.concerns(job.team)]
+        if not own_purses:
+            return None
+        request = self._budgets.request(job)
+        for purse in own_purses:
+            requested = request.costs(purse.unit, self._budgets.now, purse.until)
+            if purse.empty or purse.spent + self._committed(purse, job) + requested > purse.cap:
+                return Hold(job_id=job.job_id, cause=_cause(purse), figures=self._figures(purse, job, requested))
+        return None
+
+    def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
+        """Note that the job was given capacity that takes this much an hour."""
+        budgets = self._budgets
+        if not budgets.purses:
+            return
+        before = self._running.pop(job.job_id, [])
+        self._running[job.job_id] = [commitment(job, usd_per_hour, gpus, "", budgets.now)]
+        for purse in budgets.purses:
+            if purse.concerns(job.team):
+                self._totals[purse] += budgets.committed_amount(
+                    self._running[job.job_id], purse
+                ) - budgets.committed_amount(before, purse)
+
+    def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
+        """Note that the job was given these instances. `part`: the fraction, if it has only a part of one."""
+        if self._budgets.purses:
+            records, rate = list(chosen), self._budgets.rates.rate
+            self.charge(job, part * sum(rate(r) for r in records), part * sum(r.gpus for r in records))
+
+    @cached_property
+    def _totals(self) -> dict[CapUse, float]:
+        """What all running jobs and those of this pass will spend of each budget."""
+        budgets, all_commitments = self._budgets, [c for own in self._running.values() for c in own]
+        return {purse: budgets.committed_amount(all_commitments, purse) for purse in budgets.purses}
+
+    @cached_property
+    def _running(self) -> dict[str, list[Commitment]]:
+        """The commitments of running jobs and of those of this pass, by job."""
+        return dict(self._budgets.running)
+
+    def _committed(self, purse: CapUse, but: JobView) -> float:
+        """What all jobs but one will spend of the budget."""
+        own = self._budgets.committed_amount(self._running.get(but.job_id, ()), purse)
+        return max(0.0, self._totals[purse] - own)
 
     def _figures(self, purse: CapUse, job: JobView, requested: float) -> Figures:
         figures: Figures = {

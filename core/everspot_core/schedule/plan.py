@@ -11,8 +11,7 @@ instances, in the pools of the view, and releases them.
 
 from datetime import datetime
 
-from everspot_core.records import JobState
-from everspot_core.schedule.actions import Action, Assign, Cordon, Hold, StandingAction
+from everspot_core.schedule.actions import Action, Assign, Hold, StandingAction
 from everspot_core.schedule.conditions import reckoned
 from everspot_core.schedule.placement.place import place
 from everspot_core.schedule.plan_state import PlanState
@@ -29,48 +28,43 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
     At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
     `view.instances` is of no consequence.
     """
-    decided, placed = _decide(reckoned(view, now), now)
-    return [*decided.actions, *placed]
+    state = PlanState(reckoned(view, now), now)
+    placed = _decide(state)
+    return [*state.actions, *placed]
 
 
 def plan(view: ClusterView, now: datetime) -> list[Action]:
     """The next actions where instances can also be launched, in the pools of the view. Otherwise as `plan_standing`."""
-    view = reckoned(view, now)
-    decided, placed = _decide(view, now)
+    state = PlanState(reckoned(view, now), now)
+    placed = _decide(state)
     if view.pools or any(i.launched_for is not None for i in view.instances):
-        cordoned = {a.instance_id for a in decided.actions if isinstance(a, Cordon)}
-        provisioned = provision(placed, view, now, decided.touched_jobs, decided.touched_instances, cordoned)
-        return [*decided.actions, *provisioned]
-    return [*decided.actions, *placed]
+        return [*state.actions, *provision(state, placed)]
+    return [*state.actions, *placed]
 
 
-def _decide(view: ClusterView, now: datetime) -> tuple[PlanState, list[Assign | Hold]]:
-    """Decide everything before the launches: repairs, stops, ends, and the placement of waiting jobs."""
-    draft = PlanState(view, now)
-    expire_dead_owners(draft)
-    repair_assignments(draft)
-    restore_assignments(draft)
-    cordon_instances(draft)
-    stop_owners(draft)
-    settle_drills(draft)
-    end_waiting_jobs(draft)
-    _let_go(draft)
-    placed = place(
-        jobs=[j for j in draft.jobs.values() if j.state is JobState.PENDING and j.job_id not in draft.touched_jobs],
-        instances=[i for i in draft.instances.values() if i.instance_id not in draft.touched_instances],
-        view=view,
-        now=now,
-    )
-    return draft, placed
+def _decide(state: PlanState) -> list[Assign | Hold]:
+    """Decide everything before the launches: repairs, stops and ends.
+
+    Returns:
+        The placement of the waiting jobs.
+    """
+    expire_dead_owners(state)
+    repair_assignments(state)
+    restore_assignments(state)
+    cordon_instances(state)
+    stop_owners(state)
+    settle_drills(state)
+    end_waiting_jobs(state)
+    _let_go(state)
+    return place(state)
 
 
-def _let_go(draft: PlanState) -> None:
+def _let_go(state: PlanState) -> None:
     """Decide which broken, excess or old instances leave."""
-    untouched = [i for i in draft.instances.values() if i.instance_id not in draft.touched_instances]
-    for action in leave(untouched, draft.view, draft.now):
-        assignment = draft.instances[action.instance_id].assignment
+    for action in leave(state):
+        assignment = state.instances[action.instance_id].assignment
         job_ids = set(assignment.jobs) if assignment is not None else set[str]()
-        if job_ids & draft.touched_jobs:
+        if job_ids & state.touched_jobs:
             continue  # the instance goes in the next plan, when what was decided of its jobs stands
-        draft.do(action, instance=action.instance_id)
-        draft.touched_jobs |= job_ids
+        state.do(action, instance=action.instance_id)
+        state.touched_jobs |= job_ids

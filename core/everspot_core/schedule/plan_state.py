@@ -1,23 +1,64 @@
-"""The draft of a plan: what was decided so far, while the plan is made."""
+"""The state of a plan while it is made: what the passes read of the view, and what they have decided so far."""
 
 from datetime import datetime
+from functools import cached_property
 
+from everspot_core.records import JobRecord
 from everspot_core.schedule.actions import StandingAction
-from everspot_core.schedule.admission import Admission
-from everspot_core.schedule.view import ClusterView, InstanceView
+from everspot_core.schedule.admission import Admission, BudgetView
+from everspot_core.schedule.market.reuse import Reuse
+from everspot_core.schedule.placement.queue import Rates
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class PlanState:
-    """The jobs and instances of the view, in a fixed order, and what has been decided so far."""
+    """The jobs and instances of the view, in a fixed order, and what has been decided so far.
+
+    There is one for each plan. What passes derive from the view alone is derived here, once, when the first pass needs
+    it.
+    """
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
-        self.admission = Admission(view, now)
         self.jobs = {j.job_id: j for j in sorted(view.jobs, key=lambda j: j.job_id)}
         self.instances = {i.instance_id: i for i in sorted(view.instances, key=lambda i: i.instance_id)}
         self.actions: list[StandingAction] = []
         self.touched_jobs: set[str] = set()
         self.touched_instances: set[str] = set()
+
+    @cached_property
+    def records(self) -> dict[str, JobRecord | None]:
+        """The record of each job."""
+        return {j.job_id: j.record for j in self.view.jobs}
+
+    @cached_property
+    def rates(self) -> Rates:
+        """The prices of instances."""
+        return Rates(self.view.pools, self.view.types)
+
+    @cached_property
+    def budgets(self) -> BudgetView:
+        """The budgets, and what running jobs will spend of them. Each pass counts what it adds by its own
+        `Admission`."""
+        return BudgetView(self.view, self.now, self.rates)
+
+    @cached_property
+    def admission(self) -> Admission:
+        """The budgets before anything is decided."""
+        return Admission(self.budgets)
+
+    @cached_property
+    def reuse(self) -> Reuse:
+        """Which idle instances suit which jobs."""
+        return Reuse(self.view, self.now)
+
+    def untouched_instances(self) -> list[InstanceView]:
+        """The instances about which nothing is decided, by their ids."""
+        return [i for i in self.instances.values() if i.instance_id not in self.touched_instances]
+
+    def untouched_jobs(self) -> list[JobView]:
+        """The jobs about which nothing is decided, by their ids."""
+        return [j for j in self.jobs.values() if j.job_id not in self.touched_jobs]
 
     def do(self, action: StandingAction, *, job: str | None = None, instance: str | None = None) -> None:
         """Add an action to the plan. The plan then decides nothing more about this job and this instance."""

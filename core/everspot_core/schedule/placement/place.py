@@ -19,49 +19,47 @@ from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import is_safe, last_moment
-from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.market.steering import instance_market
 from everspot_core.schedule.placement.capacity import Capacity, SeatRequest, Want, instance_kind, is_free
 from everspot_core.schedule.placement.exclusive import Exclusive
 from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.placement.packing import Shared
-from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
+from everspot_core.schedule.placement.queue import Queue, queue_order
+from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 from everspot_core.sharing import largest_share
 
 __all__ = ["place", "queue_order"]
 
 
-def place(
-    *, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime
-) -> list[Assign | Hold]:
-    """An `Assign` for each of `jobs` that finds an instance among `instances`, a `Hold` for each that does not.
+def place(state: PlanState) -> list[Assign | Hold]:
+    """Return an `Assign` for each waiting job that finds an instance, and a `Hold` for each that does not.
 
-    `jobs`: waiting jobs. `instances`: those about which nothing else has been decided.
+    Jobs and instances about which the plan has decided something else take no part.
     """
+    jobs = [job for job in state.untouched_jobs() if job.state is JobState.PENDING]
     if not jobs:
         return []
-    desk = _Placement(jobs, instances, view, now)
-    for rank, job in enumerate(desk.queue):
-        desk.decide(rank, job)
-    return desk.actions
+    placement = _Placement(state, jobs)
+    for rank, job in enumerate(placement.queue):
+        placement.decide(rank, job)
+    return placement.actions
 
 
 class _Placement:
     """One round in which jobs choose, and what has been decided in it so far."""
 
-    def __init__(self, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
+    def __init__(self, state: PlanState, jobs: list[JobView]) -> None:
+        view, now, instances = state.view, state.now, state.untouched_instances()
         self.view, self.now = view, now
         self.actions: list[Assign | Hold] = []
-        self.rates = Rates(view.pools, view.types)
-        self._admission = Admission(view, now)
-        self.queue = Queue(jobs, view, now, self.rates)
+        self._rates, self._reuse, self._admission = state.rates, state.reuse, Admission(state.budgets)
+        self.queue = Queue(jobs, view, now, self._rates)
         self._assigned_jobs = {job for i in view.instances if i.assignment is not None for job in i.assignment.jobs}
-        self._own, common = _launched(instances, view)
+        self._own, common = _launched(instances, state)
         self._idle: list[InstanceView] = []
         if view.idle_limit:
-            self._own, common, self._idle = _split_idle(instances, view)
-        self._reuse = Reuse(view, now)
+            self._own, common, self._idle = _split_idle(instances, state)
         self._expecting = {i.launched_for for i in view.instances if i.launched}
         self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
         self._shapes = _type_shapes(view)
@@ -92,7 +90,7 @@ class _Placement:
         if chosen:
             shares = self.view.shared and job.shares
             part = largest_share(job.submission.spec.resources, instance_record(chosen[0])) if shares else 1.0
-            self.queue.charge(job, part * sum(self.rates.rate(instance_record(i)) for i in chosen))
+            self.queue.charge(job, part * sum(self._rates.rate(instance_record(i)) for i in chosen))
             self._admission.seat(job, map(instance_record, chosen), part)
             self.actions.append(_assign(job, chosen, rank, preference, shares=shares))
             return
@@ -184,14 +182,14 @@ def _avoided(job: JobView) -> frozenset[str]:
 
 
 def _launched(
-    instances: list[InstanceView], view: ClusterView
+    instances: list[InstanceView], state: PlanState
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
     """The free instances by the job that they were launched for, and those that all jobs may take.
 
     All jobs may take an instance whose job is over, until it is released, and one that jobs share. Under the cap nobody
     takes the one that a job has given back to move: it makes room for the one that the job moves to.
     """
-    records = {j.job_id: j.record for j in view.jobs}
+    view, records = state.view, state.records
     moved = {r.last_owner for r in records.values() if r is not None and _waits_to_move(r)} if view.cap else set()
     alive = {j.job_id for j in view.jobs if not j.state.final}
     own: dict[str, list[InstanceView]] = defaultdict(list)
@@ -210,12 +208,12 @@ def _waits_to_move(record: JobRecord) -> bool:
 
 
 def _split_idle(
-    instances: list[InstanceView], view: ClusterView
+    instances: list[InstanceView], state: PlanState
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
     """The instances where idle ones are kept for a while, in three groups: free ones by the job that waits for them;
     those that all jobs may take (standing ones, and shared ones that jobs run on); and idle launched ones.
     """
-    records, by_name = {j.job_id: j.record for j in view.jobs}, {i.instance_id: i for i in view.instances}
+    view, records, by_name = state.view, state.records, state.instances
     by_job: dict[str, list[InstanceView]] = defaultdict(list)
     for instance in view.instances:
         if instance.launched_for is not None and not instance.is_gone:

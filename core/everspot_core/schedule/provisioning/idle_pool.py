@@ -1,25 +1,26 @@
 """The free instances that this plan gives to no job, for jobs that are about to lose theirs."""
 
 from everspot_core.fit import Shape, fits
-from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.placement.gangs import instance_record
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.schedule.plan_state import PlanState
+from everspot_core.schedule.view import InstanceView, JobView
 
 
 class Spares:
     """The spare instances. Each serves one job; a launched one only a job that it suits."""
 
-    def __init__(self, view: ClusterView, reuse: Reuse) -> None:
-        self._view, self._reuse = view, reuse
-        self._alive = {j.job_id for j in view.jobs if not j.state.final}
+    def __init__(self, state: PlanState) -> None:
+        self._view, self._reuse, self._records = state.view, state.reuse, state.records
+        self._alive = {name for name, job in state.jobs.items() if not job.state.final}
         self._free: list[InstanceView] | None = None
 
     def claim(self, job: JobView, busy: set[str]) -> bool:
         """Whether enough are spare for the job; it then claims them. `busy`: instances that are given away."""
         if self._free is None:
-            records = {j.job_id: j.record for j in self._view.jobs}
-            self._free = [i for i in self._view.instances if is_free(i, records) and i.launched_for not in self._alive]
+            self._free = [
+                i for i in self._view.instances if is_free(i, self._records) and i.launched_for not in self._alive
+            ]
         able = [i for i in self._free if i.instance_id not in busy and self._suits(job, i)]
         if len(able) < job.nodes:
             return False

@@ -22,7 +22,8 @@ from everspot_core.manifest import Standing
 from everspot_core.records import InstanceRecord, InstanceState, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Leave, Why
 from everspot_core.schedule.placement.capacity import is_free
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.schedule.plan_state import PlanState
+from everspot_core.schedule.view import InstanceView, JobView
 
 SHARE = 4
 """A share is this fraction of the instances, one over SHARE, but at least one."""
@@ -35,20 +36,19 @@ JOBS_TO_CORDON = 2
 """The number of different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
 
 
-def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> list[Leave]:
-    """Which of `instances`, about which nothing else is decided, leave, and why. At most one action for each."""
-    desk = _Departures(sorted(instances, key=lambda i: i.instance_id), view, now)
-    return [*desk.broken(), *desk.excess(), *desk.old()]
+def leave(state: PlanState) -> list[Leave]:
+    """Return which instances leave, of those about which nothing else is decided, and why. At most one action each."""
+    departures = _Departures(state)
+    return [*departures.broken(), *departures.excess(), *departures.old()]
 
 
 class _Departures:
     """One round of departures. `leaving_ids` names the instances that leave so far."""
 
-    def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
-        self.view, self.now = view, now
-        self.here = [i for i in instances if _agent(i) is not None and _stays(i)]
+    def __init__(self, state: PlanState) -> None:
+        self.view, self.now, self.records = state.view, state.now, state.records
+        self.here = [i for i in state.untouched_instances() if _agent(i) is not None and _stays(i)]
         self.standing_instances = [i for i in self.here if i.launched_for is None]
-        self.records = {j.job_id: j.record for j in view.jobs}
         self.leaving_ids: set[str] = set()
 
     def _send(

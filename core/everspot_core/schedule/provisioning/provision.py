@@ -9,16 +9,28 @@ from dataclasses import replace
 from datetime import datetime
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import WITHHELD, Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
+from everspot_core.schedule.actions import (
+    WITHHELD,
+    Action,
+    Assign,
+    Cordon,
+    Figures,
+    Hold,
+    Refuse,
+    Release,
+    Stay,
+    Stop,
+    Why,
+)
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, job_outlook
 from everspot_core.schedule.launched import is_going
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
-from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.placement.queue import queue_order
+from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
@@ -26,66 +38,59 @@ from everspot_core.schedule.provisioning.launch_order import sort_by_urgency
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.shared_capacity import Beside
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
+from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
 
 
-def provision(
-    placed: Iterable[Assign | Hold],
-    view: ClusterView,
-    now: datetime,
-    busy_jobs: set[str],
-    busy_instances: set[str],
-    cordoned: set[str],
-) -> list[Action]:
-    """The actions of `placed`, but jobs that would wait follow the market policy instead; then releases.
-
-    `busy_jobs` and `busy_instances`: those about which this plan has decided something else. `cordoned`: the busy
-    instances about which the only decision is to note that the cloud takes them.
-    """
-    desk = _Provisioning(view, now, busy_instances)
-    jobs = {j.job_id: j for j in view.jobs}
+def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
+    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases."""
+    view, jobs = state.view, state.jobs
+    provisioning = _Provisioning(state)
     actions, waiting = list[Action](), dict[str, Hold]()
     for action in placed:
         if isinstance(action, Assign):
-            refused = desk.refused(jobs[action.job_id])
+            refused = provisioning.refused(jobs[action.job_id])
             if refused is not None:
                 actions.append(refused)
                 continue
-            desk.seat(jobs[action.job_id], action)
+            provisioning.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
             if action.cause in WITHHELD:
-                desk.launches.settle(action.job_id)
-            elif desk.not_before(jobs[action.job_id]) is None:
+                provisioning.launches.settle(action.job_id)
+            elif provisioning.not_before(jobs[action.job_id]) is None:
                 waiting[action.job_id] = action
                 continue
             else:
-                desk.back_off(jobs[action.job_id])
+                provisioning.back_off(jobs[action.job_id])
         actions.append(action)
     if not view.draining:
         owners = {j.job_id: j.record.owner for j in view.jobs if j.record is not None and j.state.owned}
+        # The only decision about a cordoned instance is to note that the cloud takes it: its job still is to move.
+        cordoned = {a.instance_id for a in state.actions if isinstance(a, Cordon)}
         running = [
-            j for j in view.jobs if j.job_id in owners and (j.job_id not in busy_jobs or owners[j.job_id] in cordoned)
+            j
+            for j in view.jobs
+            if j.job_id in owners and (j.job_id not in state.touched_jobs or owners[j.job_id] in cordoned)
         ]
         # Running jobs come first, because they may have to leave spot now; then waiting jobs in their order.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
-        desk.open_rooms(jobs[name] for name in waiting)
-        for job in turns if view.cap is None else sort_by_urgency(turns, view, now):
-            actions += desk.decide(job, waiting.get(job.job_id))
-    return actions + desk.release()
+        provisioning.open_rooms(jobs[name] for name in waiting)
+        for job in turns if view.cap is None else sort_by_urgency(turns, view, state.now):
+            actions += provisioning.decide(job, waiting.get(job.job_id))
+    return actions + provisioning.release()
 
 
 class _Provisioning:
     """One round of provisioning, with what it has decided so far."""
 
-    def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
-        self.view, self.now = view, now
-        self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
+    def __init__(self, state: PlanState) -> None:
+        view, now = self.view, self.now = state.view, state.now
+        self.launches, self.admission = Launches(view, now, state.touched_instances), Admission(state.budgets)
         self._launching = Launching(view, now, self.launches, self.admission)
-        self._steering, self._reuse = Steering(view, now), Reuse(view, now)
+        self._steering, self._reuse = Steering(view, now), state.reuse
         self._shared_capacity = Beside(view)
-        self._spares = Spares(view, self._reuse)
+        self._spares = Spares(state)
         self._in_flight = InFlight(view, now, self._reuse)
-        self._instances = {i.instance_id: i for i in view.instances}
+        self._instances = state.instances
 
     def seat(self, job: JobView, action: Assign) -> None:
         """Note that the job has an instance. Others on their way to it are released, unless it would move to them."""

@@ -51,6 +51,15 @@ def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:
     assert [(a.job_id, a.cause) for a in actions if isinstance(a, Hold)] == [("c", Why.TEAM_BUDGET)]
 
 
+def test_a_job_that_gets_a_free_instance_counts_once_for_the_launch_of_the_next_one() -> None:
+    jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
+    actions = decide(jobs, [instance("i-0", launched_for=None)], [pool()], purses=(purse(9.0),))
+    assert [a.job_id for a in actions if isinstance(a, Assign)] == ["a"]
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["b"]
+    (hold,) = (a for a in actions if isinstance(a, Hold))
+    assert (hold.job_id, hold.cause, hold.figures["committed"]) == ("c", Why.TEAM_BUDGET, 8.0)
+
+
 def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
     runs, instances = holding(job("a", work=outlook(4), **TEAM), instance("i-0", launched_for="a"))
     coming = job("b", work=outlook(4), **TEAM)
@@ -147,3 +156,14 @@ def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it
     assert [a.shares for a in actions if isinstance(a, Assign)] == [True] * 4
     (hold, _) = (a for a in actions if isinstance(a, Hold))
     assert (hold.figures["committed"], hold.figures["asked"]) == (5.0, 1.0)
+
+
+def test_a_job_that_gets_a_share_counts_for_its_share_when_the_next_one_is_launched_for() -> None:
+    """A quarter of an instance for $1 an hour, four hours: a dollar; and four dollars for the launch."""
+    small = Resources(vcpus=2, memory_gib=8, shared=True)
+    jobs = [job("a", work=outlook(4), resources=small, **TEAM), job("b", work=outlook(4), **TEAM)]
+    free = instance("i-0", launched_for=None)
+    actions = decide(jobs, [free], [pool()], shared=True, purses=(purse(5.0),))
+    assert [a.job_id for a in actions if isinstance(a, Assign) and a.shares] == ["a"]
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["b"]
+    assert not any(isinstance(a, Launch) for a in decide(jobs, [free], [pool()], shared=True, purses=(purse(4.9),)))

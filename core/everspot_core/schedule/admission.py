@@ -64,6 +64,12 @@ class BudgetView:
         self._cheapest: dict[Resources, _Price] = {}
 
     @cached_property
+    def totals(self) -> dict[CapUse, float]:
+        """What all running jobs will spend of each budget."""
+        all_commitments = [c for own in self.running.values() for c in own]
+        return {purse: self.committed_amount(all_commitments, purse) for purse in self.purses}
+
+    @cached_property
     def running(self) -> dict[str, list[Commitment]]:
         """The commitments of the jobs that hold an instance or have one on its way, by job."""
         jobs = {j.job_id: j for j in self._view.jobs if not j.state.final}
@@ -175,8 +181,7 @@ class Admission:
     @cached_property
     def _totals(self) -> dict[CapUse, float]:
         """What all running jobs and those of this pass will spend of each budget."""
-        budgets, all_commitments = self._budgets, [c for own in self._running.values() for c in own]
-        return {purse: budgets.committed_amount(all_commitments, purse) for purse in budgets.purses}
+        return dict(self._budgets.totals)
 
     @cached_property
     def _running(self) -> dict[str, list[Commitment]]:

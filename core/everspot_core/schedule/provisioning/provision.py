@@ -39,6 +39,7 @@ from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.shared_capacity import Beside
 from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
+from everspot_core.sharing import largest_share
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
@@ -101,7 +102,9 @@ class _Provisioning:
         self.launches.busy |= {action.instance_id, *action.gang}
         self._in_flight.assign(job, (action.instance_id, *action.gang))
         self.launches.settle(job.job_id)
-        self.admission.seat(job, [instance_record(self._instances[i]) for i in (action.instance_id, *action.gang)])
+        records = [instance_record(self._instances[i]) for i in (action.instance_id, *action.gang)]
+        part = largest_share(job.submission.spec.resources, records[0]) if action.shares else 1.0
+        self.admission.seat(job, records, part)
         others = [i for i in coming if i.instance_id not in self.launches.busy]
         if others and self._still_wanted(job, self._instances[action.instance_id], others):
             self.launches.keep(others)

@@ -1,6 +1,7 @@
 """The names of the built-in recipes and their parameters. The training image holds their code."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
@@ -89,11 +90,60 @@ class ImageClassification(Frozen):
     _check_batches = model_validator(mode="after")(check_batches)
 
 
-RECIPES: Mapping[str, type[Frozen]] = MappingProxyType({"image-classification": ImageClassification})
+class Parallel(StrEnum):
+    """How several processes share a model: `ddp` gives each the whole model, `fsdp2` gives each a shard of every
+    parameter, its gradient and its optimizer state (torch's `fully_shard`)."""
+
+    DDP = "ddp"
+    FSDP2 = "fsdp2"
+
+
+class LanguageModel(Frozen):
+    """Parameters of the recipe `language-model`. The defaults fit a small processor."""
+
+    data: str = Field(default="python-docs", description="python-docs, a text file, or a folder of .txt files.")
+    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training text; may be a fraction.")
+    batch_size: BatchSize = Field(
+        default=32, description="Sequences per batch and process; auto: as many as fit the memory."
+    )
+    global_batch: int | None = Field(
+        default=None, ge=1, description="With batch_size auto: sequences per optimizer step of all processes."
+    )
+    context: int = Field(default=64, ge=8, le=65_536, description="Bytes that are seen of a sequence.")
+    width: int = Field(default=64, ge=8, le=16_384, description="Of the embeddings; a multiple of heads.")
+    layers: int = Field(default=2, ge=1, le=1000)
+    heads: int = Field(default=4, ge=1, le=1000)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    learning_rate: float = Field(default=2e-3, gt=0, description="Highest rate of the one-cycle schedule.")
+    weight_decay: float = Field(default=0.1, ge=0, description="Of matrices.")
+    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
+    clip: float | None = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
+    parallel: Parallel = Field(default=Parallel.DDP, description="How several processes share the model.")
+    activation_checkpointing: Flag = Field(default=False, description="Recompute the blocks' activations.")
+    compile: Flag = Field(default=False, description="Compile the network with torch.compile.")
+    seed: int = Field(default=0, ge=0)
+    limit_train: int | None = Field(default=None, ge=1, description="Use this many training sequences only.")
+    _check_batches = model_validator(mode="after")(check_batches)
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> "LanguageModel":
+        if self.width % self.heads:
+            raise ValueError(f"width ({self.width}) has to be a multiple of heads ({self.heads})")
+        return self
+
+
+RECIPES: Mapping[str, type[Frozen]] = MappingProxyType(
+    {"image-classification": ImageClassification, "language-model": LanguageModel}
+)
 """The recipes of every image."""
 
 
-METRICS: Mapping[str, frozenset[str]] = MappingProxyType({"image-classification": frozenset({"loss", "test_accuracy"})})
+METRICS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "image-classification": frozenset({"loss", "test_accuracy"}),
+        "language-model": frozenset({"loss", "test_loss"}),
+    }
+)
 """The metrics that the jobs of each recipe report."""
 
 

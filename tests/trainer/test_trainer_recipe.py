@@ -11,6 +11,7 @@ import pytest
 import torch
 from everspot_core.recipes import METRICS
 from everspot_train.recipes import image_classification as recipe
+from everspot_train.recipes.command import parse_arguments
 from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find_folder, load_images, parse_idx
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.progress import ProgressLog
@@ -113,10 +114,10 @@ def test_the_global_batch_is_decided_once(values: dict[str, object], complaint: 
 
 
 def test_words_on_the_command_line_become_parameters() -> None:
-    words = recipe.parse_arguments(["epochs=2", "data=/some/where", "clip=null"])
+    words = parse_arguments(["epochs=2", "data=/some/where", "clip=null"])
     assert words == {"epochs": 2, "data": "/some/where", "clip": None}
     with pytest.raises(BadParameters, match="'epochs' is not"):
-        recipe.parse_arguments(["epochs"])
+        parse_arguments(["epochs"])
 
 
 @pytest.fixture

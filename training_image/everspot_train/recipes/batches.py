@@ -2,17 +2,36 @@
 
 from collections.abc import Callable
 
+import torch
 from everspot_core.recipes import Batches
 
 from everspot_train.recipes.parameters import BadParameters
 from everspot_train.trainer import Run
 
+BatchLoss = Callable[[torch.nn.Module, int], torch.Tensor]
+"""Computes the loss of a model on so many samples, made up on the device."""
 
-def choose_batch_size(p: Batches, run: Run, trial: Callable[[], Callable[[int], None]]) -> int:
+
+class TrialStep:
+    """A training step on a model of its own, of which a batch's memory is measured."""
+
+    def __init__(self, run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: BatchLoss) -> None:
+        self._run, self._model, self._optimizer, self._loss = run, model, optimizer, loss
+
+    def __call__(self, batch_size: int) -> None:
+        """Make one step with so many samples."""
+        with self._run.autocast():
+            loss = self._loss(self._model, batch_size)
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+def choose_batch_size(p: Batches, run: Run, make_trial: Callable[[], TrialStep]) -> int:
     """Return the samples per batch and process. The run accumulates as many as make up the global batch.
 
     Args:
-        trial: makes a training step on a network of its own, if memory is to be measured.
+        make_trial: makes the step whose memory is measured, if that is needed.
 
     Raises:
         BadParameters: if the processes cannot share the global batch evenly.
@@ -22,6 +41,6 @@ def choose_batch_size(p: Batches, run: Run, trial: Callable[[], Callable[[int], 
         return p.batch_size
     assert p.global_batch is not None  # noqa: S101 - the parameters were checked
     try:
-        return run.fit_batch_size(p.global_batch, trial())
+        return run.fit_batch_size(p.global_batch, make_trial())
     except ValueError as error:
         raise BadParameters(f"global_batch: {error}") from error

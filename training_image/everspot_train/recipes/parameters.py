@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from everspot_core.counting import counted
 from everspot_core.documents import Frozen
 from everspot_core.problems import SHOWN_AT_MOST
-from everspot_core.recipes import ImageClassification
+from everspot_core.recipes import ImageClassification, LanguageModel
 from everspot_core.validation import translate_errors
 from pydantic import ValidationError
 
-__all__ = ["BadParameters", "ImageClassification", "read_parameters"]
+__all__ = ["BadParameters", "ImageClassification", "LanguageModel", "read_parameters"]
 
 ParametersT = TypeVar("ParametersT", bound=Frozen)
 

@@ -54,15 +54,20 @@ class ProgressLog:
             )
 
 
-def leave(model: torch.nn.Module, metrics: Mapping[str, Any]) -> Path | None:
-    """Write `metrics.json` and the weights (`model.pt`, a state_dict on the processor) to the folder that the agent
-    keeps. Returns that folder; None without an agent, when nothing is written."""
+def whole_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state_dict on the processor. Sharded weights are put together, for which all ranks call this."""
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    return {name: (v.full_tensor() if hasattr(v, "full_tensor") else v).cpu() for name, v in state.items()}
+
+
+def leave(weights: Mapping[str, torch.Tensor], metrics: Mapping[str, Any]) -> Path | None:
+    """Write `metrics.json` and the weights (`model.pt`) to the folder that the agent keeps. Returns that folder; None
+    without an agent, when nothing is written."""
     output_dir = os.environ.get(OUTPUT_DIR_VARIABLE)
     if not output_dir:
         return None
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    torch.save(weights, folder / "model.pt")
+    torch.save(dict(weights), folder / "model.pt")
     (folder / "metrics.json").write_text(json.dumps(dict(metrics), indent=1) + "\n")
     return folder

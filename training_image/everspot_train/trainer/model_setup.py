@@ -11,11 +11,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
 import torch
+from everspot_core.recipes import Parallel
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -25,14 +25,6 @@ _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _LEAST_BLOCKS = 2  # of one class in one container: fewer are no repetition
 
 Blocks = type[nn.Module] | Sequence[type[nn.Module]]
-
-
-class Parallel(StrEnum):
-    """How several ranks share a model: `ddp` gives each rank the whole model, `fsdp2` gives each a shard of every
-    parameter, its gradient and its optimizer state (torch's `fully_shard`)."""
-
-    DDP = "ddp"
-    FSDP2 = "fsdp2"
 
 
 def set_up_model(
@@ -78,13 +70,17 @@ def checkpoint_activations(model: nn.Module, classes: Blocks | None) -> None:
         ValueError: if the model has no such block, or one holds a BatchNorm, whose averages would count every batch
             twice.
     """
-    wanted = (classes,) if isinstance(classes, type) else tuple(classes or ())
+    block_classes = (classes,) if isinstance(classes, type) else tuple(classes or ())
     blocks = [
-        (parent, name, block) for parent, name, block in _children(model) if wanted and isinstance(block, wanted)
-    ] or ([] if wanted else repeated_blocks(model))
+        (parent, name, block)
+        for parent, name, block in _children(model)
+        if block_classes and isinstance(block, block_classes)
+    ] or ([] if block_classes else repeated_blocks(model))
     if not blocks:
-        names = ", ".join(kind.__name__ for kind in wanted)
-        subject = f"has no module of class {names}" if wanted else "repeats no block in a ModuleList or Sequential"
+        names = ", ".join(kind.__name__ for kind in block_classes)
+        subject = (
+            f"has no module of class {names}" if block_classes else "repeats no block in a ModuleList or Sequential"
+        )
         raise ValueError(
             f"activation_checkpointing: {type(model).__name__} {subject}; give the class of its blocks, "
             "activation_checkpointing=Block"

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from everspot_core.job import Precision
+from everspot_core.recipes import Parallel
 from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
@@ -24,7 +25,7 @@ from everspot_train.trainer.feed_parts import Feed, count_batches
 from everspot_train.trainer.feeds import as_feed, read_batch_size, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
-from everspot_train.trainer.model_setup import Blocks, Parallel, gradient_sync, set_up_model
+from everspot_train.trainer.model_setup import Blocks, gradient_sync, set_up_model
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.optimizers import UntrackedOptimizers
 from everspot_train.trainer.precision import MixedPrecision
@@ -259,6 +260,24 @@ class Run:
             activation_checkpointing=activation_checkpointing,
             parallel=Parallel(parallel),
             compiler="inductor" if compile is True else compile or None,
+        )
+
+    def prepare_alone(
+        self, model: torch.nn.Module, *, channels_last: bool = False, activation_checkpointing: bool | Blocks = False
+    ) -> torch.nn.Module:
+        """The model on `device` and shared with no other rank, as `fit_batch_size` needs it for its trial steps.
+
+        Raises:
+            ValueError: as `prepare`.
+        """
+        return set_up_model(
+            model,
+            self.device,
+            1,
+            channels_last=channels_last,
+            activation_checkpointing=activation_checkpointing,
+            parallel=Parallel.DDP,
+            compiler=None,
         )
 
     def track(

@@ -1,8 +1,8 @@
 """Decides which pool each instance of a fleet comes from, as a pure function.
 
-A pool is an instance type in a zone in a market. A target is in capacity units; a candidate's weight says how many
-units one of its instances brings. Instances are added while the target is not reached, so that a
-fleet may exceed it, by less than the weight of the instance that was added last.
+A pool is an instance type in a zone in a market. A target is in capacity units, and a candidate's weight is the number
+of units that one of its instances provides. Instances are added until the target is reached. So a fleet may exceed its
+target, by less than the weight of the instance that was added last.
 
 The local cloud uses it to choose what its fleets launch.
 """
@@ -50,7 +50,7 @@ class Pool(Frozen):
 
 
 class AllocationRequest(Frozen):
-    """A request for capacity units beyond those that run already."""
+    """A request for capacity units beyond those that already run."""
 
     candidates: tuple[Launchable, ...] = Field(min_length=1)
     on_demand: float = Field(default=0, ge=0)
@@ -175,8 +175,11 @@ class _Filler:
         return self
 
     def refusals(self) -> list[Refusal]:
-        """Candidates that gave no further instance. If the target was missed, all of them; else only those that were
-        tried first, because price or priority ranks them before a candidate that was taken."""
+        """Return the candidates that gave no further instance.
+
+        If the target was missed, these are all candidates. Otherwise they are the candidates that were tried first,
+        because price or priority ranks them before a candidate that gave an instance.
+        """
         if self._target <= 0:
             return []
         causes = {i: self._cause(i) for i in range(len(self._request.candidates))}
@@ -211,7 +214,7 @@ class _Filler:
         return float("inf") if pool is None else pool.usd_per_hour / self._request.candidates[index].weight
 
     def _rank(self, index: int) -> tuple[float, float, int]:
-        """The order in which candidates are tried where price or priority decides."""
+        """Return the order in which candidates are tried where price or priority decides."""
         request, on_demand = self._request, self._market is Market.ON_DEMAND
         if (request.on_demand_strategy if on_demand else request.spot_strategy) is Prefer.ORDER:
             priority = self._request.candidates[index].priority

@@ -1,4 +1,4 @@
-"""A change of an environment that was applied after its review: what a cluster's store keeps of it."""
+"""A change of an environment that was applied after its review, as a cluster's store records it."""
 
 from typing import Literal
 
@@ -19,12 +19,17 @@ class PullRequest(Stored):
 
 
 class AppliedChange(Document):
-    """A change of an environment that was applied, or of which a failed update may have done a part; written once.
+    """A change of an environment that was applied, or that a failed update may have applied in part. It is written
+    once.
 
-    `at`: when the update had ended; `revision`: the commit that was applied; `digest`: SHA-256 of what was to be done,
-    equal to the reviewed one; `pull_request`: None if the digest was given by hand; `estimate`: a month's cost before
-    and after it, None where nobody made one; `steps`: number of resources by what was to be done to them, such as
-    `replace`; `outcome`: how the update ended.
+    Attributes:
+        at: when the update had ended.
+        revision: the commit that was applied.
+        digest: SHA-256 of the planned steps, equal to the reviewed one.
+        pull_request: None if the digest was given by hand.
+        estimate: a month's cost before and after the change; None where there is no estimate.
+        steps: the number of resources by the planned operation, such as `replace`.
+        outcome: how the update ended.
     """
 
     at: Utc

@@ -98,7 +98,7 @@ class Interruption:
 
     @property
     def kind(self) -> str:
-        """`lost` if it came without notice; else what was announced: notice, drill, drain or shutdown."""
+        """`lost` if the loss came without notice; otherwise the kind of notice: notice, drill, drain or shutdown."""
         reason = self.attempt.reason
         if reason is None or reason in (Reason.LOST, Reason.FENCED):
             return "notice" if self.with_notice else "lost"
@@ -142,7 +142,7 @@ class Interruption:
 
 
 def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None) -> list[Attempt]:
-    """The ownerships of one job, oldest first.
+    """Return the ownerships of one job, oldest first.
 
     Args:
         events: All events of the job, in any order.
@@ -168,7 +168,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
 
 
 def _lives(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of one ownership, split where a restarted agent took the job up `again`."""
+    """Return the events of one ownership, split where a restarted agent took the job up `again`."""
     lives: list[list[Event]] = [[]]
     for event in events:
         if event.kind is EventKind.STARTED and "again" in event.data and lives[-1]:
@@ -182,8 +182,8 @@ def _first(events: Sequence[Event], *kinds: EventKind) -> Event | None:
 
 
 def _first_training(events: Sequence[Event]) -> Event | None:
-    """The trainer's own event if there is one; else the agent's, which stands in for programs that report nothing or
-    late."""
+    """Return the trainer's own event if there is one; otherwise the agent's, which replaces it for programs that report
+    nothing or late."""
     spoken = [e for e in events if e.kind is EventKind.TRAINING]
     return next((e for e in spoken if e.data.get("by") != "agent"), spoken[0] if spoken else None)
 
@@ -239,7 +239,8 @@ def _attempt(
 
 
 def _share(assigned: Event | None) -> Fraction:
-    """The job's share of the instance, as the scheduler fixed it at the assignment; 1 if the event names none."""
+    """Return the job's share of the instance, as the scheduler fixed it at the assignment; 1 if the event names
+    none."""
     stated = assigned.data.get("share") if assigned is not None else None
     is_valid = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1
     return Fraction(stated) if is_valid and isinstance(stated, int | float) else Fraction(1)
@@ -258,7 +259,7 @@ def _notice_to_durable(release: Event | None, notice: Event | None, durable: Seq
 
 
 def _notice_time(notice: Event) -> datetime:
-    """When the agent learnt of the notice. The event about it is a little later."""
+    """Return when the agent learnt of the notice. The event about it is a little later."""
     stated = notice.data.get("seen_at")
     try:
         moment = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
@@ -272,7 +273,7 @@ def _text(value: Any) -> str | None:
 
 
 def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
-    """Every interruption of one job, with where and when it resumed."""
+    """Return every interruption of one job, with where and when it resumed."""
     result_list = []
     for index, attempt in enumerate(history):
         if attempt.interrupted:
@@ -289,13 +290,13 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
 
 
 def ended_at(events: Iterable[Event]) -> datetime | None:
-    """When the job ended for good; None if it has not, or if it ran on after an event that seemed to end it."""
+    """Return when the job ended for good; None if it has not, or if it ran on after an event that seemed to end it."""
     last = _last_word(sorted(events, key=lambda e: e.at))
     return last.at if last is not None else None
 
 
 def _last_word(ordered: Sequence[Event]) -> Event | None:
-    """The event that ended the job. Events of an owner whose lease had ended by then do not count."""
+    """Return the event that ended the job. Events of an owner whose lease had ended by then do not count."""
     last = next((e for e in reversed(ordered) if e.kind in _FINAL), None)
     if last is not None and any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):
         return None
@@ -306,7 +307,7 @@ Span = tuple[datetime, datetime]
 
 
 def lost_spans(history: Sequence[Attempt], until: datetime) -> list[Span]:
-    """The spans that interruptions cost one job, merged, in order, ending at `until` at the latest."""
+    """Return the spans that interruptions cost one job, merged, in order, ending at `until` at the latest."""
     spans: list[Span] = []
     for interruption in interruptions(history):
         start, end = interruption.attempt.lost_from, min(interruption.resumed_at or until, until)

@@ -35,7 +35,7 @@ def over_norm(
     prices: Iterable[PricePoint],
     now: datetime,
 ) -> dict[PoolKey, tuple[Norm, ...]]:
-    """The spot pools that do worse than usual, each with the norms that it exceeds.
+    """Return the spot pools that do worse than usual, each with the norms that it exceeds.
 
     Only pools count that are in use, or were within LATELY (see `in_use`). `prices`: at least those of these pools."""
     used = in_use(launches, ends, now)
@@ -57,7 +57,7 @@ def over_norm(
 def in_use(
     launches: Mapping[str, LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
 ) -> dict[PoolKey, list[LaunchRecord]]:
-    """The spot pools whose norms count now, each with all launches of agents there."""
+    """Return the spot pools whose norms count now, each with all launches of agents in it."""
     pools: dict[PoolKey, list[LaunchRecord]] = {}
     for launch in launches.values():
         if launch.market is Market.SPOT and launch.role is Role.AGENT:
@@ -75,7 +75,7 @@ def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) ->
 
 
 def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime) -> bool:
-    """Whether it took many more instances lately, per hour of running ones, than before."""
+    """Return whether it took many more instances lately, per hour of running ones, than before."""
     begin, interruptions, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
     for launch in launches:
         end = ends.get(launch.instance_id)
@@ -92,7 +92,7 @@ def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord],
 
 
 def _costs_more(points: list[PricePoint], now: datetime) -> bool:
-    """Whether its price is far above its mean of the last week."""
+    """Return whether its price is far above its mean of the last week."""
     price_and_usual = price_and_mean(points, now, WEEK, ENOUGH)
     return price_and_usual is not None and price_and_usual[0] > DEAR * price_and_usual[1]
 
@@ -100,8 +100,8 @@ def _costs_more(points: list[PricePoint], now: datetime) -> bool:
 def price_and_mean(
     points: Iterable[PricePoint], now: datetime, span: timedelta, least: timedelta
 ) -> tuple[float, float] | None:
-    """The present price of a pool and its mean over the last `span`, USD an hour. None if less than `least` of its past
-    is known."""
+    """Return the present price of a pool and its mean over the last `span`, USD an hour. None if less than `least` of
+    its past is known."""
     ordered = sorted((point for point in points if point.at <= now), key=lambda point: point.at)
     if not ordered or now - ordered[0].at < least:
         return None

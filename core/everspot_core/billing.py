@@ -9,16 +9,17 @@ from everspot_core.market import Market
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingRules:
-    """How a cloud's bill differs from the price of every second.
+    """The rules by which a cloud's bill differs from the price of every second.
 
     - `minimum`: a shorter life is billed as this long.
     - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
-    - `left_out`: names of what the cloud bills and our bill leaves out."""
+    - `left_out`: names of costs that the cloud bills and our bill leaves out.
+    """
 
     minimum: timedelta
     free_within: timedelta | None
     left_out: tuple[str, ...]
 
     def is_free(self, launch: LaunchRecord, taken_after: timedelta) -> bool:
-        """Whether an instance is free that the cloud took this long after its launch."""
+        """Return whether an instance is free that the cloud took this long after its launch."""
         return launch.market is Market.SPOT and self.free_within is not None and taken_after < self.free_within

@@ -1,4 +1,4 @@
-"""Bounds of what settings hold: of every text, and of every number about a cluster's instances. They are checked on the
+"""The bounds of settings: of every text, and of every number about a cluster's instances. They are checked on the
 values as written."""
 
 import math
@@ -57,9 +57,11 @@ _WHOLE = ("target", "on_demand_base", "max_instances")
 
 
 def check_values(problems: Problems, settings: Mapping[str, Any]) -> None:
-    """Add every text of some settings, at any depth, that is too long, empty, begins or ends with a space, or has
-    characters that cannot be printed; every entry that a list of texts has twice; and every number that no setting can
-    mean. What is told already is left out.
+    """Add a problem for every bad text, list entry and number of some settings, at any depth.
+
+    A text is bad if it is too long or empty, begins or ends with a space, or has characters that cannot be printed. An
+    entry is bad if its list has it twice, and a number if no setting can mean it. Problems that were reported already
+    are not added again.
 
     Args:
         problems: Where to add.
@@ -101,7 +103,8 @@ _DEEPEST = 12
 
 
 def text_problem(text: str, *, empty: bool = False, most: int = TEXT_AT_MOST) -> str:
-    """Return what is wrong with a text of the settings; empty if it may stand. `empty`: whether it may be empty."""
+    """Return the reason why a text of the settings is not allowed; empty if it is allowed. `empty`: whether it may be
+    empty."""
     if len(text) > most:
         return f"has {len(text):,} characters; {most:,} are allowed"
     if not is_printable(text) or "\t" in text:
@@ -112,8 +115,8 @@ def text_problem(text: str, *, empty: bool = False, most: int = TEXT_AT_MOST) ->
 
 
 def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cluster's instances without values that are not numbers or are out of bounds. Adds a problem
-    for each.
+    """Return the settings of a cluster's instances without values that are not numbers or are out of bounds. Adds a
+    problem for each.
 
     A wrong `target` of `standing` becomes the largest one, so that no other setting is blamed for it. A wrong
     `max_instances` becomes 0.

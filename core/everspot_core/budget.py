@@ -33,7 +33,7 @@ def spent(
     catalogue: Catalogue,
     rules: BillingRules,
 ) -> BudgetUse:
-    """What the job of these events has used up to `now`, by the rules of the bill.
+    """Return the amount that the job of these events has used up to `now`, by the rules of the bill.
 
     An instance that has no launch record yet is priced by the type and zone in its assignment.
     """

@@ -33,12 +33,12 @@ class Period(StrEnum):
     MONTH = "month"
 
     def begin(self, at: datetime) -> datetime:
-        """The start of the period that contains a moment."""
+        """Return the start of the period that contains a moment."""
         day = at.astimezone(UTC).date()
         return _midnight(day if self is Period.DAY else day.replace(day=1))
 
     def end(self, at: datetime) -> datetime:
-        """The end of the period that contains a moment."""
+        """Return the end of the period that contains a moment."""
         begun = self.begin(at)
         return begun + _DAY if self is Period.DAY else self.begin(begun + 31 * _DAY)
 
@@ -69,7 +69,7 @@ class Caps(Stored):
     month: Allowance = Allowance()
 
     def for_period(self, period: Period) -> Allowance:
-        """The caps of a period."""
+        """Return the caps of a period."""
         return self.day if period is Period.DAY else self.month
 
     @property
@@ -87,11 +87,11 @@ class Budgets(Document):
     changed_by: str = ""
 
     def for_team(self, team: str) -> Caps:
-        """The caps of a team, or of the ENVIRONMENT."""
+        """Return the caps of a team, or of the ENVIRONMENT."""
         return self.environment if team == ENVIRONMENT else self.teams.get(team, Caps())
 
     def changed(self, team: str, caps: Caps, at: datetime, by: str) -> "Budgets":
-        """A copy with other caps for a team, or for the ENVIRONMENT. `by`: who changes them."""
+        """Return a copy with other caps for a team, or for the ENVIRONMENT. `by`: who changes them."""
         stamp: dict[str, object] = {"changed_at": at, "changed_by": by}
         if team == ENVIRONMENT:
             return self.model_copy(update={"environment": caps, **stamp})
@@ -99,7 +99,7 @@ class Budgets(Document):
         return self.model_copy(update={"teams": dict(sorted(teams.items())), **stamp})
 
     def limits(self) -> Iterator[tuple[str, Period, Unit, float]]:
-        """Every cap: whose, for how long, of what, how much."""
+        """Yield every cap as a tuple: the team, the period, the unit and the amount."""
         for team, caps in ((ENVIRONMENT, self.environment), *sorted(self.teams.items())):
             for period in Period:
                 for unit in Unit:
@@ -116,11 +116,11 @@ class Amount:
     gpu_hours: float = 0.0
 
     def __add__(self, other: "Amount") -> "Amount":
-        """The sum."""
+        """Return the sum."""
         return Amount(self.dollars + other.dollars, self.gpu_hours + other.gpu_hours)
 
     def in_unit(self, unit: Unit) -> float:
-        """The amount in one unit."""
+        """Return the amount in one unit."""
         return self.dollars if unit is Unit.DOLLARS else self.gpu_hours
 
 
@@ -145,7 +145,7 @@ def spending(
     since: datetime,
     now: datetime,
 ) -> dict[tuple[date, str], Amount]:
-    """The cost of one instance from `since` to `now`, by the rules of the bill.
+    """Return the cost of one instance from `since` to `now`, by the rules of the bill.
 
     `tenures`: the instance's tenures in order, with the team as holder. `gpus`: the number of GPUs of its type.
     """
@@ -164,7 +164,7 @@ def spending(
 
 
 def spent(spending_by_day: Spending, team: str, since: datetime) -> Amount:
-    """The amount that a team, or the whole ENVIRONMENT, has spent since a midnight."""
+    """Return the amount that a team, or the whole ENVIRONMENT, has spent since a midnight."""
     first = since.astimezone(UTC).date()
     amounts = [a for (day, owner), a in spending_by_day.items() if day >= first and team in (ENVIRONMENT, owner)]
     return Amount(sum(a.dollars for a in amounts), sum(a.gpu_hours for a in amounts))
@@ -187,12 +187,12 @@ class CapUse:
         return self.spent >= self.cap
 
     def concerns(self, team: str) -> bool:
-        """Whether this cap counts what jobs of the team spend."""
+        """Return whether this cap counts the spending of the team's jobs."""
         return self.team in (ENVIRONMENT, team)
 
 
 def cap_uses(budgets: Budgets, spending_by_day: Spending, now: datetime) -> tuple[CapUse, ...]:
-    """Every cap in its present period. `spending_by_day`: amounts that cover at least these periods."""
+    """Return every cap in its present period. `spending_by_day`: amounts that cover at least these periods."""
     return tuple(
         CapUse(
             team=team,
@@ -208,7 +208,7 @@ def cap_uses(budgets: Budgets, spending_by_day: Spending, now: datetime) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
-    """What a running job will still spend in each hour, until its expected end."""
+    """The spending of a running job in each hour, until its expected end."""
 
     team: str
     usd_per_hour: float
@@ -216,21 +216,21 @@ class Commitment:
     until: datetime
 
     def costs(self, unit: Unit, now: datetime, until: datetime) -> float:
-        """The part of it between `now` and `until`."""
+        """Return the part of it between `now` and `until`."""
         hours = max(timedelta(0), min(self.until, until) - now) / timedelta(hours=1)
         return hours * (self.usd_per_hour if unit is Unit.DOLLARS else self.gpus)
 
 
 def committed(commitments: Iterable[Commitment], team: str, unit: Unit, now: datetime, until: datetime) -> float:
-    """What the running jobs of a team, or of the ENVIRONMENT, will spend before `until`."""
+    """Return the amount that the running jobs of a team, or of the ENVIRONMENT, will spend before `until`."""
     return sum(c.costs(unit, now, until) for c in commitments if team in (ENVIRONMENT, c.team))
 
 
 def forecast(spent: float, committed: float, lately: float, span: timedelta, remaining: timedelta) -> float:
-    """The expected amount at the end of a period.
+    """Return the expected amount at the end of a period.
 
-    It assumes the rate of the last `span`, in which `lately` was spent, for the time `remaining`; but it adds at least
-    what is `committed`.
+    It assumes the rate of the last `span`, in which `lately` was spent, for the time `remaining`. It adds at least the
+    amount that is `committed`.
     """
     going_on = lately * (remaining / span) if span > timedelta(0) else 0.0
     return spent + max(committed, going_on)
@@ -241,7 +241,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _days(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """The span, cut at every midnight in UTC."""
+    """Yield the span, cut at every midnight in UTC."""
     start, end = start.astimezone(UTC), end.astimezone(UTC)
     while start < end:
         stop = min(end, Period.DAY.end(start))

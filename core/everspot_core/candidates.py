@@ -26,7 +26,7 @@ class Candidate:
 
 
 def misfits(kind: InstanceType, needed: Resources) -> list[str]:
-    """A phrase for each resource of which a type has too little for a job; empty if the job fits."""
+    """Return a phrase for each resource of a type that is too small for a job; empty if the job fits."""
     words = {
         "vcpus": f"vCPUs {kind.vcpus:g} of {needed.vcpus:g}",
         "memory_gib": f"GiB of memory {kind.memory_gib:g} of {needed.memory_gib:g}",
@@ -45,7 +45,7 @@ def candidates(
     expected: timedelta | None = None,
     only: Collection[str] | None = None,
 ) -> list[Candidate]:
-    """Every offer that fits, cheapest spot price first. Types without any price are left out, unless they are in
+    """Return every offer that fits, cheapest spot price first. Types without any price are left out, unless they are in
     `only`.
 
     Args:
@@ -79,7 +79,7 @@ def candidates(
 
 
 def _declared(catalogue: Catalogue, region: str) -> list[str]:
-    """Types declared in place with a price, which may run in any region."""
+    """Return types declared in place with a price, which may run in any region."""
     listed = set(catalogue.offered(region))
     return [n for n, kind in catalogue.types.items() if kind.on_demand_usd_per_hour is not None and n not in listed]
 
@@ -90,6 +90,6 @@ def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
 
 
 def nearest(needed: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
-    """For a job that fits no type: the types that lack the fewest things, with what each lacks."""
+    """Return the types that lack the fewest things for a job that fits no type, with what each of them lacks."""
     lacks = [(kind, misfits(kind, needed)) for kind in catalogue.types.values()]
     return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]

@@ -63,7 +63,7 @@ class Price(Frozen):
     note: str = ""
 
     def age(self, today: date) -> str:
-        """How old the price is, for people: `seen today`, `12 days old`, `10 months old`, or `undated`."""
+        """Return how old the price is, for people: `seen today`, `12 days old`, `10 months old`, or `undated`."""
         if self.as_of is None:
             return "undated"
         days = (today - self.as_of).days
@@ -117,7 +117,7 @@ class Catalogue:
         return tuple(sorted({region for _, region in self._offers}))
 
     def get(self, name: str) -> InstanceType:
-        """The type of this name.
+        """Return the type of this name.
 
         Raises:
             UnknownInstanceType: with near matches, if there is none.
@@ -128,7 +128,8 @@ class Catalogue:
             raise UnknownInstanceType(name, difflib.get_close_matches(name, self._types, n=3)) from None
 
     def on_demand(self, name: str, region: str) -> Price | None:
-        """The on-demand price of a type in a region. A price declared in place wins, and holds in every region."""
+        """Return the on-demand price of a type in a region. A price declared in place wins, and holds in every
+        region."""
         declared = self._types[name].on_demand_usd_per_hour if name in self._types else None
         if declared is not None:
             return Price(usd_per_hour=declared, as_of=None, source="declared in the settings")
@@ -136,35 +137,35 @@ class Catalogue:
         return offer.on_demand if offer is not None else None
 
     def dearest(self, name: str) -> Price | None:
-        """The highest on-demand price of a type over all regions."""
+        """Return the highest on-demand price of a type over all regions."""
         prices = [self.on_demand(name, region) for kind, region in self._offers if kind == name]
         return max((price for price in prices if price is not None), key=lambda p: p.usd_per_hour, default=None)
 
     def spot_range(self, name: str, region: str) -> tuple[Price, Price] | None:
-        """Lowest and highest spot price over the region's zones at the moment the source was taken."""
+        """Return lowest and highest spot price over the region's zones at the moment the source was taken."""
         offer = self._offers.get((name, region))
         return offer.spot if offer else None
 
     def zones(self, name: str, region: str) -> tuple[str, ...]:
-        """Zones that offer the type, by the ids or names of the source; empty if the source does not say."""
+        """Return zones that offer the type, by the ids or names of the source; empty if the source does not say."""
         offer = self._offers.get((name, region))
         return offer.zones if offer else ()
 
     def offered(self, region: str) -> tuple[str, ...]:
-        """Names of the types that the source lists in a region, in the source's order."""
+        """Return names of the types that the source lists in a region, in the source's order."""
         return tuple(name for name, offer_region in self._offers if offer_region == region)
 
     def with_types(self, extras: Iterable[InstanceType]) -> "Catalogue":
-        """This catalogue with types declared in place, which replace types of the same name."""
+        """Return this catalogue with types declared in place, which replace types of the same name."""
         return Catalogue([*self._types.values(), *extras], self._offers.values())
 
     def with_offers(self, offers: Iterable[Offer]) -> "Catalogue":
-        """This catalogue with newer offers, which replace offers of the same type and region."""
+        """Return this catalogue with newer offers, which replace offers of the same type and region."""
         return Catalogue(self._types.values(), [*self._offers.values(), *offers])
 
 
 def zone_region(zone: str) -> str:
-    """The region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.
+    """Return the region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.
 
     Raises:
         ValueError: if no cloud names its zones so.
@@ -177,7 +178,8 @@ def zone_region(zone: str) -> str:
 
 @cache
 def builtin() -> Catalogue:
-    """The catalogue that comes with Everspot: a snapshot of each cloud whose source and date every price carries."""
+    """Return the catalogue that comes with Everspot: a snapshot of each cloud. Every price carries its source and
+    date."""
     data = resources.files("everspot_core") / "data"
     sources = json.loads((data / "sources.json").read_text())
     types: dict[str, InstanceType] = {}

@@ -1,4 +1,4 @@
-"""How long a changeover takes, part by part: what was measured, and what to expect of the next one.
+"""How long a changeover takes, part by part: the measurements, and the estimate for the next one.
 
 A changeover is the time from the need for an instance until the job works on it:
 
@@ -9,18 +9,18 @@ A changeover is the time from the need for an instance until the job works on it
 - `restore`: until the first step can begin, after imports and the checkpoint;
 - `first-step`: by how much the first step of a process is longer than the next one, because kernels are chosen and
   compiled and readers started;
-- `save`: from the notice of the instance before until the job has given that one back.
+- `save`: from the notice of the previous instance until the job has given that instance back.
 
 Durations are market time.
 
 Each estimate begins with a prior that weighs as much as PRIOR measurements. A pool's prior is the estimate of its type,
-and a type's prior that of all types. So one slow boot hardly changes the expected value, twenty decide it, and a pool
-without measurements is judged by others like it.
+and a type's prior is the estimate of all types. So one slow boot hardly changes the expected value, and twenty decide
+it. A pool without measurements is judged by similar pools.
 
-Two bounds answer two questions. The *upper bound* says how long the next changeover may take: it rises at once with one
-slow start, and the plan goes on-demand sooner for it. The *lasting bound* says how long changeovers take as a rule:
-deadlines are refused by it. The longest quarter of the measurements has no say in it, so that a slow start, or a slow
-hour among others, never has a job refused that was accepted before.
+There are two bounds. The *upper bound* says how long the next changeover may take. It rises immediately with one slow
+start, and the plan then goes on-demand sooner. The *lasting bound* says how long changeovers take as a rule. The plan
+refuses deadlines by the lasting bound. The longest quarter of the measurements does not affect it, so that a slow
+start, or a slow hour among others, never has an accepted job refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,7 +94,7 @@ class PartTimes(Stored):
 
 
 class Changeovers(Document):
-    """What schedulers have measured. `counted`: the last epoch measured of each job that may have more."""
+    """The measurements of schedulers. `counted`: the last epoch measured of each job that may have more."""
 
     updated_at: Utc
     counted: dict[str, int] = Field(default_factory=dict)
@@ -113,7 +113,7 @@ class Measurement:
 
 
 def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
-    """The estimate after these measurements.
+    """Return the estimate after these measurements.
 
     The expected value is their median, drawn towards the prior's. The upper bound is the longest one, without the
     fraction RARE of them, times MARGIN. It too is drawn towards the prior's, but only upwards, and it is never below
@@ -131,7 +131,7 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
 
 
 def lasting(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
-    """The lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
+    """Return the lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
 
     Whatever the longest STRAY of them were, at least one: it is never above both the prior and MARGIN times the longest
     of the others. It is drawn down as well as up, so that two or three measurements do not decide it either.
@@ -161,7 +161,7 @@ class Experience:
             self._pools.setdefault(key, []).extend(lengths)
 
     def measured(self, part: ChangeoverPart, instance_type: str | None = None) -> int:
-        """How many measurements there are of a part, on one type or on all."""
+        """Return how many measurements there are of a part, on one type or on all."""
         lengths = self._all.get(part, []) if instance_type is None else self._types.get((part, instance_type), [])
         return len(lengths)
 
@@ -173,7 +173,8 @@ class Experience:
         market: Market | None = None,
         own: Iterable[Measurement] = (),
     ) -> Changeover:
-        """The estimate of one part on any type, on one type, or in one pool. `own`: measurements of the same job."""
+        """Return the estimate of one part on any type, on one type, or in one pool. `own`: measurements of the same
+        job."""
         current = estimate(self._all.get(part, []), BELIEVED[part])
         if instance_type is not None:
             current = estimate(self._types.get((part, instance_type), []), current)
@@ -188,7 +189,7 @@ class Experience:
         market: Market | None = None,
         own: Iterable[Measurement] = (),
     ) -> Changeover:
-        """The estimate of a changeover to an instance that has to be launched.
+        """Return the estimate of a changeover to an instance that has to be launched.
 
         The launch begins while the job checkpoints, so `save` counts in the upper bound alone.
         """
@@ -198,14 +199,14 @@ class Experience:
         return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
 
     def lasting(self) -> timedelta:
-        """The lasting bound of a changeover, on any type: the sum over its parts."""
+        """Return the lasting bound of a changeover, on any type: the sum over its parts."""
         upper = {part: self.part(part).upper for part in ChangeoverPart}
         bounds = (min(lasting(self._all.get(part, []), BELIEVED[part].upper), most) for part, most in upper.items())
         return sum(bounds, timedelta(0))
 
 
 def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:
-    """The times with these measurements added, KEPT of each at most."""
+    """Return the times with these measurements added, KEPT of each at most."""
     seconds_by_key = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
     for measurement in new:
         key = measurement.part.value, measurement.instance_type, measurement.zone, measurement.market

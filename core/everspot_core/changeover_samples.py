@@ -56,8 +56,8 @@ def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
 
 
 def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[ChangeoverPart, timedelta]:
-    """The parts from the assignment on. A program that does not use the trainer does not report when its first step
-    begins, so it has neither `restore` nor `first-step`."""
+    """Return the parts from the assignment on. A program that does not use the trainer does not report when its first
+    step begins, so it has neither `restore` nor `first-step`."""
     parts: dict[ChangeoverPart, timedelta] = {}
     training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
     seconds = _seconds(training.data.get("seconds")) if training is not None else None
@@ -88,7 +88,8 @@ def _market(seconds: float, pace: float) -> timedelta:
 def _of_machine(
     attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]
 ) -> dict[ChangeoverPart, timedelta]:
-    """The parts up to the assignment. Only the first attempt on an instance that was launched for this job has them."""
+    """Return the parts up to the assignment. Only the first attempt on an instance that was launched for this job has
+    them."""
     came = arrivals.get(attempt.instance_id or "")
     if came is None or came.job_id != attempt.job_id or any(a.instance_id == attempt.instance_id for a in before):
         return {}

@@ -36,7 +36,7 @@ _WEIGHT = 0.5  # of the newest measurement among all: a change of the state's si
 
 
 class IntervalCause(StrEnum):
-    """What decided an interval."""
+    """The reason for an interval."""
 
     CHOSEN = "chosen"  # by the job's author
     UNMEASURED = "unmeasured"  # no checkpoint has been measured yet
@@ -108,7 +108,7 @@ class IntervalChoice:
     fits_notice: bool | None
 
     def differs_from(self, interval: timedelta | None, *, fits_notice: bool | None) -> bool:
-        """Whether this choice is so different from an announced one that it has to be announced."""
+        """Return whether this choice is so different from an announced one that it has to be announced."""
         if (self.fits_notice is False) != (fits_notice is False) or (self.interval is None) != (interval is None):
             return True
         if self.interval is None or interval is None:
@@ -142,26 +142,27 @@ def choose_interval(
 
 
 def keep_interval(interval: timedelta | None, cost: CheckpointCost | None, notice: NoticeTime | None) -> IntervalChoice:
-    """The choice of the job's author: `interval`, or None if only steps count. Tells whether the notice suffices."""
+    """Return the choice of the job's author, `interval` or None if only steps count, and whether the notice
+    suffices."""
     fits = fits_notice(cost, notice) if cost is not None else None
     return IntervalChoice(interval=interval, cause=IntervalCause.CHOSEN, fits_notice=fits)
 
 
 def fits_notice(cost: CheckpointCost, notice: NoticeTime | None) -> bool | None:
-    """Whether a checkpoint that begins at a notice is durable before the instance is taken; None: not known."""
+    """Return whether a checkpoint that begins at a notice is durable before the instance is taken; None: not known."""
     return None if notice is None else cost.durable <= notice.usable
 
 
 def loss_at_notice(cost: CheckpointCost, interval: timedelta | None) -> timedelta:
-    """The most work that a notice costs if a checkpoint takes longer than it: since the beginning of the newest durable
-    checkpoint. `interval`: None where steps decide, which are not counted here."""
+    """Return the most work that a notice costs if a checkpoint takes longer than it: since the beginning of the newest
+    durable checkpoint. `interval`: None where steps decide, which are not counted here."""
     return max(interval or timedelta(0), cost.durable) + cost.durable
 
 
 def steps_at_notice(
     cost: CheckpointCost, interval: timedelta | None, steps_per_second: float, every_steps: int | None = None
 ) -> int:
-    """The same in optimizer steps. `every_steps`: the job's interval in steps, if it has one."""
+    """Return the same in optimizer steps. `every_steps`: the job's interval in steps, if it has one."""
     by_time = ceil(loss_at_notice(cost, interval).total_seconds() * steps_per_second)
     if every_steps is None:
         return by_time
@@ -170,7 +171,7 @@ def steps_at_notice(
 
 
 def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between_interruptions: timedelta) -> str:
-    """The reason of an interval, as a part of a sentence with figures."""
+    """Return the reason of an interval, as a part of a sentence with figures."""
     if cost is None or choice.cause is IntervalCause.UNMEASURED:
         return "no checkpoint has been measured yet"
     stall = f"a checkpoint of {size(cost.size_bytes)} stalls training for {in_seconds(cost.stall)}"
@@ -191,8 +192,8 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
 
 
 def describe_loss(cost: CheckpointCost, length: timedelta, interval: timedelta | None, lost_steps: int | None) -> str:
-    """The sentence about a notice of this length that is too short for a checkpoint. `lost_steps`: None if the pace is
-    not known."""
+    """Return the sentence about a notice of this length that is too short for a checkpoint. `lost_steps`: None if the
+    pace is not known."""
     loss = in_minutes(loss_at_notice(cost, interval))
     lost = f"{loss} of work" if lost_steps is None else f"{lost_steps:,} steps ({loss})"
     return (
@@ -202,13 +203,13 @@ def describe_loss(cost: CheckpointCost, length: timedelta, interval: timedelta |
 
 
 def in_seconds(span: timedelta) -> str:
-    """A span in seconds, with two digits at least: `0.04 s`, `240 s`, `1,500 s`."""
+    """Return a span in seconds, with two digits at least: `0.04 s`, `240 s`, `1,500 s`."""
     seconds = span.total_seconds()
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def in_minutes(span: timedelta) -> str:
-    """A span in minutes, with three digits: `10 min`, `8.59 min`."""
+    """Return a span in minutes, with three digits: `10 min`, `8.59 min`."""
     return f"{span.total_seconds() / 60:.3g} min"
 
 

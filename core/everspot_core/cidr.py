@@ -6,7 +6,7 @@ from everspot_core.problems import Problems
 
 
 def parse_block(text: str, name: str, problems: Problems) -> IPv4Network | None:
-    """An IPv4 block such as `10.0.0.0/16`, or None and a problem."""
+    """Return an IPv4 block such as `10.0.0.0/16`, or None and a problem."""
     try:
         return IPv4Network(text)
     except ValueError as error:

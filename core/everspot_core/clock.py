@@ -14,7 +14,7 @@ class Clock(Protocol):
     """
 
     def now(self) -> datetime:
-        """Market time, timezone-aware UTC. For stamps, and for comparison with times that the cloud states."""
+        """Return market time, timezone-aware UTC. For stamps, and for comparison with times that the cloud states."""
         ...
 
     def monotonic(self) -> timedelta:
@@ -27,5 +27,5 @@ class Clock(Protocol):
         ...
 
     def to_real(self, duration: timedelta) -> timedelta:
-        """How long a span of market time takes on this machine."""
+        """Return how long a span of market time takes on this machine."""
         ...

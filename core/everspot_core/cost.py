@@ -1,14 +1,13 @@
-"""The bill: what every instance cost, which jobs it worked for, and what the same useful work would have cost
-on-demand.
+"""The bill: the cost of every instance, the jobs it worked for, and the cost of the same useful work on-demand.
 
-Rules: every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`; a spot instance
-costs the price of each moment, and nothing if the cloud took it so soon that it does not bill it; an on-demand instance
-costs its list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's
-life: boot, idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment
-(`sharing`), and the fleet bears what no share covers. So the parts always add up to what the instance cost.
+Every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`. A spot instance costs
+the price of each moment, or nothing if the cloud takes it so soon that it does not bill it. An on-demand instance costs
+its list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's life:
+boot, idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment
+(`sharing`), and the fleet bears the time that no share covers. So the parts always add up to the cost of the instance.
 
-`on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
-and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
+`on_demand_cost` is the cost of the same fleet on-demand without interruptions: the useful seconds of the jobs and the
+seconds of boot and idling at list price. It leaves out seconds lost to interruptions.
 """
 
 from collections import defaultdict
@@ -40,10 +39,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Usage:
-    """A part of one instance's life: a job's if `job_id` is set, else boot or idling.
+    """A part of one instance's life: a job's if `job_id` is set, otherwise boot or idling.
 
-    `paid`: its time, cut at changes of price. `listed`: the useful part of that time at list price. `free`: not billed,
-    because the cloud took the instance so soon. `share`: of the instance, where jobs share it.
+    Attributes:
+        paid: its time, cut at changes of price.
+        listed: the useful part of that time at list price.
+        free: not billed, because the cloud took the instance so soon.
+        share: the job's share of the instance, where jobs share it.
     """
 
     launch: LaunchRecord
@@ -86,8 +88,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class InstanceBill:
-    """One instance. `end` is the moment of the bill while it is `running`. `unknown`: nobody knows how long it ran, and
-    it is billed for the least that the cloud bills."""
+    """The bill of one instance.
+
+    Attributes:
+        end: the end of the instance, or the moment of the bill while it is `running`.
+        unknown: nobody knows how long it ran, and it is billed for the minimum of the cloud.
+    """
 
     launch: LaunchRecord
     end: datetime
@@ -156,7 +162,7 @@ class Bill:
 
 
 def savings_percent(cost: Fraction, on_demand_cost: Fraction) -> float | None:
-    """How much less than on-demand, in percent; negative if more; None if there is nothing to compare with."""
+    """Return how much less than on-demand, in percent; negative if more; None if there is nothing to compare with."""
     return float(100 * (1 - cost / on_demand_cost)) if on_demand_cost else None
 
 
@@ -245,7 +251,7 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
 
 
 def _list_tenures(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
-    """The tenures of each instance, in order."""
+    """Return the tenures of each instance, in order."""
     claimed: dict[str, list[Tenure]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: `1 file`, `12,000 files`. `noun`: in the singular; its plural takes an s."""
+    """Return a number of things: `1 file`, `12,000 files`. `noun`: in the singular; its plural takes an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -18,7 +18,7 @@ def first_few(words: Sequence[str], most: int, *, between: str = ", ", remainder
 
 
 def size(count: float) -> str:
-    """Bytes with three digits and their unit, which goes by thousands: `0 B`, `812 B`, `31.5 MB`."""
+    """Return bytes with three digits and their unit, in steps of a thousand: `0 B`, `812 B`, `31.5 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if float(f"{count:.3g}") < 1000:
             return f"{count:.3g} {unit}"

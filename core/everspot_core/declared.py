@@ -52,20 +52,20 @@ class Declared:
 
 
 def unknown(value: Any) -> bool:
-    """Whether a value itself is one that only the update will know. A list or mapping may hold such values and still
-    be known: see `known_whole`."""
+    """Return whether a value itself is one that only the update will know. A list or mapping may hold such values and
+    still be known: see `known_whole`."""
     return isinstance(value, str) and value == UNKNOWN
 
 
 def secret(value: Any) -> bool:
-    """Whether a value itself is a secret, whose text the event log does not have."""
+    """Return whether a value itself is a secret. The event log does not have the text of a secret."""
     if isinstance(value, Mapping):
         return value.get(_SIGNATURE) == _SECRET_SIGNATURE
     return isinstance(value, str) and value == SECRET
 
 
 def is_fully_known(value: Any) -> bool:
-    """Whether a value is known at every depth: nothing in it is secret or unknown."""
+    """Return whether a value is known at every depth: nothing in it is secret or unknown."""
     if unknown(value) or secret(value):
         return False
     if isinstance(value, Mapping):

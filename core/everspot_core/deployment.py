@@ -1,4 +1,4 @@
-"""What the engine's exported state of a stack holds: its resources, its pending operations, the stack's own outputs."""
+"""The exported state of a stack of the engine: its resources, its pending operations, the stack's own outputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _NAMED_AT_MOST = 8
 
 @dataclass(frozen=True)
 class PendingOperation:
-    """An operation that an update began and whose end the state does not have: the update was killed, or it still runs.
+    """An operation that an update began and whose end is not in the state: the update was killed, or it still runs.
 
     Attributes:
         urn: Of the resource.
@@ -34,15 +34,15 @@ class PendingOperation:
 
 
 def resources(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The resources of an exported stack, in the state's order; secrets in them are the engine's ciphertext."""
+    """Return the resources of an exported stack, in the state's order; secrets in them are the engine's ciphertext."""
     deployment = state.get("deployment")
     items = deployment.get("resources") if isinstance(deployment, Mapping) else None
     return tuple(item for item in items or () if isinstance(item, Mapping))
 
 
 def control_url(state: Mapping[str, Any]) -> str:
-    """The URL of the cluster's control bucket; empty if the stack has no cluster, or keeps it as a secret, which
-    nobody opens."""
+    """Return the URL of the cluster's control bucket; empty if the stack has no cluster, or keeps the URL as a
+    secret."""
     for resource in resources(state):
         if resource.get("type") == _STACK:
             url = (resource.get("outputs") or {}).get(CONTROL)
@@ -85,7 +85,7 @@ def describe_pending(operations: Sequence[PendingOperation]) -> str:
 
 
 def resolve_pending(stack: str | None) -> str:
-    """Return the instruction by which a person resolves the pending operations of a stack; None: the selected one."""
+    """Return the instruction that resolves the pending operations of a stack. `stack` None: the selected stack."""
     option = f" --stack {stack}" if stack else ""
     return (
         "if no update runs now, delete in the cloud what it left there, and then clear them: "

@@ -22,7 +22,7 @@ _UNIT = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def parse_duration(value: Any) -> Any:
-    """`"1h30m"`, `"45s"`, `"2d"`, or a number of seconds, as a `timedelta` from 0 to ten years.
+    """Return `"1h30m"`, `"45s"`, `"2d"`, or a number of seconds, as a `timedelta` from 0 to ten years.
 
     Raises:
         ValueError: if a string is none of these, or a number none of seconds.
@@ -52,7 +52,7 @@ def _span(parts: dict[str, float]) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest text that `parse_duration` reads back: `5400 s` is `1h30m`."""
+    """Return the shortest text that `parse_duration` reads back: `5400 s` is `1h30m`."""
     seconds = value.total_seconds()
     text = ""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
@@ -95,8 +95,8 @@ _STORED = "stored"
 
 
 def is_stored(info: ValidationInfo | SerializationInfo) -> bool:
-    """Whether the value is being read from, or written into, a document that programs write, and is no person's input
-    or answer to one."""
+    """Return whether the value is being read from, or written into, a document that programs write, and is no person's
+    input or answer to one."""
     return info.context is not None and bool(info.context.get(_STORED))
 
 
@@ -109,14 +109,14 @@ class Frozen(BaseModel):
 
 class Stored(BaseModel):
     """An immutable value inside a stored document, which only programs write. Unknown fields are ignored, so that an
-    older reader can read what a newer writer has extended."""
+    older reader can read the documents of a newer writer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Document(BaseModel):
-    """A stored document. `read` ignores unknown fields at every depth, so that an older reader can read what a newer
-    writer has extended."""
+    """A stored document. `read` ignores unknown fields at every depth, so that an older reader can read the documents
+    of a newer writer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -124,8 +124,8 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, data: bytes | str) -> Self:
-        """The document in the JSON `data`. Unknown fields, which a newer writer may have added, are left out at every
-        depth, even in parts that refuse them where people write them.
+        """Return the document in the JSON `data`. Unknown fields, which a newer writer may have added, are left out at
+        every depth, even in parts that refuse them where people write them.
 
         Raises:
             pydantic.ValidationError: if it is no such document.
@@ -143,5 +143,5 @@ class Document(BaseModel):
         return cls.model_validate_json(data, extra="forbid")
 
     def to_json(self) -> bytes:
-        """The document as UTF-8 JSON."""
+        """Return the document as UTF-8 JSON."""
         return self.model_dump_json(exclude_none=True, by_alias=True, context={_STORED: True}).encode()

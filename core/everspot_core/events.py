@@ -1,4 +1,4 @@
-"""What happens to a job: the events, from which time, money, redone work and savings are computed."""
+"""The events of a job. Time, money, redone work and savings are computed from them."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from everspot_core.documents import Document, Utc
 
 
 class EventKind(StrEnum):
-    """What happened to a job. The keys of `Event.data` are given behind each kind."""
+    """The kind of an event of a job. The keys of `Event.data` are given behind each kind."""
 
     SUBMITTED = "submitted"  # by the submitter
     ASSIGNED = "assigned"  # scheduler: instance_type, zone, market; share and gpus, if it has but a seat there

@@ -1,4 +1,4 @@
-"""Tells which packages of an extra are missing, in one sentence that names the extra."""
+"""Describes the missing packages of an extra, in one sentence that names the extra."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -23,8 +23,8 @@ def check(program: str, extra: str) -> None:
 
 
 def lacking(requirements: Iterable[str], extra: str, installed: Callable[[str], bool]) -> list[str]:
-    """The packages that the extra asks for and that are not `installed`, in the order of the requirements, which are
-    those of a distribution's metadata (`rich>=14; extra == "cli"`)."""
+    """Return the packages that the extra asks for and that are not `installed`, in the order of the requirements, which
+    are those of a distribution's metadata (`rich>=14; extra == "cli"`)."""
     extra_marker = re.compile(rf"""\bextra\s*==\s*['"]{re.escape(extra)}['"]""")
     names = [line.partition(";") for line in requirements]
     required = [
@@ -34,7 +34,7 @@ def lacking(requirements: Iterable[str], extra: str, installed: Callable[[str], 
 
 
 def sentence(program: str, extra: str, missing: list[str]) -> str:
-    """The sentence about missing packages."""
+    """Return the sentence about missing packages."""
     verb = "is" if len(missing) == 1 else "are"
     return f"{program} needs {', '.join(missing)}, which {verb} not installed: pip install '{DISTRIBUTION}[{extra}]'"
 

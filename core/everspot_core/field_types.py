@@ -31,10 +31,10 @@ def _some(value: Any, info: ValidationInfo) -> Any:
 
 
 def parse_given(value: Any, info: ValidationInfo) -> Any:
-    """A duration that a person writes, or that a stored document holds as seconds; other values as they are.
+    """Return a duration that a person writes, or that a stored document holds as seconds; other values unchanged.
 
     Raises:
-        ValueError: if a text or a number is none, or has no unit.
+        ValueError: if a text or a number is no duration, or has no unit.
     """
     span = parse_duration(value)
     if isinstance(value, int | float) and value and info.mode == "python" and not is_stored(info):  # 0 has none
@@ -43,7 +43,7 @@ def parse_given(value: Any, info: ValidationInfo) -> Any:
 
 
 def is_printable(text: str) -> bool:
-    """Whether a text has no control characters: no system takes a NUL in a path, and no terminal should get an
+    """Return whether a text has no control characters: no system takes a NUL in a path, and no terminal should get an
     escape."""
     return all(char.isprintable() or char == "\t" for char in text)
 

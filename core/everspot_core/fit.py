@@ -19,12 +19,13 @@ class Shape:
 
     @classmethod
     def from_machine(cls, machine: InstanceRecord | InstanceType) -> "Shape":
-        """The shape of an instance, or of any instance of a type."""
+        """Return the shape of an instance, or of any instance of a type."""
         return cls(machine.gpus, machine.gpu_memory_gib, machine.vcpus, machine.memory_gib, machine.gpu or "")
 
 
 def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
-    """The resources of which the shape has too little, by their names in a job's spec. Empty if the job fits."""
+    """Return the names of the resources that the shape has too little of, as a job's spec spells them. Empty if the job
+    fits."""
     lacks = []
     if shape.gpus < need.gpus:
         lacks.append("gpus")
@@ -40,5 +41,5 @@ def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
 
 
 def fits(need: Resources, shape: Shape) -> bool:
-    """Whether the shape has all that is needed."""
+    """Return whether the shape has all that is needed."""
     return not lacking(need, shape)

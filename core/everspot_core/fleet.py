@@ -60,8 +60,8 @@ class CapacitySpec(Frozen):
 
 
 def derived_weights(capacity: CapacitySpec, catalogue_types: Mapping[str, InstanceType]) -> dict[str, float]:
-    """The weight of each type: the given one, else its measure by `weight_by` divided by the smallest measure in the
-    list.
+    """Return the weight of each type: the given one, otherwise its measure by `weight_by` divided by the smallest
+    measure in the list.
 
     Rounded to three digits. Types that lack the measure are left out: `capacity_problems` names them.
     """
@@ -83,11 +83,11 @@ EQUALLY_GOOD = 1.25
 
 
 def ranks(capacity: CapacitySpec, usd_per_hour: Mapping[str, float]) -> dict[str, int]:
-    """The rank of each type, from 0, for a cloud that knows neither weights nor prices: lower ones are tried first, and
-    among equal ones the cloud takes what it has most of.
+    """Return the rank of each type, from 0, for a cloud that knows neither weights nor prices. The cloud tries lower
+    ranks first; among equal ranks it takes the type with the most capacity.
 
-    By price and balance, what counts is the price of a unit of throughput; without throughputs, that of an instance.
-    `usd_per_hour`: of an instance, by type; types without a price come last.
+    By price and balance the rank follows the price of a unit of throughput; without throughputs, the price of an
+    instance. `usd_per_hour`: of an instance, by type; types without a price come last.
     """
     names = [choice.name for choice in capacity.types]
     if capacity.prefer is Prefer.DEPTH:

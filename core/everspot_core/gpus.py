@@ -19,7 +19,7 @@ _ARCH = re.compile(r"^sm_(\d+)(\d)a?\Z")
 
 @dataclass(frozen=True)
 class Build:
-    """A build of torch. `arches`: as `torch.cuda.get_arch_list()` tells them."""
+    """A build of torch. `arches`: as `torch.cuda.get_arch_list()` returns them."""
 
     version: str
     arches: tuple[str, ...]
@@ -51,8 +51,8 @@ T4 and A10, whose chips they use."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Families:
-    """What a cloud's families of types have, for types declared in place that do not say it. A family is what stands
-    before the first separator of a type's name.
+    """The facts of a cloud's families of types, for types that are declared in place without them. A family is the part
+    of a type's name before the first separator.
 
     - `models`: GPU model.
     - `without_cuda`: accelerators that are no NVIDIA GPUs.
@@ -64,7 +64,7 @@ class Families:
 
 
 def runs_on(capability: str, arches: Sequence[str]) -> bool:
-    """Whether a build with machine code for these architectures runs on a GPU of this compute capability."""
+    """Return whether a build with machine code for these architectures runs on a GPU of this compute capability."""
     major, minor = (int(part) for part in capability.split("."))
     return any(
         int(match[1]) == major and int(match[2]) <= minor for arch in arches if (match := _ARCH.match(arch)) is not None
@@ -72,12 +72,13 @@ def runs_on(capability: str, arches: Sequence[str]) -> bool:
 
 
 def is_arch(name: str) -> bool:
-    """Whether this is the name of an architecture, such as sm_80."""
+    """Return whether this is the name of an architecture, such as sm_80."""
     return _ARCH.match(name) is not None
 
 
 def unfit(kind: InstanceType, arches: Sequence[str], families: Families) -> str | None:
-    """Why a build with these architectures does not run on a type's GPUs; None if it does, or if that is unknown."""
+    """Return why a build with these architectures does not run on a type's GPUs; None if it does, or if that is
+    unknown."""
     family = kind.name.partition(families.separator)[0]
     if family in families.without_cuda:
         return f"{kind.name} has {families.without_cuda[family]}, and no GPU that CUDA runs on"

@@ -31,7 +31,7 @@ class Rate:
 
 
 def describe_hour(region: str, catalogue: Catalogue, capacity: CapacitySpec, lines: Sequence[str]) -> str:
-    """The lines of an hour's cost with their heading, which names region and date of the prices."""
+    """Return the lines of an hour's cost with their heading, which names region and date of the prices."""
     prices = [catalogue.on_demand(choice.name, region) for choice in capacity.types]
     dates = sorted({price.as_of.isoformat() for price in prices if price is not None and price.as_of})
     dated = f" of {', '.join(dates)}" if dates else ""
@@ -43,7 +43,7 @@ def describe_hour(region: str, catalogue: Catalogue, capacity: CapacitySpec, lin
 
 
 def list_rates(region: str, catalogue: Catalogue, capacity: CapacitySpec) -> list[Rate]:
-    """The prices of the types that have one in the region, in the order of the list."""
+    """Return the prices of the types that have one in the region, in the order of the list."""
     weights, priced = derived_weights(capacity, catalogue.types), []
     for choice in capacity.types:
         price, spot = catalogue.on_demand(choice.name, region), catalogue.spot_range(choice.name, region)
@@ -64,7 +64,7 @@ def list_rates(region: str, catalogue: Catalogue, capacity: CapacitySpec) -> lis
 
 
 def no_room(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
-    """Why the cap allows no launch at all, or None. On Spot, a price below it is always possible."""
+    """Return why the cap allows no launch at all, or None. On Spot, a price below it is always possible."""
     cheapest = _beyond(rates, cap)
     if cheapest is None or Market.SPOT in cap.markets or cap.instances == 0:
         return None
@@ -72,13 +72,13 @@ def no_room(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
 
 
 def describe_price(price: Price | None) -> str:
-    """A price in dollars, or the words that it is not known."""
+    """Return a price in dollars, or the words that it is not known."""
     return "at a price that is not known here" if price is None else f"${price.usd_per_hour:.3f}"
 
 
 def describe_standing(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, chooser: str) -> str:
-    """The cost of standing capacity: from the cheapest types, on Spot at the catalogue's prices, to the dearest ones at
-    the highest paid price. `unit`: of the target; `chooser`: who chooses types."""
+    """Return the cost of standing capacity: from the cheapest types, on Spot at the catalogue's prices, to the most
+    expensive ones at the highest paid price. `unit`: of the target; `chooser`: the system that chooses types."""
     on_demand, spot = capacity.on_demand_target, capacity.spot_target
     if capacity.target == 0 or not rates:
         return "standing: nothing"
@@ -90,7 +90,7 @@ def describe_standing(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: st
 
 
 def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
-    """The cost of elastic capacity at its cap."""
+    """Return the cost of elastic capacity at its cap."""
     if cap is None or cap.instances == 0 or not rates:
         return "elastic: nothing"
     dearest, each = max(
@@ -107,7 +107,7 @@ def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
 
 
 def _beyond(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
-    """The cheapest type on-demand, if even that costs more than the cap."""
+    """Return the cheapest type on-demand, if even that costs more than the cap."""
     if cap.usd_per_hour is None or not rates:
         return None
     cheapest = min(rates, key=lambda rate: rate.on_demand)

@@ -9,7 +9,7 @@ from everspot_core.market import Market
 
 
 class Role(StrEnum):
-    """What an instance does: it runs jobs, or the scheduler."""
+    """The role of an instance: it runs jobs, or the scheduler."""
 
     AGENT = "agent"
     SCHEDULER = "scheduler"
@@ -54,7 +54,7 @@ AGENT_FAULT = "the agent "
 
 
 class InstanceRecord(Document):
-    """The heartbeat of an instance, in which its agent describes it. Only that agent writes it."""
+    """The heartbeat of an instance, in which its agent describes the instance. Only that agent writes it."""
 
     instance_id: str
     cluster: str

@@ -1,4 +1,4 @@
-"""What a user asks for: the job spec, and the submission that is stored for it."""
+"""The request of a user: the job spec, and the submission that is stored for it."""
 
 import math
 from collections.abc import Callable
@@ -169,7 +169,7 @@ class JobSpec(Frozen):
 
     @classmethod
     def written(cls, values: Any, clouds: CloudRules) -> Self:
-        """The job that a person has written. `clouds`: the rules of the clouds that may run it.
+        """Return the job that a person has written. `clouds`: the rules of the clouds that may run it.
 
         Raises:
             pydantic.ValidationError: if it is no valid job.
@@ -262,7 +262,7 @@ class Wheel(Stored):
 
 
 class Earlier(Stored):
-    """A job that has to succeed before another one begins. `name`: what that one calls it."""
+    """A job that has to succeed before another one begins. `name`: the name that the other job uses for it."""
 
     name: str
     job_id: str
@@ -277,7 +277,7 @@ class Series(Stored):
 
 
 class JobSubmission(Document):
-    """The one document that creates a job. Written once by whoever submits; never changed."""
+    """The one document that creates a job. The submitter writes it once; it never changes."""
 
     job_id: str
     spec: JobSpec

@@ -26,8 +26,8 @@ class Dossier(Document):
 
 
 def end_month(record: JobRecord) -> str:
-    """The month of a finished job's end, such as `2026-01`. It is part of the archive's key, so that every archiver
-    writes the same key.
+    """Return the month of a finished job's end, such as `2026-01`. It is part of the archive's key, so that every
+    archiver writes the same key.
 
     Raises:
         ValueError: if the job has not ended.

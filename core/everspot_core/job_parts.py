@@ -1,4 +1,4 @@
-"""The parts of a job spec: what it needs, how often it is checkpointed, what it may cost, how it is tried again."""
+"""The parts of a job spec: its resources, its checkpoints, its budget, its retries."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -27,8 +27,8 @@ LEAST_BUDGET = 0.0001
 
 
 class Priority(StrEnum):
-    """`critical` gets on-demand capacity at once, before other jobs. `normal` runs on spot, and on
-    on-demand when its deadline or a day of waiting demands it."""
+    """`critical` gets on-demand capacity immediately, before other jobs. `normal` runs on spot, and on on-demand when
+    its deadline or a day of waiting demands it."""
 
     CRITICAL = "critical"
     NORMAL = "normal"
@@ -142,7 +142,7 @@ class CheckpointPolicy(Frozen):
 
     @property
     def interval(self) -> timedelta | None:
-        """The time between checkpoints that the job's author chose; None if there is none."""
+        """The time between checkpoints that the job's author chose; None if the author chose no time."""
         return self.every if isinstance(self.every, timedelta) else None
 
 
@@ -162,7 +162,7 @@ class Budget(Frozen):
 
 
 class Retries(Frozen):
-    """How often a job is tried again after errors of its own. Preemptions are not errors and do not count."""
+    """How often a job is retried after its own errors. Preemptions are not errors and do not count."""
 
     errors: Whole = Field(default=2, ge=0, le=1000)
     from_zero: Whole = Field(

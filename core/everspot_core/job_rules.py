@@ -43,7 +43,7 @@ class CloudRules:
         return (*OWN_VARIABLES, *self.variables)
 
     def accepts(self, reference: str) -> bool:
-        """Whether a text can be a reference to a secret."""
+        """Return whether a text can be a reference to a secret."""
         return any(re.fullmatch(form, reference) for form in self.secrets.values() or (_REFERENCE,))
 
 
@@ -73,7 +73,7 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def process_faults(processes: int | None, gpus: int) -> list[Problem]:
-    """The fault of more processes than GPUs: NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), and a
+    """Return the fault of more processes than GPUs: NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), and a
     program that takes the GPU of its `LOCAL_RANK` finds none."""
     if processes is None or gpus == 0 or processes <= gpus:
         return []
@@ -82,7 +82,8 @@ def process_faults(processes: int | None, gpus: int) -> list[Problem]:
 
 
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Faults of a job that may move to other clusters: what it needs is not there. `values`: the job's fields."""
+    """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
+    fields."""
     if not values.get("clouds") and not values.get("clusters"):
         return []
     field_name = "clouds" if values.get("clouds") else "clusters"
@@ -200,8 +201,8 @@ _OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u2
 
 
 def written_faults(name: str, value: Any) -> list[Problem]:
-    """Faults of a field as a person writes it, which a stored job may have: more than anybody means, and characters
-    that nobody sees in a log or on the page."""
+    """Return the faults of a field as a person writes it, which a stored job may have: too many entries, arguments that
+    are too long, and characters that are invisible in a log or in the web UI."""
     problems: list[Problem] = []
     if isinstance(value, list | Mapping) and len(value) > _MOST.get(name, len(value)):
         problems.append(Problem("", f"has {len(value):,} entries; {_MOST[name]:,} are allowed"))
@@ -226,7 +227,8 @@ def repeated(values: Iterable[str]) -> list[str]:
 
 
 def _texts(value: Any, problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
-    """The names of a mapping with their texts. A value that is not a text adds a problem, and is None."""
+    """Yield the names of a mapping with their texts. A value that is not a text adds a problem, and is yielded as
+    None."""
     if not isinstance(value, Mapping):
         return
     for name, text in value.items():
@@ -238,7 +240,7 @@ def _texts(value: Any, problems: list[Problem]) -> Iterable[tuple[str, str | Non
 
 
 def _listed(value: Any, problems: list[Problem]) -> list[str]:
-    """The texts of a list. Adds a problem for each value that is not a text."""
+    """Return the texts of a list. Adds a problem for each value that is not a text."""
     if not isinstance(value, list):
         return []
     problems += [

@@ -14,7 +14,7 @@ from everspot_core.market import Market
 
 
 class LaunchTrouble(StrEnum):
-    """Kinds of refusals of a pool or of a whole request, by what can be done about them."""
+    """Kinds of refusals of a pool or of a whole request, by the possible reactions to them."""
 
     CAPACITY = "capacity"  # the pool has none now: another pool, and this one again later
     QUOTA = "quota"  # the account may have no more of the family, until that is raised
@@ -45,7 +45,7 @@ class LaunchPool(Stored):
 
 
 class LaunchedInstance(Stored):
-    """An instance that a launch has brought, and the job that it is for."""
+    """An instance of a launch, and the job that it was launched for."""
 
     instance_id: str
     instance_type: str
@@ -114,12 +114,12 @@ class LaunchIntent(Document):
         return self.pools[0].market
 
     def settled(self, outcome: LaunchOutcome) -> "LaunchIntent":
-        """The intent with its outcome."""
+        """Return the intent with its outcome."""
         return self.model_copy(update={"outcome": outcome})
 
 
 def place_jobs(intent: LaunchIntent, instance_ids: tuple[str, ...]) -> dict[str, str]:
-    """The job of each of these instances of the launch.
+    """Return the job of each of these instances of the launch.
 
     Jobs are given to instances in the order of names, so that every scheduler that finds the same instances comes to
     the same result. If there are more instances than the intent asked for, the last job has the rest.
@@ -128,6 +128,6 @@ def place_jobs(intent: LaunchIntent, instance_ids: tuple[str, ...]) -> dict[str,
 
 
 def launched_ids(intents: Iterable[LaunchIntent]) -> set[str]:
-    """The ids of all launched instances whose intent has an outcome."""
+    """Return the ids of all launched instances whose intent has an outcome."""
     outcomes = (intent.outcome for intent in intents if intent.outcome is not None)
     return {instance.instance_id for outcome in outcomes for instance in outcome.instances}

@@ -54,13 +54,13 @@ class IllegalTransition(ValueError):
 
 
 def pending(job_id: str, now: datetime) -> JobRecord:
-    """The record of a job for which none is stored yet."""
+    """Return the record of a job for which none is stored yet."""
     return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
 
 
 def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
-    """When a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance, wherever.
-    A visit goes on with the wait that began at its home."""
+    """Return when a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance,
+    wherever. A visit goes on with the wait that began at its home."""
     submitted = job.visit.waits_since if job.visit is not None else None
     moments = [submitted or job.submitted_at, job.start_at]
     ran = record is not None and record.away is not None and bool(record.away.usd)
@@ -100,7 +100,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
 
 
 def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
-    """The assigned instance starts the job. `from_zero`: it begins again at step 0, because no checkpoint of the
+    """Return the assigned instance starts the job. `from_zero`: it begins again at step 0, because no checkpoint of the
     earlier run exists: nothing is done of it. None if this instance does not, or no longer, hold the assignment of this
     epoch."""
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
@@ -113,7 +113,7 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
 
 
 def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """The owner's restarted agent takes up its running job again. None if the job does not run there."""
+    """Return the owner's restarted agent takes up its running job again. None if the job does not run there."""
     if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
         return None
     update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}
@@ -121,7 +121,7 @@ def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord
 
 
 def owns(record: JobRecord, epoch: int, owner: str) -> bool:
-    """Whether the record says that this instance holds the lease under this epoch."""
+    """Return whether the record says that this instance holds the lease under this epoch."""
     return record.state.owned and record.epoch == epoch and record.owner == owner
 
 
@@ -147,14 +147,16 @@ def release(
     hopeless: bool = False,
     progress: Progress | None = None,
 ) -> JobRecord:
-    """The owner gives the job back, or has finished it. `progress`: how far it has come; None: as far as it last said.
+    """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: as far
+    as the owner last reported.
 
     FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and count for nothing;
     preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
-    back-off that doubles each time, until there are more errors than the spec's retries. `hopeless`: such an error is
-    final at once. `unstarted`: a preemption because the owner's machine or the store could not start the program, or
-    failed it. It puts the job back with a back-off of its own, until too many instances in a row could not start it.
-    Denied access to the store never fails the job.
+    back-off that doubles each time, until there are more errors than the spec's retries.
+
+    `hopeless`: such an error is final immediately. `unstarted`: a preemption because the owner's machine or the store
+    could not start the program, or failed it. The preemption puts the job back with its own back-off, until too many
+    instances in a row could not start it. Denied access to the store never fails the job.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -180,7 +182,7 @@ def release(
 
 
 def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
-    """Whether the job fails if its present owner could not start it either, for this reason.
+    """Return whether the job fails if its present owner could not start it either, for this reason.
 
     A missing permission fails no job: every job of the cluster lacks it until somebody grants it.
     """
@@ -208,8 +210,9 @@ def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = 
 
 
 def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Give the job back to an owner that was wrongly taken for dead, if nobody has got the job since. It runs on under
-    the same epoch, as if it had never been lost. None if the job was not this owner's, or has another owner now."""
+    """Give the job back to an owner that was wrongly presumed dead, if nobody has got the job since. It runs on under
+    the same epoch, as if it had never been lost. Return None if the job was not this owner's, or has another owner
+    now."""
     lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
     if not lost or record.epoch != epoch or record.last_owner != owner:
         return None
@@ -279,19 +282,19 @@ def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -
 
 
 def _furthest(progress: Progress) -> int:
-    """The newest step that the job is known to have done or saved."""
+    """Return the newest step that the job is known to have done or saved."""
     return max(progress.step, progress.durable_step or 0)
 
 
 def _saved(record: JobRecord) -> bool:
-    """Whether the present owner has saved more than was saved before."""
+    """Return whether the present owner has saved more than was saved before."""
     return (record.progress.durable_step or 0) > (record.assigned_durable_step or 0)
 
 
 def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
     """Return how often in a row the job's owner has vanished without progress, with this end of an ownership.
 
-    A program that tells no steps has come further once it has run for UNTOLD: nobody knows what it has saved.
+    A program that reports no steps has made progress once it has run for UNTOLD: its saved work is unknown.
     """
     furthest = _furthest(record.progress)
     if furthest > (record.assigned_step or 0) or _saved(record):
@@ -305,7 +308,7 @@ def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
-    """The instances on which the job has failed: it is then tried elsewhere, and bad machines are found."""
+    """Return the instances on which the job has failed. The job is then tried elsewhere, and bad machines are found."""
     if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
         return {}
     others = [i for i in record.failed_on if i != record.owner]

@@ -44,7 +44,7 @@ class PricePoint(Document):
 
 
 class FaultKind(StrEnum):
-    """What was wrong with an instance."""
+    """The fault of an instance."""
 
     NEVER_REPORTED = "never_reported"  # its agent did not report within the boot deadline
     GPUS = "gpus"  # fewer GPUs are seen than its type has, or one of them fails
@@ -54,7 +54,7 @@ class FaultKind(StrEnum):
 
     @property
     def cordons(self) -> bool:
-        """Whether an instance with this fault still reports, so that it can be told to leave."""
+        """Whether an instance with this fault still reports, so that it can get the order to leave."""
         return self is not FaultKind.NEVER_REPORTED
 
 

@@ -1,8 +1,9 @@
-"""The manifest: what an instance must know to join its cluster, and the only thing that infrastructure tells it.
+"""The manifest: the facts that an instance needs to join its cluster. Infrastructure passes nothing else to an
+instance.
 
-The components write it where the cloud hands it to an instance (at most 16 KB); the agent reads it from the
-metadata service. The CLI reads the same document as `cluster.json` in the control bucket. It holds no secrets. The
-agent asks the metadata service for what differs between instances (id, type, zone, market).
+The components write it where the cloud hands it to an instance (at most 16 KB); the agent reads it from the metadata
+service. The CLI reads the same document as `cluster.json` in the control bucket. It holds no secrets. The agent asks
+the metadata service for the facts that differ between instances (id, type, zone, market).
 """
 
 import sys
@@ -59,8 +60,8 @@ class Limits(Frozen):
     )
 
     def beat_interval(self, *, busy: bool) -> timedelta:
-        """How often an instance writes its heartbeat. An instance with a job shows that it is alive by renewing the
-        job's lease, and the rest of its heartbeat seldom changes; a change is written at once."""
+        """Return the time between two heartbeats of an instance. An instance with a job shows that it is alive by
+        renewing the job's lease, and the rest of its heartbeat seldom changes; a change is written immediately."""
         return self.beat_every * BUSY_BEATS if busy else self.beat_every
 
     @field_validator("beat_every")
@@ -125,7 +126,7 @@ class FleetOffer(Frozen):
 
 
 class Elastic(Frozen):
-    """The elastic capacity: what the scheduler may launch beside the standing fleets, and within which limits."""
+    """The elastic capacity: the instances that the scheduler may launch beside the standing fleets, and the limits."""
 
     types: list[str] = Field(description="Instance types, in the order of their worth to the cluster's author.")
     markets: list[Market] = Field(description="How instances may be paid.")
@@ -149,7 +150,7 @@ class Elastic(Frozen):
     )
 
     def offers(self, instance_type: str, zone: str, market: Market) -> bool:
-        """Whether an instance of this type may be launched in this zone and market."""
+        """Return whether an instance of this type may be launched in this zone and market."""
         here = zone in self.places and zone in self.zones.get(instance_type, [zone])
         return here and instance_type in self.types and market in self.markets
 
@@ -171,13 +172,13 @@ class Metrics(Frozen):
 
 
 class Proxy(Frozen):
-    """How the machines of an existing network reach what is outside of it."""
+    """How the machines of an existing network reach the outside."""
 
     url: str = Field(description="http://host:port, without credentials.")
     no_proxy: tuple[str, ...] = Field(description="Hosts, domains and blocks that are reached without it.")
 
     def environment(self) -> dict[str, str]:
-        """The variables by which programs know a proxy, in both spellings: curl reads some in lower case only."""
+        """Return the environment variables of a proxy, in both spellings: curl reads some in lower case only."""
         pairs = {"HTTPS_PROXY": self.url, "HTTP_PROXY": self.url, "NO_PROXY": ",".join(self.no_proxy)}
         return {**pairs, **{name.lower(): value for name, value in pairs.items()}}
 
@@ -187,7 +188,7 @@ def _is_weight(value: Any) -> bool:
 
 
 class Manifest(Document):
-    """What an instance, or the CLI, needs to know of its cluster."""
+    """The facts about a cluster that an instance, or the CLI, needs."""
 
     cluster: str
     cloud: str = Field(
@@ -282,9 +283,10 @@ class Manifest(Document):
 
 
 class DeclaredCapacity(Document):
-    """The document `declared.json`: by what the cluster's stack keeps instances running.
+    """The document `declared.json`: the fleets and groups by which the cluster's stack keeps instances running.
 
-    The infrastructure writes it at the end of each update, so that what else keeps instances running can be found.
+    The infrastructure writes it at the end of each update, so that other fleets and groups that keep instances running
+    can be found.
     """
 
     capacity: list[str] = Field(
@@ -293,7 +295,7 @@ class DeclaredCapacity(Document):
 
 
 def left_out(data: bytes | str) -> list[Problem]:
-    """The fields of a manifest's JSON that `Manifest.read` ignores, for a warning in the log.
+    """Return the fields of a manifest's JSON that `Manifest.read` ignores, for a warning in the log.
 
     They are fields that this release does not know, because they are misspelt or newer, and invalid weights.
     """

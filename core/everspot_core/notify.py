@@ -60,7 +60,7 @@ def due(
     now: datetime,
     since: Mapping[Occasion, datetime],
 ) -> list[Notification]:
-    """All notifications about these jobs up to now, in order of jobs, whether they were sent before or not.
+    """Return all notifications about these jobs up to now, in order of jobs, whether they were sent before or not.
 
     `since`: the occasions to notify of, each with the moment from which on it counts."""
     return [
@@ -72,7 +72,8 @@ def due(
 
 
 def due_anomalies(cluster: str, anomalies: Iterable[Anomaly], since: Mapping[Occasion, datetime]) -> list[Notification]:
-    """All notifications about these open anomalies, whether they were sent before or not. `since` as for `due`."""
+    """Return all notifications about these open anomalies, whether they were sent before or not. `since` as for
+    `due`."""
     first = since.get(Occasion.ANOMALY)
     return [_of_anomaly(cluster, a) for a in anomalies if first is not None and a.since >= first]
 
@@ -104,7 +105,7 @@ def _subject(text: str) -> str:
 def _occasions(
     submission: JobSubmission, record: JobRecord | None, now: datetime
 ) -> Iterator[tuple[Occasion, datetime]]:
-    """The occasions that have occurred for a job, each with its moment."""
+    """Yield the occasions that have occurred for a job, each with its moment."""
     state, deadline = record.state if record is not None else JobState.PENDING, submission.deadline_at
     ended = record.changed_at if record is not None and state.final else now
     if deadline is not None and ended > deadline and state is not JobState.CANCELLED:

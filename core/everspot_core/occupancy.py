@@ -1,4 +1,5 @@
-"""Cuts an instance's life into parts by who held it. The parts that nobody held are boot, idle time and the rest."""
+"""Cuts an instance's life into parts by the job that held it. The parts that nobody held are boot, idle time and the
+rest."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +28,8 @@ Piece = tuple[str | None, datetime, datetime, Fraction]
 
 
 def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
-    """The tenures of one instance, in order. If two overlap and one of them has the whole instance, the earlier one
-    ends where the later one begins."""
+    """Return the tenures of one instance, in order. If two overlap and one of them has the whole instance, the earlier
+    one ends where the later one begins."""
     tenures = sorted(claims, key=lambda h: (h.start, h.holder))
     ordered: list[Tenure] = []
     alone: datetime | None = None
@@ -42,11 +43,11 @@ def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
 
 
 def parts(launched: datetime, end: datetime, minimum: timedelta, tenures: Sequence[Tenure]) -> list[Piece]:
-    """An instance's life, cut by who held it. At each moment the shares add up to 1.
+    """Return an instance's life, cut by the job that held it. At each moment the shares add up to 1.
 
-    Nobody holds what no share covers, nor the billed time after the end, up to the minimum. Two machines' clocks may
-    disagree on the moment in which one job follows another, so that shares add up to more than 1. Then the later
-    assignment gets its share first.
+    Nobody holds the time that no share covers, nor the billed time after the end, up to the minimum. Two machines'
+    clocks may disagree on the moment in which one job follows another, so that shares add up to more than 1. Then the
+    later assignment gets its share first.
     """
     inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in tenures]
     inside = [h for h in inside if h.start < h.end]

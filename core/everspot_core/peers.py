@@ -1,4 +1,4 @@
-"""The clusters to which a cluster may send jobs, and from which it takes them."""
+"""The peers of a cluster: the clusters to which it may send jobs, and from which it accepts jobs."""
 
 from collections.abc import Collection
 
@@ -33,15 +33,16 @@ class Peer(Frozen):
     )
 
     def mistaken(self, cluster: str | None) -> str:
-        """What is wrong with the cluster behind the URL; empty: nothing. `cluster`: its name by its own manifest;
-        None: it has no manifest."""
+        """Return the reason why the cluster behind the URL is not the peer; empty if it is. `cluster`: its name by its
+        own manifest; None: it has no manifest."""
         if cluster is None:
             return "it has no cluster.json"
         return "" if cluster == self.name else f"it calls itself {cluster}"
 
 
 def reachable(peer: Peer, clouds: Collection[str], clusters: Collection[str]) -> bool:
-    """Whether a job that names these clouds and clusters may visit the peer. A job that names none stays at home."""
+    """Return whether a job that names these clouds and clusters may visit the peer. A job that names none stays at
+    home."""
     if not clouds and not clusters:
         return False
     return (not clouds or peer.cloud in clouds) and (not clusters or peer.name in clusters)

@@ -1,7 +1,7 @@
 """Chooses the questions to a cloud that scores its capacity: which types together, and for how many instances.
 
-A score is about a set of types that may stand in for each other. A cloud may limit how many new questions it answers,
-so there are few different sets and sizes.
+A score is about a set of types that can replace each other. A cloud may limit how many new questions it answers, so
+there are few different sets and sizes.
 """
 
 from collections import defaultdict
@@ -14,10 +14,11 @@ COUNT_AT_MOST = 64
 
 
 def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
-    """The names of types that may stand in for each other, by their number of GPUs; each group and all of them sorted.
+    """Return the names of types that can replace each other, by their number of GPUs; each group and all of them
+    sorted.
 
-    The types that a job may really have depend on what it asks for. A group for each combination of requests would be
-    too many questions.
+    The types that a job may really have depend on its request. A group for each combination of requests would be too
+    many questions.
     """
     names_by_gpus: dict[int, set[str]] = defaultdict(set)
     for kind in types:
@@ -26,7 +27,8 @@ def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
 
 
 def request_count(desired: int) -> int:
-    """The number of instances to ask about if `desired` are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
+    """Return the number of instances to ask about if `desired` are wanted: the next power of 4, from 1 to
+    COUNT_AT_MOST."""
     count = 1
     while count < min(desired, COUNT_AT_MOST):
         count *= 4

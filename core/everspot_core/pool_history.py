@@ -23,9 +23,9 @@ which was tuned on recorded traces of capacity. On-demand: the failures of machi
 class PoolHistory:
     """The history of one pool's instances. Hours are market time.
 
-    - `launches`: how many it has given; `alive`: how many of them live.
+    - `launches`: how many instances it has given; `alive`: how many of them live.
     - `hours`: how long all of them have run, together.
-    - `lifetimes`: the hours of those that the cloud took, in the order in which it took them.
+    - `lifetimes`: the hours of the instances that the cloud took, in the order in which it took them.
     """
 
     launches: int = 0
@@ -47,7 +47,7 @@ class PoolHistory:
         return self.hours / self.interrupted if self.interrupted else None
 
     def __add__(self, other: "PoolHistory") -> "PoolHistory":
-        """The history of two pools together."""
+        """Return the history of two pools together."""
         return PoolHistory(
             launches=self.launches + other.launches,
             alive=self.alive + other.alive,
@@ -57,15 +57,15 @@ class PoolHistory:
 
 
 def expected_hours(history: PoolHistory, market: Market) -> float:
-    """The hours between two interruptions of an instance of a pool, by its history. The usual hours weigh as much as
-    one interruption, so that a pool with few hours is judged by others of its market."""
+    """Return the hours between two interruptions of an instance of a pool, by its history. The usual hours weigh as
+    much as one interruption, so that a pool with few hours is judged by others of its market."""
     return (USUAL_HOURS[market] + history.hours) / (1 + history.interrupted)
 
 
 def histories(
     launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
 ) -> dict[PoolKey, PoolHistory]:
-    """The history of each pool until `now`, by the ledger. Only instances of agents count."""
+    """Return the history of each pool until `now`, by the ledger. Only instances of agents count."""
     by_pool: dict[PoolKey, PoolHistory] = {}
     agents = [launch for launch in launches if launch.role is Role.AGENT]
     for launch in sorted(agents, key=lambda launch: _until(launch, ends, now)):

@@ -30,12 +30,12 @@ class PriceTable(Document):
     prices: list[TypePrice]
 
     def age(self, now: datetime) -> timedelta:
-        """The age of the prices; never negative."""
+        """Return the age of the prices; never negative."""
         return max(now - self.as_of, timedelta(0))
 
 
 def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
-    """The catalogue with a table's prices for the types and the region of the table.
+    """Return the catalogue with a table's prices for the types and the region of the table.
 
     A price that the table lacks stays the catalogue's, with the catalogue's date. Without a table the catalogue is
     unchanged.
@@ -46,8 +46,8 @@ def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
 
 
 def unlisted(catalogue: Catalogue, table: PriceTable) -> list[date]:
-    """The days of the on-demand prices that the table does not state and that stay the catalogue's, oldest first. Not
-    every cloud has a price list by machine type."""
+    """Return the days of the on-demand prices that the table does not state and that stay the catalogue's, oldest
+    first. Not every cloud has a price list by machine type."""
     names = (row.instance_type for row in table.prices if row.on_demand_usd_per_hour is None)
     prices = (catalogue.on_demand(name, table.region) for name in names)
     return sorted({price.as_of for price in prices if price is not None and price.as_of is not None})

@@ -66,7 +66,7 @@ class PriceBook:
     def segments(
         self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime
     ) -> list[PriceSegment]:
-        """The span from `start` to `end`, cut at every change of price; empty if the span is empty."""
+        """Return the span from `start` to `end`, cut at every change of price; empty if the span is empty."""
         if end <= start:
             return []
         points = self._pools.get((instance_type, zone, market), [])
@@ -86,7 +86,7 @@ class PriceBook:
         return cut
 
     def cost(self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime) -> Fraction:
-        """Dollars for the span from `start` to `end`, exact."""
+        """Return dollars for the span from `start` to `end`, exact."""
         return total(s.cost for s in self.segments(instance_type, zone, market, start, end))
 
     def _fallback(self, instance_type: str, zone: str, market: Market) -> tuple[Fraction, Basis]:
@@ -106,17 +106,17 @@ class PriceBook:
 
 
 def exact(value: float) -> Fraction:
-    """The exact decimal number that a float was read from: 0.1 is one tenth."""
+    """Return the exact decimal number that a float was read from: 0.1 is one tenth."""
     return Fraction(repr(value))
 
 
 def seconds_between(start: datetime, end: datetime) -> Fraction:
-    """Seconds from one moment to another, exact to the microsecond."""
+    """Return seconds from one moment to another, exact to the microsecond."""
     return Fraction((end - start) // _MICROSECOND, 1_000_000)
 
 
 def total(amounts: Iterable[Fraction]) -> Fraction:
-    """The sum, exact; 0 for nothing."""
+    """Return the sum, exact; 0 for nothing."""
     return sum(amounts, Fraction(0))
 
 
@@ -128,7 +128,7 @@ def rounded(amount: Fraction, places: int = 2) -> Decimal:
 
 
 def notes(segments: Iterable[tuple[str, Sequence[PriceSegment]]]) -> list[str]:
-    """The assumptions about prices, once per pool and kind, for the reader of a bill. Input: (pool name, its
+    """Return the assumptions about prices, once per pool and kind, for the reader of a bill. Input: (pool name, its
     segments)."""
     assumptions = {
         (pool, s.basis) for pool, cut in segments for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)

@@ -1,4 +1,4 @@
-"""Bad inputs, collected by name and reported all at once instead of one by one."""
+"""Bad inputs, collected by name and reported together instead of one by one."""
 
 import difflib
 import math
@@ -29,7 +29,7 @@ class Problem:
     reason: str
 
     def __str__(self) -> str:
-        """One line that no terminal obeys: names of inputs are their author's."""
+        """Return one line that no terminal obeys: names of inputs are their author's."""
         path, reason = (_legible(cut(text, _TEXT_AT_MOST)) for text in (self.path, self.reason))
         return f"{path}: {reason}" if path else reason
 
@@ -71,7 +71,7 @@ class Problems:
         return tuple(self._collected)
 
     def at(self, name: str) -> "Problems":
-        """A view of the same list for the input `name`: paths are relative to it."""
+        """Return a view of the same list for the input `name`: paths are relative to it."""
         return Problems(self._path(name), self._collected)
 
     def add(self, name: str, reason: str) -> None:
@@ -79,7 +79,7 @@ class Problems:
         self._collected.append(Problem(self._path(name), reason))
 
     def covers(self, name: str) -> bool:
-        """Whether a problem of the input `name` was added."""
+        """Return whether a problem of the input `name` was added."""
         path = self._path(name)
         return any(problem.path == path for problem in self._collected)
 
@@ -115,7 +115,8 @@ class Problems:
         return self.need(inside, name, f"has to lie between {low:.10g} and {high:.10g}, not {shown(value)}")
 
     def choice(self, kind: type[E], value: object, name: str) -> E | None:
-        """`value` as a member of an enumeration; otherwise None and a problem that lists what is allowed."""
+        """Return `value` as a member of an enumeration; otherwise None, and add a problem that lists the allowed
+        values."""
         try:
             return kind(str(value))
         except ValueError:
@@ -140,7 +141,7 @@ class Problems:
 
 
 def camel(name: str) -> str:
-    """The name of an input as settings and other languages write it: `memory_gib` is `memoryGib`."""
+    """Return the name of an input as settings and other languages write it: `memory_gib` is `memoryGib`."""
     head, *tail = name.split("_")
     return head + "".join(part.capitalize() for part in tail)
 
@@ -154,7 +155,7 @@ def near(name: str, candidates: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as its author wrote it, for a message. A long one is cut."""
+    """Return a value as its author wrote it, for a message. A long one is cut."""
     if isinstance(value, str):
         return cut(repr(value[: _VALUE_AT_MOST + 1]), _VALUE_AT_MOST)
     if isinstance(value, Collection) and len(value) > _VALUE_AT_MOST:

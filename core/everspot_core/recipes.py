@@ -148,7 +148,8 @@ METRICS: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def find_parameters(recipe: str) -> type[Frozen] | None:
-    """The model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
+    """Return the model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such
+    recipe."""
     return RECIPES.get(recipe.replace("_", "-"))
 
 
@@ -158,7 +159,7 @@ def find_metrics(recipe: str) -> frozenset[str] | None:
 
 
 def parameter_faults(recipe: str, values: Mapping[str, Any]) -> list[Problem]:
-    """Problems of a recipe's parameters, by name; none for an unknown recipe."""
+    """Return problems of a recipe's parameters, by name; none for an unknown recipe."""
     kind = find_parameters(recipe)
     if kind is None:
         return []

@@ -46,7 +46,7 @@ class JobState(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an owner was told to stop, or why a job left its owner."""
+    """The reason why an owner was told to stop, or why a job left its owner."""
 
     FINISHED = "finished"
     NOTICE = "notice"  # the cloud's interruption notice
@@ -144,8 +144,8 @@ class Progress(Stored):
 class JobRecord(Document):
     """The state of a job and its lease in one document, changed only by conditional writes.
 
-    `epoch` counts ownerships: every assignment raises it by one. `beat` is raised by each renewal, so that a record
-    whose ETag stands still for a lease's length belongs to a dead owner. A job without a record is PENDING at epoch 0.
+    `epoch` counts ownerships: every assignment raises it by one. Each renewal raises `beat`, so that a record whose
+    ETag does not change for a lease's length belongs to a dead owner. A job without a record is PENDING at epoch 0.
     """
 
     job_id: str
@@ -201,7 +201,7 @@ class JobRecord(Document):
     )
 
     def held_time(self, until: datetime) -> timedelta | None:
-        """The market time with an instance up to a moment; None if only the events know it."""
+        """Return the market time with an instance up to a moment; None if only the events know it."""
         if self.epoch == 0:
             return timedelta(0)
         if self.held_seconds is None:
@@ -219,9 +219,9 @@ class Order(StrEnum):
 
 
 class Seat(Stored):
-    """A job's part of an instance that it shares: what it may use of it, and the scheduler's order.
+    """A job's part of an instance that it shares: the resources that it may use, and the scheduler's order.
 
-    `order`, `reason` and `deadline` are those of `Assignment`, for this job alone.
+    `order`, `reason` and `deadline` are as in `Assignment`, for this job alone.
     """
 
     job_id: str
@@ -241,9 +241,9 @@ class Seat(Stored):
 class Assignment(Document):
     """The scheduler's orders to one instance: schedulers write it conditionally, and the instance's agent polls it.
 
-    `job_id` names the job that has the instance alone, `seats` those that share it; never both, and neither: no job.
-    `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the stored document `cordoned`
-    is called `doomed`, the name that the first release wrote.
+    `job_id` names the job that has the instance alone, `seats` the jobs that share it; never both, and neither if there
+    is no job. `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the stored document
+    `cordoned` is called `doomed`, the name that the first release wrote.
     """
 
     instance_id: str
@@ -278,11 +278,11 @@ class Assignment(Document):
         return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
     def share(self, job_id: str) -> float:
-        """The fraction of the instance's cost that is the job's: 1, or the share of its seat."""
+        """Return the fraction of the instance's cost that is the job's: 1, or the share of its seat."""
         return next((s.share for s in self.seats if s.job_id == job_id), 1.0)
 
     def for_job(self, job_id: str) -> "Assignment | None":
-        """The orders for one job, as if it had the instance alone; None if the assignment does not name it."""
+        """Return the orders for one job, as if it had the instance alone; None if the assignment does not name it."""
         return next((h for h in self.seat_assignments if h.job_id == job_id), None) if job_id in self.jobs else None
 
     def _alone(self, seat: Seat) -> "Assignment":

@@ -17,7 +17,7 @@ _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
 def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
-    """A validator: a number outside of the bounds becomes `unknown`; every other value stays as it is."""
+    """Return a validator: a number outside of the bounds becomes `unknown`; every other value is unchanged."""
 
     def check(value: Any) -> Any:
         if isinstance(value, int):
@@ -30,14 +30,14 @@ def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], A
 
 
 def parse_number(value: Any, least: float, most: float) -> float | None:
-    """A number of an event; None if it is none, or out of its bounds."""
+    """Return a number of an event; None if the value is no number, or is out of its bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         return None
     return float(value)
 
 
 def parse_count(value: Any) -> int | None:
-    """A count of an event; None if it cannot be one."""
+    """Return a count of an event; None if it cannot be one."""
     is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
     return int(value) if is_valid else None
 

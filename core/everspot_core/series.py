@@ -7,16 +7,16 @@ from everspot_core.job import JobSubmission, Series
 
 
 def next_id(series: Series) -> str:
-    """The id of the run after this one. Every scheduler computes the same id."""
+    """Return the id of the run after this one. Every scheduler computes the same id."""
     return f"{series.id}-{series.run + 1}"
 
 
 def next_run(last: JobSubmission, metrics: Mapping[str, float], now: datetime) -> JobSubmission | None:
-    """The run after one that has ended with these metrics; None if it belongs to no series.
+    """Return the run after one that has ended with these metrics; None if it belongs to no series.
 
-    It begins `every` after the last run was to begin. If several such times have passed meanwhile, only the latest
-    counts, and the run begins at once. If `skip_if` holds, it begins `every` later still. It has the code, the datasets
-    and the packages of the run before.
+    It begins `every` after the scheduled begin of the last run. If several such times have passed meanwhile, only the
+    latest counts, and the run begins immediately. If `skip_if` holds, it begins another `every` later. It has the code,
+    the datasets and the packages of the run before.
     """
     spec, series = last.spec, last.series
     if series is None or spec.every is None:

@@ -5,7 +5,7 @@ conditionally, so that two of them never give away the same room. `now` is marke
 
 A job that shares an instance gets its share of the cost when it is seated: the largest of its fractions of vCPUs,
 memory and GPUs, but never more than the seats before it leave. So all shares together never exceed 1, and the fleet
-bears what no share covers, like boot and idle time.
+bears the cost that no share covers, such as boot and idle time.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ _CRUMB = 1e-6
 
 
 def assign_alone(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
-    """Give a job an instance of its own. None if another job is there."""
+    """Give a job a whole instance. Return None if another job is there."""
     old = old or _empty(instance_id, now)
     if old.jobs:
         return None
@@ -31,7 +31,8 @@ def assign_alone(old: Assignment | None, instance_id: str, job_id: str, epoch: i
 def seat(
     old: Assignment | None, instance: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
 ) -> Assignment | None:
-    """Put a job beside those that share the instance. None if there is no room, or a job has it alone."""
+    """Put a job beside those that share the instance. Return None if there is no room, or if a job has the instance
+    alone."""
     old = old or _empty(instance.instance_id, now)
     used_gpus = {index for s in old.seats for index in s.gpus}
     free = [index for index in range(instance.gpus) if index not in used_gpus]
@@ -55,7 +56,7 @@ def seat(
 
 
 def largest_share(need: Resources, instance: InstanceRecord | InstanceType) -> float:
-    """The fraction of an instance that a job takes: the largest over vCPUs, memory and GPUs."""
+    """Return the fraction of an instance that a job takes: the largest over vCPUs, memory and GPUs."""
     parts = [need.vcpus / instance.vcpus, need.memory_gib / instance.memory_gib]
     if instance.gpus:
         parts.append(need.gpus / instance.gpus)
@@ -75,7 +76,7 @@ def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignmen
 def stop(
     old: Assignment, job_id: str, epoch: int, reason: Reason, deadline: datetime | None, now: datetime
 ) -> Assignment:
-    """Tell the owner of one job to give it back; those beside it run on."""
+    """Tell the owner of one job to give it back; the jobs beside it run on."""
     stop_order = {"order": Order.STOP, "reason": reason, "deadline": deadline, "changed_at": now}
     if (old.job_id, old.epoch) == (job_id, epoch):
         return old.model_copy(update=stop_order)

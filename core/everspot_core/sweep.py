@@ -110,7 +110,7 @@ class Dimension(Frozen):
 
 
 class SweepBudget(Frozen):
-    """What all trials together may use. Once it is used up, no trial begins, and running trials are cancelled."""
+    """The budget of all trials together. Once it is used up, no trial begins, and running trials are cancelled."""
 
     dollars: Number | None = Field(default=None, gt=0, le=1e9)
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
@@ -134,7 +134,7 @@ class SweepSpec(Frozen):
     seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
 
     def differs(self, other: "SweepSpec") -> list[str]:
-        """The fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
+        """Return the fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
         free = {"trials", "parallel", "budget"}
         fixed = [name for name in type(self).model_fields if name not in free]
         return [name for name in fixed if getattr(self, name) != getattr(other, name)]
@@ -162,19 +162,19 @@ class SweepRecord(Document):
 
 
 def trial_job(sweep: str, number: int) -> str:
-    """The id of a trial's job. `number`: 0 for the first."""
+    """Return the id of a trial's job. `number`: 0 for the first."""
     return f"{sweep}-t{number:04d}"
 
 
 def trial_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
-    """The name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
+    """Return the name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
     name, _, number = job_id.rpartition("-t")
     return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None
 
 
 def is_useful(state: JobState, value: float | None) -> bool:
-    """Whether a trial was useful: its job ran to its end and reported the metric, so that it can be compared with
-    others. Trials that were ended early, failed or were cancelled were not."""
+    """Return whether a trial was useful: its job ran to its end and reported the metric, so that it can be compared
+    with others. Trials that were ended early, failed or were cancelled were not."""
     return state is JobState.SUCCEEDED and value is not None
 
 
@@ -187,7 +187,7 @@ class SweepCost:
     dollars: float
 
     def figures(self) -> dict[str, float | None]:
-        """Dollars in total, per trial, and per useful trial; None if there is no such trial."""
+        """Return dollars in total, per trial, and per useful trial; None if there is no such trial."""
         return {
             "cost_usd": round(self.dollars, 6),
             "cost_per_trial_usd": self._each(self.trials),

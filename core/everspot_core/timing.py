@@ -1,4 +1,4 @@
-"""Parses and evaluates the hours in which a job may run, and the condition by which a run of a series is skipped."""
+"""Parses and evaluates the hours in which a job may run, and the condition that skips a run of a series."""
 
 import re
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """`22:00-06:00`, in UTC, or `22:00-06:00 Europe/Berlin`.
+        """Return the window of a text such as `22:00-06:00`, in UTC, or `22:00-06:00 Europe/Berlin`.
 
         Raises:
-            ValueError: if it is none, or has no length.
+            ValueError: if the text is no window, or the window has no length.
         """
         match = _WINDOW.fullmatch(text.strip())
         if match is None:
@@ -53,12 +53,12 @@ class Window:
         return cls(start, end, match.group(5) or _UTC)
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the window as a person writes it."""
         zone = "" if self.zone == _UTC else f" {self.zone}"
         return f"{self.start:%H:%M}-{self.end:%H:%M}{zone}"
 
     def spans(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The spans in which it is open, in UTC. The first one is that in which `since` lies, or else the next.
+        """Yield the spans in which the window is open, in UTC. The first span contains `since`, or follows it.
 
         Raises:
             BadZone: if its zone is not known here.
@@ -75,7 +75,7 @@ class Window:
             day += _DAY
 
     def is_open(self, at: datetime) -> bool:
-        """Whether it is open at a moment.
+        """Return whether it is open at a moment.
 
         Raises:
             BadZone: if its zone is not known here.
@@ -83,7 +83,7 @@ class Window:
         return self.opens(at) <= at
 
     def opens(self, at: datetime) -> datetime:
-        """The start of the span that contains a moment; if none does, the start of the next one.
+        """Return the start of the span that contains a moment; if none does, the start of the next one.
 
         Raises:
             BadZone: if its zone is not known here.
@@ -98,7 +98,7 @@ class Window:
 
 
 def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Window | None) -> datetime | None:
-    """When work is done that begins as soon as it may; each time that it begins or goes on costs a changeover.
+    """Return when work is done that begins as soon as it may; each time that it begins or goes on costs a changeover.
 
     None if that is on no date within ten years.
 
@@ -120,8 +120,8 @@ def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Wind
 
 
 def effective(deadline: datetime, now: datetime, changeover: timedelta, window: Window) -> datetime:
-    """A nearer deadline that stands for a deadline and a window together: as far away as the job has time to run until
-    then. Each time that the job has to begin anew costs a changeover.
+    """Return a nearer deadline that replaces a deadline and a window: as far away as the job has time to run until
+    then. Each time that the job has to begin again costs a changeover.
 
     Raises:
         BadZone: if the window's zone is not known here.
@@ -144,9 +144,9 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SkipIf:
-    """A run of a series is skipped where the last one has bettered a metric by less than `least` over the one before.
+    """A run of a series is skipped if the last run has bettered a metric by less than `least` over the run before.
 
-    `better`: what counts, a gain (accuracy) or a drop (loss).
+    `better`: the direction that counts, a gain (accuracy) or a drop (loss).
     """
 
     metric: str
@@ -155,10 +155,10 @@ class SkipIf:
 
     @classmethod
     def parse(cls, text: str) -> "SkipIf":
-        """`test_accuracy gain < 0.01`, or `loss drop < 0.1`.
+        """Return the condition of a text such as `test_accuracy gain < 0.01`, or `loss drop < 0.1`.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: if the text is no condition.
         """
         match = _SKIP.fullmatch(" ".join(text.split()))
         if match is None:
@@ -166,11 +166,11 @@ class SkipIf:
         return cls(match.group(1), Better(match.group(2)), float(match.group(3)))
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the condition as a person writes it."""
         return f"{self.metric} {self.better.value} < {self.least:g}"
 
     def skips(self, before: float | None, last: float | None) -> bool:
-        """Whether the next run is skipped. It is not if one of the two runs has not reported the metric."""
+        """Return whether the next run is skipped. It is not if one of the two runs has not reported the metric."""
         if before is None or last is None:
             return False
         return (last - before if self.better is Better.GAIN else before - last) < self.least

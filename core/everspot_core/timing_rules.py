@@ -45,7 +45,8 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """The fault of a deadline, as a duration, that is shorter than the work. `values`: as for `timing_faults`."""
+    """Return the fault of a deadline, as a duration, that is shorter than the work. `values`: as for
+    `timing_faults`."""
     deadline, work = _span(values.get("deadline")), _span(values.get("expected_duration"))
     if deadline is None or work is None or deadline >= work:
         return []
@@ -54,8 +55,8 @@ def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """The fault of a deadline that passes before the job may begin. Submission checks the rest, by the job's length and
-    window."""
+    """Return the fault of a deadline that passes before the job may begin. Submission checks the rest, by the job's
+    length and window."""
     start, deadline = values.get("start_after"), values.get("deadline")
     for kind in (_moment, _span):
         begin, end = kind(start), kind(deadline)

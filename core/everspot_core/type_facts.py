@@ -1,4 +1,5 @@
-"""What settings say of an instance type: sane figures, and none that contradicts the catalogue without `override`."""
+"""Checks the facts of settings about an instance type: sane figures, and no contradiction of the catalogue without
+`override`."""
 
 import re
 from collections.abc import Mapping
@@ -29,13 +30,13 @@ _COMPARED = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "lo
 def fact_problems(
     problems: Problems, name: str, facts: Mapping[str, Any], listed: InstanceType | None, *, override: bool
 ) -> None:
-    """Add what is wrong with the figures that settings give for a type. What is told already is left out.
+    """Add a problem for each wrong figure of a type in the settings. Problems that were reported already are left out.
 
     Args:
         problems: Of the type's entry.
         name: The type's name.
         facts: The figures, by the names of `InstanceType`.
-        listed: The type as the catalogue has it, if it does.
+        listed: The type in the catalogue, if it is there.
         override: Whether the author says that the catalogue is wrong.
     """
     for key, (low, high) in _BOUNDS.items():

@@ -1,4 +1,4 @@
-"""Translates a model's validation errors into problems: one for each field, with its path and what is allowed."""
+"""Translates a model's validation errors into problems: one for each field, with its path and the allowed values."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _BY_TYPE = {
 
 
 def translate_errors(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
-    """One problem for each field that is wrong. A field of a union type fails once for each type, and is reported once.
+    """Return one problem for each wrong field. A field of a union type fails once for each type, and is reported once.
 
     Problems beyond `SHOWN_AT_MOST` have no text, because they are only counted. `kind`: the model; its fields are the
     allowed ones.
@@ -59,7 +59,7 @@ def translate_errors(error: ValidationError, kind: type[BaseModel]) -> list[Prob
 
 
 def parse_model(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
-    """The inputs as a model. If they are wrong, it returns None and adds a problem for each wrong input, followed by
+    """Return the inputs as a model. If they are wrong, return None and add a problem for each wrong input, followed by
     `note`. Problems name inputs as settings do."""
     try:
         return kind.model_validate(values)
@@ -81,7 +81,7 @@ def _reason(entries: list[dict[str, Any]], kind: type[BaseModel]) -> str:
 
 
 def _is_of_moments(entries: list[dict[str, Any]]) -> bool:
-    """Whether the field takes durations and moments, and its value is neither."""
+    """Return whether the field takes durations and moments, and its value is neither."""
     members = [str(part) for fault in entries if "loc" in fault for part in fault["loc"] if _UNION.fullmatch(str(part))]
     return any("timedelta" in part for part in members) and any("datetime" in part for part in members)
 
@@ -104,7 +104,7 @@ def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
 
 
 def unknown_field(name: str, allowed: list[str]) -> str:
-    """The problem of an unknown field."""
+    """Return the problem of an unknown field."""
     return f"unknown field{near(name, allowed)}" + (f"; allowed: {', '.join(allowed)}" if allowed else "")
 
 
@@ -117,7 +117,7 @@ def _path(parts: list[str]) -> str:
 
 
 def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The fields of the model at a path; empty if there is no model there."""
+    """Return the fields of the model at a path; empty if there is no model there."""
     for part in (part for part in path if not part.startswith("[")):
         inner = kind.model_fields[part].annotation if part in kind.model_fields else None
         # An optional model, or a list of one, is that model here.
@@ -129,5 +129,5 @@ def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def legible(text: str) -> str:
-    """The text without control characters, which a terminal would obey: names of fields come from the author."""
+    """Return the text without control characters, which a terminal would obey: names of fields come from the author."""
     return "".join(char if char.isprintable() else "�" for char in text)

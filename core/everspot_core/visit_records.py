@@ -1,4 +1,4 @@
-"""What a job's own documents say of its visits to other clusters."""
+"""The records of a job's visits to other clusters, in the job's own documents."""
 
 import hashlib
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Origin:
 
 
 class Visit(Stored):
-    """In the submission of a visit: whose job it is. A visit is never sent on to a third cluster."""
+    """The reference to the home's job, in the submission of a visit."""
 
     home: str = Field(description="The cluster to which the job was submitted, and which stays responsible for it.")
     control_url: str = Field(default="", description="Its control bucket, as it calls it itself.")
@@ -97,13 +97,13 @@ class Trip(Stored):
 
 
 def visit_prefix(home: str) -> str:
-    """How the ids of a home's visits begin in the stores of all hosts. `home`: the cluster's name. Permissions of a
-    home's scheduler at a host name it."""
+    """Return how the ids of a home's visits begin in the stores of all hosts. `home`: the cluster's name. Permissions
+    of a home's scheduler at a host name it."""
     return f"visit-{_digest(home)[:_OF_HOME]}-"
 
 
 def visit_id(origin: Origin, job_id: str, submitted_at: datetime, number: int) -> str:
-    """The id of a job's visit, in the host's store: of small letters, digits and hyphens, about 40 of them.
+    """Return the id of a job's visit, in the host's store: of small letters, digits and hyphens, about 40 of them.
 
     Two homes may have jobs of one id, such as a sweep's trials, and a home may be made again under its name. So the id
     tells the home, its bucket and the submission apart, and no visit ever meets what another one has left.

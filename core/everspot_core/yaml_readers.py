@@ -34,7 +34,7 @@ _SEPARATORS = {"\x85": "U+0085", "\u2028": "U+2028", "\u2029": "U+2029"}
 
 
 def is_moment(text: str) -> bool:
-    """Whether a plain text is a date or a moment to some readers."""
+    """Return whether a plain text is a date or a moment to some readers."""
     return _MOMENT.fullmatch(text) is not None
 
 

@@ -61,7 +61,7 @@ class _Loader(yaml.SafeLoader):
         self.tagged: dict[int, str] = {}  # by node: the tag that its author wrote
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """The next node. An alias counts as large as its target; one that contains itself is refused."""
+        """Return the next node. An alias counts as large as its target; one that contains itself is refused."""
         line: int = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         aliased = self.check_event(yaml.AliasEvent)
         tag = None if aliased else self.peek_event().tag  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
-        """A scalar. JSON writes characters beyond U+FFFF as two escapes, which PyYAML leaves apart."""
+        """Return a scalar. JSON writes characters beyond U+FFFF as two escapes, which PyYAML leaves apart."""
         node: ScalarNode = super().compose_scalar_node(anchor)
         try:
             node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -102,7 +102,7 @@ class _Loader(yaml.SafeLoader):
             raise _NotOurYaml(f"more values than the {self._most} that a file may hold, aliases written out")
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping with texts as keys, each given once. Keys that are merged in by `<<` may be overridden."""
+        """Return a mapping with texts as keys, each given once. Keys that are merged in by `<<` may be overridden."""
         keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
@@ -116,7 +116,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
-        """A value of one of JSON's kinds."""
+        """Return a value of one of JSON's kinds."""
         if not isinstance(node, _PLAIN.get(node.tag, ())):
             kind = node.tag.rsplit(":", 1)[-1]
             raise _NotOurYaml(f"a value of the kind {cut(repr(kind), 60)} is not allowed{_at(node)}")
@@ -230,7 +230,7 @@ class _Place:
 
 
 def _places(root: Node) -> Iterator[_Place]:
-    """Every node once, in the order of the text."""
+    """Yield every node once, in the order of the text."""
     visited: set[int] = set()
     pending = [_Place(root, "", "")]
     while pending:
@@ -299,7 +299,7 @@ _PATH_AT_MOST = 100
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is JSON, whose numbers and words mean one thing."""
+    """Return whether a text is JSON, whose numbers and words mean one thing."""
     if text.lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
         return False
     try:

@@ -53,7 +53,7 @@ class Accounts:
         self._done: set[str] = set()
 
     def look(self, observation: Observation, ledger: Ledger) -> tuple[CapUse, ...]:
-        """Every cap with the amount spent of it until now.
+        """Return every cap with the amount spent of it until now.
 
         Raises:
             StoreError: if a document could not be read.
@@ -64,7 +64,7 @@ class Accounts:
         return cap_uses(self._budgets, self.days(observation, ledger), self._store.clock.now())
 
     def days(self, observation: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
-        """What each team has spent on each day of this month until now.
+        """Return what each team has spent on each day of this month until now.
 
         Raises:
             StoreError: if a document could not be read.
@@ -118,7 +118,7 @@ class Accounts:
     def _instance_spending(
         self, name: str, ledger: Ledger, month: datetime, now: datetime
     ) -> dict[tuple[date, str], Amount]:
-        """What an instance has cost since the month began."""
+        """Return what an instance has cost since the month began."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
         if ended is not None and ended.ended_at < month:
             self._close(name)

@@ -143,7 +143,7 @@ class Actor:
         return self._second_half(action.job_id, action.instance_id, observation)
 
     def _write_orders(self, actions: Sequence[Assign | Restore], observation: Observation) -> bool:
-        """Name the jobs in the assignment of their instance, all by one write."""
+        """Return name the jobs in the assignment of their instance, all by one write."""
         document = observation.assignments.get(actions[0].instance_id)
         old = assignment = document.value if document is not None else None
         now = self._store.clock.now()
@@ -167,7 +167,7 @@ class Actor:
     def _with_job(
         action: Assign | Restore, old: Assignment | None, observation: Observation, now: datetime
     ) -> Assignment | None:
-        """The assignment with the job added; None if there is no room for it."""
+        """Return the assignment with the job added; None if there is no room for it."""
         if not action.shares:
             return sharing.assign_alone(old, action.instance_id, action.job_id, action.epoch, now)
         instance, job = observation.instances.get(action.instance_id), observation.jobs.get(action.job_id)
@@ -197,7 +197,8 @@ class Actor:
         return _result(self._write_assignment(without, observation))
 
     def _restore(self, action: Restore, observation: Observation) -> ActionResult:
-        """Name the job again. An order to leave stays, and on a cordoned instance the job is told to stop at once."""
+        """Return name the job again. An order to leave stays, and on a cordoned instance the job is told to stop at
+        once."""
         return _result(self._write_orders([action], observation))
 
     def _stop(self, action: Stop, observation: Observation) -> ActionResult:

@@ -126,7 +126,7 @@ class AnomalyWatch:
         ]
 
     def _orphaned(self, described: Iterable[CloudInstance], ledger: Ledger) -> list[Finding]:
-        """The fleets and groups that the stack does not declare; none where it has not said what it declares."""
+        """Return the fleets and groups that the stack does not declare; none where it has not said what it declares."""
         try:
             declared = self._store.declared_capacity()
         except BadDocument as error:

@@ -17,14 +17,15 @@ class Backoff:
         self._last: timedelta | None = None
 
     def due(self, now: timedelta, *, urgent: bool = False) -> bool:
-        """Whether to call now. An urgent call may come after a fifth of the interval, unless we were throttled."""
+        """Return whether to call now. An urgent call may come after a fifth of the interval, unless we were
+        throttled."""
         if self._last is None:
             return True
         interval = self._interval * self._factor
         return now - self._last >= (interval / 5 if urgent and self._factor == 1 else interval)
 
     def take(self, now: timedelta) -> bool:
-        """Whether to call now. If so, that call is noted."""
+        """Return whether to call now. If so, that call is noted."""
         if not self.due(now):
             return False
         self.called(now)

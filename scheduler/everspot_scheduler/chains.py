@@ -58,7 +58,7 @@ class Chains:
 
 
 def _state(job: str, observation: Observation) -> JobState | None:
-    """The job's state; None if it has left the tables, or was never there."""
+    """Return the job's state; None if it has left the tables, or was never there."""
     if job in observation.records:
         return observation.records[job].value.state
     return JobState.PENDING if job in observation.jobs or job in observation.unreadable_jobs else None

@@ -79,7 +79,7 @@ class ChangeoverLog:
         self._write()
 
     def for_job(self, job_id: str) -> Changeover | None:
-        """The estimate of a changeover of this job; None if nothing has been measured yet."""
+        """Return the estimate of a changeover of this job; None if nothing has been measured yet."""
         own = self._own.get(job_id)
         return self._experience.whole(own=own) if own else self._usual
 
@@ -89,7 +89,7 @@ class ChangeoverLog:
         return self._lasting
 
     def to(self, pool: PoolKey) -> Changeover | None:
-        """The estimate of a changeover to this pool; None if nothing has been measured yet."""
+        """Return the estimate of a changeover to this pool; None if nothing has been measured yet."""
         if self._usual is None:
             return None
         if pool not in self._by_pool:
@@ -134,7 +134,7 @@ class ChangeoverLog:
 
 
 def _over(record: JobRecord) -> int:
-    """The job's last epoch that has ended."""
+    """Return the job's last epoch that has ended."""
     return record.epoch - 1 if record.state.owned else record.epoch
 
 

@@ -41,7 +41,8 @@ class EarlyTick:
             backoff.called(now)
 
     def come(self) -> bool:
-        """Whether there is a newcomer, each reported once. If the store does not answer, the next tick reports that."""
+        """Return whether there is a newcomer, each reported once. If the store does not answer, the next tick reports
+        that."""
         observation, now = self._observation, self._store.clock.monotonic()
         self._looked_at = now
         if observation is None:
@@ -56,7 +57,8 @@ class EarlyTick:
         return False
 
     def _new(self, listed: dict[str, str], observed_names: Container[str]) -> bool:
-        """Whether a listed name is new. A document that cannot be read is in no observation, so its name is kept."""
+        """Return whether a listed name is new. A document that cannot be read is in no observation, so its name is
+        kept."""
         new_names = {name for name in listed if name not in observed_names and name not in self._reported}
         self._reported |= new_names
         return bool(new_names)

@@ -87,7 +87,7 @@ class Facts:
                 pass
 
     def wants_description(self, is_known: Callable[[str], bool]) -> bool:
-        """Whether a waiting message tells of a change, after the last description, that a new one would explain.
+        """Return whether a waiting message tells of a change, after the last description, that a new one would explain.
 
         Messages about unknown instances wait for it without hurrying it: in a shared account there may be many.
         """
@@ -121,22 +121,23 @@ class Facts:
         return self.described_at is None or received >= self.described_at
 
     def may_exist(self, instance_id: str) -> bool:
-        """Whether the cloud describes the instance, or has described nothing yet."""
+        """Return whether the cloud describes the instance, or has described nothing yet."""
         return self.described_at is None or instance_id in self.described
 
     def wants_newcomers(self, reported: Iterable[str]) -> bool:
-        """Whether an instance has reported that the last description does not know, and that was not asked for yet."""
+        """Return whether an instance has reported that the last description does not know, and that was not asked for
+        yet."""
         self.unknown = {name for name in reported if not self.may_exist(name)}
         return not self.unknown <= self.missed
 
     def is_gone(self, instance_id: str) -> bool:
-        """Whether the instance has ended, by the cloud."""
+        """Return whether the instance has ended, by the cloud."""
         described = self.described.get(instance_id)
         # What is still described although its end is told is on its way: its cloud takes a while to be done with it.
         ended = described.phase is Phase.ENDED if described is not None else instance_id in self.ends
         return instance_id in self.over or ended
 
     def ending(self, instance_id: str) -> bool:
-        """Whether the cloud is about to take the instance, or is ending it."""
+        """Return whether the cloud is about to take the instance, or is ending it."""
         described = self.described.get(instance_id)
         return instance_id in self.warned or (described is not None and described.phase is Phase.ENDING)

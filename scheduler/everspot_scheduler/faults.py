@@ -63,7 +63,7 @@ class Faults:
             self._write(_silent(instance, self._store))
 
     def _has_reported(self, name: str) -> bool:
-        """Whether its last heartbeat is in the ledger, even if it cannot be read."""
+        """Return whether its last heartbeat is in the ledger, even if it cannot be read."""
         try:
             return self._store.past_instances.get(name) is not None
         except BadDocument as error:

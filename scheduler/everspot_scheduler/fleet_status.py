@@ -84,7 +84,7 @@ def _idle(view: ClusterView) -> list[IdleState]:
 
 
 def elastic_use(view: ClusterView) -> ElasticUse | None:
-    """The number and the cost of launched instances; None if nothing may be launched."""
+    """Return the number and the cost of launched instances; None if nothing may be launched."""
     if view.cap is None:
         return None
     instances, usd = Tariff(view).launched()

@@ -54,7 +54,7 @@ class Heads:
         return head.value.epoch if head is not None else None
 
     def _is_current(self, name: str, epoch: int) -> bool:
-        """Whether the record has not gone on since it was observed: then its new owner wrote that head."""
+        """Return whether the record has not gone on since it was observed: then its new owner wrote that head."""
         record = self._store.records.get(name)
         return (record.value.epoch if record is not None else 0) == epoch
 

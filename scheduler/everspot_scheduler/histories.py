@@ -18,7 +18,7 @@ class Histories:
         self._histories: dict[str, tuple[_Standing, list[Event]]] = {}
 
     def read(self, records: Iterable[JobRecord]) -> Mapping[str, list[Event]]:
-        """The events of these jobs. A job's list is the same object as long as it has no new events.
+        """Return the events of these jobs. A job's list is the same object as long as it has no new events.
 
         If an owner has taken a job back, its events are read until they say so, which is a little after the record
         does.
@@ -36,7 +36,7 @@ class Histories:
             del self._histories[job]
 
     def _has_more(self, record: JobRecord) -> bool:
-        """Whether the job may have new events since they were read."""
+        """Return whether the job may have new events since they were read."""
         standing, events = self._histories.get(record.job_id, (None, []))
         return standing != _standing(record) or (record.state.owned and _seems_lost(record.epoch, events))
 
@@ -45,12 +45,12 @@ class Histories:
 
 
 def _standing(record: JobRecord) -> _Standing:
-    """The part of the record that changes when an attempt begins or ends."""
+    """Return the part of the record that changes when an attempt begins or ends."""
     return record.epoch, record.state.owned, record.owner
 
 
 def _seems_lost(epoch: int, events: Iterable[Event]) -> bool:
-    """Whether, by its events, this ownership was lost and not taken back since."""
+    """Return whether, by its events, this ownership was lost and not taken back since."""
     own_events = [e for e in events if e.epoch == epoch]
     lost = max((e.at for e in own_events if e.kind is EventKind.LOST), default=None)
     return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in own_events)

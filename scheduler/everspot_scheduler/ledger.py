@@ -86,7 +86,7 @@ class Ledger:
         self.catalogue, self._book = priced(builtin(), table).with_types(self._types), None
 
     def types(self) -> tuple[InstanceType, ...]:
-        """The types that this cluster may launch: those that are declared, and those that it has had."""
+        """Return the types that this cluster may launch: those that are declared, and those that it has had."""
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
         return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 
@@ -158,14 +158,15 @@ class Ledger:
         self.write_end(name, at, interrupted=False, source="observed")
 
     def is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
-        """Whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""
+        """Return whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""
         if beat and self._last_beats.get(name) != beat:
             self._last_beats[name] = beat
             self._first_missed.pop(name, None)
         return self._missing(name)[0] >= GRACE and bool(facts.described)
 
     def _missing(self, name: str) -> tuple[timedelta, datetime]:
-        """How long a fact about the instance's end has been missing (real time), and since when (market time)."""
+        """Return how long a fact about the instance's end has been missing (real time), and since when (market
+        time)."""
         clock = self._store.clock
         since, first = self._first_missed.setdefault(name, (clock.monotonic(), clock.now()))
         return clock.monotonic() - since, first
@@ -242,17 +243,18 @@ class Ledger:
             self._latest[pool] = point
 
     def prices(self) -> PriceBook:
-        """The prices of every moment, as far as they are known."""
+        """Return the prices of every moment, as far as they are known."""
         if self._book is None:
             self._book = PriceBook(self._points.values(), self.catalogue)
         return self._book
 
     def points(self) -> list[PricePoint]:
-        """All written prices, in no order."""
+        """Return all written prices, in no order."""
         return list(self._points.values())
 
     def usd_per_hour(self, pool: PoolKey) -> float | None:
-        """The present price of an hour in a pool: the newest one, else the catalogue's; None if neither is known."""
+        """Return the present price of an hour in a pool: the newest one, else the catalogue's; None if neither is
+        known."""
         if (point := self._latest.get(pool)) is not None:
             return point.usd_per_hour
         price = self.catalogue.on_demand(pool.instance_type, self._region)
@@ -261,12 +263,12 @@ class Ledger:
         return price.usd_per_hour * (SPOT_DISCOUNT if pool.market is Market.SPOT else 1)
 
     def pool_history(self, pool: PoolKey, now: datetime) -> PoolHistory:
-        """The history of one pool until `now`."""
+        """Return the history of one pool until `now`."""
         launches = [n for n in self.launches.values() if (n.instance_type, n.zone, n.market) == pool]
         return histories(launches, self.ends, now).get(pool, PoolHistory())
 
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
-        """What these jobs have used of their budgets so far, by the rules of the bill.
+        """Return what these jobs have used of their budgets so far, by the rules of the bill.
 
         Jobs that never had an owner are left out.
         """

@@ -203,7 +203,7 @@ class Scheduler:
             self._loaded = True
 
     def _late(self, instance: CloudInstance) -> bool:
-        """Whether an instance has lived for longer than it may take to report."""
+        """Return whether an instance has lived for longer than it may take to report."""
         lived = (instance.ended_at or self._store.clock.now()) - instance.launched_at
         return self._store.clock.to_real(lived) >= self._manifest_watch.limits.boot_deadline
 
@@ -241,12 +241,12 @@ class Scheduler:
         self._watch.look(view, waiting, self._facts, self._ledger, self._anomalies.unusual)
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
-        """The actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
+        """Return the actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
         now = self._store.clock.now()
         return plan(view, now) if self._elastic.active else plan_standing(view, now)
 
     def _plan_inputs(self, observation: Observation) -> PlanInputs:
-        """The plan's input beside the documents that were just read."""
+        """Return the plan's input beside the documents that were just read."""
         pools = self._pools.look(self._facts, self._ledger, self._elastic, self._store.clock.now())
         waiting = (job.value for name, job in observation.jobs.items() if not _is_final(observation, name))
         return PlanInputs(

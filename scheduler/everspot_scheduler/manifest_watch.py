@@ -78,7 +78,7 @@ class ManifestWatch:
         return True
 
     def standing(self, instances: Iterable[InstanceView]) -> Standing | None:
-        """The declared size of the standing fleets, once it has stood for a while; else None.
+        """Return the declared size of the standing fleets, once it has stood for a while; else None.
 
         It is None too if a fleet is sized by somebody else, because releasing its excess would then never end.
         """
@@ -104,7 +104,7 @@ class ManifestWatch:
         return TICKS_TO_SETTLE * self.limits.tick_every
 
     def _is_unasked(self, instance: InstanceView, agents: Iterable[InstanceView], standing: Standing) -> bool:
-        """Whether the instance was launched although others that stay made up the declared size long before."""
+        """Return whether the instance was launched although others that stay made up the declared size long before."""
         clock, launched, market = self._store.clock, _launched(instance), _market(instance)
         if clock.to_real(launched - BOOT - self._standing_since) < self._settling:
             return False
@@ -112,7 +112,7 @@ class ManifestWatch:
         return sum(weight(standing, i) for i in longstanding) >= _target(standing, market)
 
     def generation(self, instances: Iterable[InstanceView]) -> str:
-        """The generation by which instances are to be replaced.
+        """Return the generation by which instances are to be replaced.
 
         It is empty if instances of a market that were launched long after it was declared have another one, and none
         there has it, because replacing them would then never end.
@@ -131,19 +131,19 @@ class ManifestWatch:
         return "" if wrong else declared
 
     def rolling(self) -> bool:
-        """Whether busy instances are to be replaced too, by the request to roll."""
+        """Return whether busy instances are to be replaced too, by the request to roll."""
         return bool(self.manifest.generation) and self._rolls_to == self.manifest.generation
 
 
 def _is_agent(instance: InstanceView) -> bool:
-    """Whether it is an agent's instance of the standing fleets that reports."""
+    """Return whether it is an agent's instance of the standing fleets that reports."""
     if instance.launched_for is not None:
         return False
     return instance.record is not None and instance.record.role is Role.AGENT and instance.reports
 
 
 def _stays(instance: InstanceView) -> bool:
-    """Whether no reason is known for which its fleet would replace it."""
+    """Return whether no reason is known for which its fleet would replace it."""
     return not (instance.leaving or instance.ending or instance.notified or instance.recommended_away)
 
 
@@ -158,7 +158,7 @@ def _generation(instance: InstanceView) -> str:
 
 
 def _launched(instance: InstanceView) -> datetime:
-    """The launch by the ledger; else the start of its agent, which is later for a restarted one."""
+    """Return the launch by the ledger; else the start of its agent, which is later for a restarted one."""
     assert instance.record is not None  # noqa: S101 - asked of agents that have reported only
     return instance.launched_at or instance.record.booted_at
 

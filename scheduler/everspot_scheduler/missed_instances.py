@@ -46,7 +46,7 @@ def note_unseen(
 
 
 def _end(name: str, place: Place, clock: Clock, facts: Facts) -> EndRecord | None:
-    """The end of an instance that never reported; None while it may still come."""
+    """Return the end of an instance that never reported; None while it may still come."""
     if (cloud_end := facts.ends.get(name)) is not None:
         return EndRecord(
             instance_id=name, ended_at=cloud_end.ended_at, interrupted=cloud_end.interrupted, source="describe"
@@ -84,6 +84,6 @@ def _launch_from_intent(name: str, place: Place, ended_at: datetime) -> LaunchRe
 
 
 def _launched_at(place: Place, ran_at: datetime) -> datetime:
-    """When the instance began to cost money: at the answer to its launch; at the request if it ran before the
+    """Return when the instance began to cost money: at the answer to its launch; at the request if it ran before the
     answer."""
     return place.settled_at if place.settled_at <= ran_at else min(place.made_at, ran_at)

@@ -85,7 +85,7 @@ class Notifier:
         self._was_off = False
 
     def _sent_record(self, key: str) -> Request | None:
-        """The record of this key; None: there is none that can be read."""
+        """Return the record of this key; None: there is none that can be read."""
         try:
             document = self._store.sent_notices.get(key)
         except BadDocument as error:  # it may come twice, and stops no tick

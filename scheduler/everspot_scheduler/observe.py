@@ -46,16 +46,18 @@ class Observation:
     written: set[str] = field(default_factory=set)
 
     def owned(self) -> set[str]:
-        """The instances that hold a job's lease."""
+        """Return the instances that hold a job's lease."""
         return {r.value.owner for r in self.records.values() if r.value.state.owned and r.value.owner}
 
     def renewing(self) -> set[str]:
-        """The instances that renew a job's lease, which shows that they live, more often than a heartbeat does."""
+        """Return the instances that renew a job's lease, which shows that they live, more often than a heartbeat
+        does."""
         owned = (r.value for job, r in self.records.items() if job not in self.stale_records and r.value.state.owned)
         return {record.owner for record in owned if record.owner}
 
     def digest(self) -> int:
-        """A hash that changes with everything that may call for a decision, but not with heartbeats and progress."""
+        """Return a hash that changes with everything that may call for a decision, but not with heartbeats and
+        progress."""
         states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
         assignments = frozenset((name, a.etag) for name, a in self.assignments.items())
         requests = (frozenset(self.cancels), frozenset(self.drills), self.draining)
@@ -122,7 +124,8 @@ class Observer:
     def _read_beats(
         self, listed: Mapping[str, str], assignments: Mapping[str, Versioned[Assignment]], waiting: bool
     ) -> dict[str, Versioned[InstanceRecord]]:
-        """The heartbeats: the newest ones, but of instances without a job only recent ones while no job waits."""
+        """Return the heartbeats: the newest ones, but of instances without a job only recent ones while no job
+        waits."""
         now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
         busy = {name for name, a in assignments.items() if _takes_no_other(a.value, waiting)}
         changed = [name for name in busy & self._read.keys() & listed.keys() if self._read[name] != listed[name]]
@@ -149,7 +152,7 @@ class Observer:
 
 
 def _takes_no_other(assignment: Assignment, waiting: bool) -> bool:
-    """Whether an instance has work, and no job could be put on it: beside seats there may be room for one."""
+    """Return whether an instance has work, and no job could be put on it: beside seats there may be room for one."""
     return (assignment.job_id is not None and assignment.order is Order.RUN) or (bool(assignment.seats) and not waiting)
 
 

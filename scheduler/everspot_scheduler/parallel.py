@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def run_parallel(call: Callable[[T], R], items: Sequence[T], *, alone: int = ALONE) -> list[R]:
-    """The results of the calls, in order. All calls are made, even if one fails.
+    """Return the results of the calls, in order. All calls are made, even if one fails.
 
     `alone`: up to this many calls are made one after the other.
 

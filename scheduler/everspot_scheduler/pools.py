@@ -84,7 +84,7 @@ class Pools:
     def look(
         self, facts: Facts, ledger: Ledger, elastic_manager: ElasticManager, now: datetime
     ) -> tuple[PoolView, ...]:
-        """The plan's views of the pools with a known price.
+        """Return the plan's views of the pools with a known price.
 
         With elastic capacity these are all pools that may be launched in, else those with recent events. Only pools
         with new events are computed anew.
@@ -102,7 +102,7 @@ class Pools:
     def unions(
         self, choices: Iterable[frozenset[PoolKey]], views: Iterable[PoolView]
     ) -> Mapping[frozenset[PoolKey], Behaviour]:
-        """How each of these sets of pools has behaved as one, which is up while any of its pools is.
+        """Return how each of these sets of pools has behaved as one, which is up while any of its pools is.
 
         `views`: the plan's views of all pools.
         """
@@ -119,7 +119,7 @@ class Pools:
         return behaviours
 
     def _changed(self, facts: Facts, ledger: Ledger) -> set[PoolKey]:
-        """The pools with a new launch, warning or end."""
+        """Return the pools with a new launch, warning or end."""
         launched = ledger.launches.keys() - self._launched
         for launch in (ledger.launches[name] for name in launched):
             if launch.role is Role.AGENT:
@@ -131,7 +131,7 @@ class Pools:
         return {_key(launch) for launch in launches if launch.role is Role.AGENT}
 
     def _refused(self, elastic_manager: ElasticManager) -> set[PoolKey]:
-        """The pools with new refusals. Old ones stay here after their intents are deleted."""
+        """Return the pools with new refusals. Old ones stay here after their intents are deleted."""
         news = set()
         for key, at in elastic_manager.refusals.dry.items():
             pool = self._pools.setdefault(key, _Pool())
@@ -195,7 +195,8 @@ class Pools:
             )
 
     def _presumed(self, key: PoolKey, pool: _Pool, now: datetime) -> Behaviour:
-        """The pool's behaviour with the presumption. A pool without any event is up since the first look at it."""
+        """Return the pool's behaviour with the presumption. A pool without any event is up since the first look at
+        it."""
         first, behaviour = self._first.setdefault(key, now), pool.behaviour
         since = first if pool.last is None else pool.last + PRESUMED
         return behaviour if since > now else behaviour.presumed(since)
@@ -231,7 +232,8 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
 
 
 def _availability_after(event: _Event, live: int) -> bool | None:
-    """Whether the pool is up or down from an event on, after which `live` instances run; None: it does not show."""
+    """Return whether the pool is up or down from an event on, after which `live` instances run; None: it does not
+    show."""
     if event.refused:
         return False
     if event.change > 0:
@@ -240,7 +242,7 @@ def _availability_after(event: _Event, live: int) -> bool | None:
 
 
 def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> Iterator[_Event]:
-    """The events of the pool's instances: their launches and ends."""
+    """Yield the events of the pool's instances: their launches and ends."""
     for launch in launches:
         name = launch.instance_id
         yield _Event(launch.launched_at, 1, False, False)

@@ -22,7 +22,7 @@ class Preemptions:
         self._times_by_job: dict[str, tuple[int, tuple[datetime, ...]]] = {}
 
     def preemption_times(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
-        """The times at which waiting jobs that may fail over lost spot instances, oldest first, by job.
+        """Return the times at which waiting jobs that may fail over lost spot instances, oldest first, by job.
 
         Raises:
             StoreError: if the events could not be read.

@@ -72,7 +72,7 @@ class RecurringJobs:
 
 
 def _over(last: JobSubmission, record: JobRecord) -> bool:
-    """Whether the series ends with this run. It does too if the run ended before it was to begin, since the next runs
-    would do the same."""
+    """Return whether the series ends with this run. It does too if the run ended before it was to begin, since the next
+    runs would do the same."""
     early = last.start_at is not None and record.changed_at < last.start_at
     return early or record.state is JobState.CANCELLED or record.last_reason is Reason.AFTER

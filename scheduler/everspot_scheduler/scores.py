@@ -27,7 +27,7 @@ class Scores:
     def score_request(
         self, elastic: Elastic | None, waiting: int, busy: Collection[str], catalogue: Catalogue
     ) -> tuple[list[InstanceType], int] | None:
-        """The types and the number of instances to ask about; None if no scores are needed.
+        """Return the types and the number of instances to ask about; None if no scores are needed.
 
         Scores are needed while spot may be launched and a job waits or runs. `busy`: the instances that have a job.
         """
@@ -45,7 +45,7 @@ class Scores:
                     self._scores[name, score.zone] = score.score, score.at
 
     def score(self, pool: PoolKey) -> int | None:
-        """The score of a pool, 1 to 10; None if there is none, if it is old, or if the pool is not spot."""
+        """Return the score of a pool, 1 to 10; None if there is none, if it is old, or if the pool is not spot."""
         score, at = self._scores.get((pool.instance_type, pool.zone), (None, None))
         if pool.market is not Market.SPOT or at is None or self._clock.now() - at > BELIEVED:
             return None

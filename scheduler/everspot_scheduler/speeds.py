@@ -26,7 +26,8 @@ class Speeds:
     def read(
         self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None
     ) -> Mapping[str, float]:
-        """The known speeds of the job, by type. `instance_type`: the type on which its record's progress was made."""
+        """Return the known speeds of the job, by type. `instance_type`: the type on which its record's progress was
+        made."""
         speeds, job = self._speeds.get(submission.job_id, _NONE), submission.job_id
         speed = self._measured(submission, record)
         if speed is None or instance_type is None or speeds.get(instance_type) == speed:

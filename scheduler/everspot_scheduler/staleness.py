@@ -48,7 +48,7 @@ class Staleness:
         self._last_change, self._last = changes, before
 
     def stale(self, limit: timedelta) -> frozenset[str]:
-        """The documents that had stood still for `limit` at least when they were last read."""
+        """Return the documents that had stood still for `limit` at least when they were last read."""
         return frozenset(
             name for name, last_change in self._last_change.items() if self._last - last_change.since >= limit
         )

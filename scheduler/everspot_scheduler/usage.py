@@ -49,7 +49,7 @@ class UsageMeter:
                 _log.error("usage.json has sums of dollars that cannot be, of %s: added up anew", ", ".join(ignored))
 
     def count(self, observation: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
-        """The dollars by team, with all use until now. They are stored when it is due."""
+        """Return the dollars by team, with all use until now. They are stored when it is due."""
         now, rates = self._store.clock.now(), Rates(pools, ledger.types())
         span = max(now - self._at, timedelta(0))
         keep = 0.5 ** (span / HALF_LIFE)
@@ -77,6 +77,6 @@ class UsageMeter:
 
 
 def _share(record: JobRecord, observation: Observation) -> float:
-    """The job's share of its instance: 1, or the share of its seat."""
+    """Return the job's share of its instance: 1, or the share of its seat."""
     assignment = observation.assignments.get(record.owner or "")
     return assignment.value.share(record.job_id) if assignment is not None else 1.0

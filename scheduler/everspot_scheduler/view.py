@@ -76,7 +76,7 @@ class Viewer:
         self._jobs: dict[str, JobView] = {}
 
     def view(self, observation: Observation, inputs: PlanInputs) -> ClusterView:
-        """The plan's view of the cluster now.
+        """Return the plan's view of the cluster now.
 
         A job whose submission or record cannot be read, or makes no sense, is left out, and so is an instance whose
         assignment cannot be read or names such a job. Otherwise they would look like a waiting job and a free instance.
@@ -119,12 +119,13 @@ class Viewer:
         )
 
     def _tick(self) -> timedelta:
-        """The longest time until the next tick, in market time: that of quiet ticks."""
+        """Return the longest time until the next tick, in market time: that of quiet ticks."""
         day = timedelta(days=1)  # long enough that rounding does not matter
         return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
 
     def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:
-        """The views of jobs, and the names of those that are left out because they cannot be read or make no sense."""
+        """Return the views of jobs, and the names of those that are left out because they cannot be read or make no
+        sense."""
         drills: dict[str, list[Drill]] = defaultdict(list)
         for name, request in observation.drills.items():
             job_id, _, drill_id = name.partition("/")
@@ -151,7 +152,8 @@ class Viewer:
         drills: Mapping[str, list[Drill]],
         inputs: PlanInputs,
     ) -> JobView:
-        """The view of the job. It is the same object as long as nothing has changed, since there are many jobs."""
+        """Return the view of the job. It is the same object as long as nothing has changed, since there are many
+        jobs."""
         record = observation.records[name].value if name in observation.records else None
         before = self._jobs.get(name)
         speeds = self._speeds.read(submission, record, self._instance_type(record, observation, inputs))
@@ -176,7 +178,7 @@ class Viewer:
 
     @staticmethod
     def _instance_type(record: JobRecord | None, observation: Observation, inputs: PlanInputs) -> str | None:
-        """The type of the instance that holds the job, or held it last."""
+        """Return the type of the instance that holds the job, or held it last."""
         name = (record.owner or record.last_owner or "") if record is not None else ""
         if name in observation.instances:
             return observation.instances[name].value.instance_type
@@ -185,7 +187,7 @@ class Viewer:
 
 
 def _measured(record: JobRecord | None) -> Measured | None:
-    """What the job's agents measured. They measure memory, not processors."""
+    """Return what the job's agents measured. They measure memory, not processors."""
     progress = record.progress if record is not None else None
     if progress is None or (progress.memory_gib is None and progress.gpu_memory_gib is None):
         return None
@@ -195,8 +197,8 @@ def _measured(record: JobRecord | None) -> Measured | None:
 
 
 def _same(before: JobView, now: JobView) -> bool:
-    """Whether two views of a job are equal. Documents are compared by identity, since unchanged ones are not read
-    again."""
+    """Return whether two views of a job are equal. Documents are compared by identity, since unchanged ones are not
+    read again."""
     return (
         before.submission is now.submission
         and before.record is now.record
@@ -207,7 +209,8 @@ def _same(before: JobView, now: JobView) -> bool:
 
 
 def notices(observation: Observation) -> dict[str, datetime]:
-    """When instances got interruption notices, by their heartbeats and by the jobs that they gave back for them."""
+    """Return when instances got interruption notices, by their heartbeats and by the jobs that they gave back for
+    them."""
     records = (document.value for document in observation.instances.values())
     by_instance = {r.instance_id: r.notice for r in records if r.notice is not None}
     return _noticed(observation) | {
@@ -216,7 +219,7 @@ def notices(observation: Observation) -> dict[str, datetime]:
 
 
 def _noticed(observation: Observation) -> dict[str, datetime]:
-    """When instances gave a job back because the cloud takes them, by their jobs' records.
+    """Return when instances gave a job back because the cloud takes them, by their jobs' records.
 
     A heartbeat may come seconds after that, and an agent reports the notice with the next one. A cloud without messages
     ahead of an end says nothing until then.
@@ -267,7 +270,7 @@ def _instance(
 
 
 def _taken_at(record: InstanceRecord | None) -> datetime | None:
-    """When the cloud takes it, by its own notice. The cloud's events only say when they were sent."""
+    """Return when the cloud takes it, by its own notice. The cloud's events only say when they were sent."""
     notice = record.notice if record is not None else None
     return notice.action_at if notice is not None and notice.kind is NoticeKind.INTERRUPTION else None
 
@@ -277,7 +280,7 @@ def _launch_pool(launch: LaunchRecord | None) -> PoolKey | None:
 
 
 def _idle_since(record: InstanceRecord | None, assignment: Assignment | None) -> datetime | None:
-    """Since when it has had no job: since its agent began, or since its last job was struck out."""
+    """Return since when it has had no job: since its agent began, or since its last job was struck out."""
     if record is None or (assignment is not None and assignment.jobs):
         return None
     return record.booted_at if assignment is None else max(record.booted_at, assignment.changed_at)

@@ -25,7 +25,7 @@ class Waits:
         self._backoff = Backoff(WRITE_EVERY)
 
     def __len__(self) -> int:
-        """The number of waiting jobs."""
+        """Return the number of waiting jobs."""
         return len(self._now)
 
     def load(self) -> None:
@@ -75,8 +75,8 @@ class Waits:
 
 
 def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
-    """The entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change. The
-    entry of a back-off stays as it is, because its seconds only run down."""
+    """Return the entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change.
+    The entry of a back-off stays as it is, because its seconds only run down."""
     earlier = before if before is not None and before.why == hold.cause.value else None
     if earlier is not None and hold.cause is Why.BACK_OFF:
         return earlier
@@ -92,7 +92,7 @@ def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -
 
 
 def _words(hold: Hold | Launch, more: str) -> str:
-    """The sentence about why the job waits. A job with a launch waits for that."""
+    """Return the sentence about why the job waits. A job with a launch waits for that."""
     words = because(hold)
     if isinstance(hold, Launch):
         kind = f"{hold.instance_type}, {hold.zone}, {hold.market.value}"

@@ -1,1 +1,1 @@
-"""What the declared resources of an environment cost a month, as a range, before and after a change."""
+"""The monthly cost of the declared resources of an environment, as a range, before and after a change."""

@@ -1,5 +1,5 @@
-"""What elastic capacity costs: nothing at its floor, its cap at the most, and between them last month's use as it would
-cost at the settings asked for."""
+"""The cost of elastic capacity: nothing at its floor, its cap at the most, and in between the use of the last month at
+the requested settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ class _Replayed:
 def elastic_lines(
     request: ElasticAsk, rates: PoolRates, catalogue: Catalogue, recent: Recent | None, used: Sequence[Stretch]
 ) -> tuple[list[CostLine], list[str]]:
-    """The lines of elastic capacity, and what of it is not known. `used`: which instances were elastic lately."""
+    """Return the lines of elastic capacity, and the parts whose cost is unknown. `used`: the instances that were
+    elastic lately."""
     if request.most == 0:
         return [], []
     dearest = {c.instance_type: price for c in request.candidates if (price := _dearest(c, request, rates)) is not None}
@@ -56,7 +57,7 @@ def elastic_lines(
 
 
 def _beyond(request: ElasticAsk, rates: PoolRates) -> list[str]:
-    """The types that get no Spot because of their limit, in words."""
+    """Return the types that get no Spot because of their limit, in words."""
     if Market.SPOT not in request.markets:
         return []
     sentences = [rates.beyond_limit(candidate, request.zones, request.region) for candidate in request.candidates]
@@ -73,10 +74,10 @@ def _dearest(candidate: TypeOption, request: ElasticAsk, rates: PoolRates) -> Fr
 def _replayed(
     request: ElasticAsk, rates: PoolRates, catalogue: Catalogue, recent: Recent, used: Sequence[Stretch]
 ) -> _Replayed:
-    """The use as it would cost at these settings, for a month.
+    """Return the use as it would cost at these settings, for a month.
 
-    What is still offered costs what it was billed. Work of a type or market that is not offered any more goes to the
-    type that does it cheapest, by GPUs or else vCPUs. No more hours run than the cap on instances allows.
+    A type that is still offered costs what it was billed. Work of a type or market that is no longer offered goes to
+    the type that does it cheapest, by GPUs or else vCPUs. No more hours run than the cap on instances allows.
     """
     book, offered = PriceBook(recent.points, catalogue), {c.instance_type: c for c in request.candidates}
     usd = on_demand = hours = Fraction(0)
@@ -100,7 +101,7 @@ def _replayed(
 
 
 def _usual(candidate: TypeOption, market: Market, request: ElasticAsk, rates: PoolRates) -> Fraction:
-    """The price of an hour as it is expected; the list price where none of Spot is known."""
+    """Return the expected price of an hour; the list price where no spot price is known."""
     pools = rates.pools(candidate, request.zones, request.region) if market is Market.SPOT else []
     cheapest = min((pool.expected for pool in pools), default=None)
     return cheapest if cheapest is not None else rates.on_demand(candidate.instance_type, request.region) or Fraction(0)
@@ -109,7 +110,7 @@ def _usual(candidate: TypeOption, market: Market, request: ElasticAsk, rates: Po
 def _instead(
     name: str, request: ElasticAsk, rates: PoolRates, types: Mapping[str, InstanceType]
 ) -> tuple[str, Fraction]:
-    """The type that does the work of another one cheapest, and how many of its instances do that of one."""
+    """Return the type that does the work of another one cheapest, and how many of its instances do that of one."""
 
     def share(other: str) -> Fraction:
         replaced, candidate = types.get(name), types.get(other)

@@ -9,9 +9,14 @@ from everspot_core.documents import Stored
 
 
 class Range(Stored):
-    """A month's cost in USD. `low`: at the lowest known prices; `expected`: at recent prices, in the pools that the
-    product would choose; `high`: at the highest known prices; `on_demand`: if all of it ran on-demand, which is what a
-    month without any spot capacity would cost."""
+    """A month's cost in USD.
+
+    Attributes:
+        low: at the lowest known prices.
+        expected: at recent prices, in the pools that the product would choose.
+        high: at the highest known prices.
+        on_demand: if all of it ran on-demand, which is the cost of a month without any spot capacity.
+    """
 
     low: float = Field(ge=0)
     expected: float = Field(ge=0)
@@ -26,8 +31,13 @@ class Range(Stored):
 
 
 class CostPart(Stored):
-    """What one declared resource, or one side of it, costs. `name`: for people; `kind`: what is paid for, such as
-    `spot instances`; `team`: by its tags, `untagged` without one."""
+    """The cost of one declared resource, or of one part of it.
+
+    Attributes:
+        name: for people.
+        kind: the kind of cost, such as `spot instances`.
+        team: by its tags, `untagged` without one.
+    """
 
     name: str
     kind: str
@@ -36,8 +46,12 @@ class CostPart(Stored):
 
 
 class CostFigures(Stored):
-    """One side of a change: the total, which the teams add up to and the parts add up to. `unpriced`: names of the
-    resources of which nothing is in it, because no price is known: with any of them, the total is the least."""
+    """One side of a change: the total, and the teams and the parts, each of which add up to it.
+
+    Attributes:
+        unpriced: names of the resources that are left out because no price is known. With any of them, the total is a
+            lower bound.
+    """
 
     total: Range
     teams: dict[str, Range]
@@ -46,16 +60,19 @@ class CostFigures(Stored):
 
     @property
     def nothing_known(self) -> bool:
-        """Whether something costs, and of nothing is known what."""
+        """Whether something costs money and no price of it is known."""
         return bool(self.unpriced) and self.total.high == 0
 
 
 class Estimate(Stored):
     """A month's cost of an environment, before and after a change.
 
-    A side that is None is not known, because the preview failed; that is never $0. `prices_as_of`: the day of the
-    oldest price. `by_use`: what costs by use alone and is in no figure, in words; `unknown`: what has a price that is
-    not known, with the reason, in no figure either.
+    A side that is None is unknown, because the preview failed; it is never $0.
+
+    Attributes:
+        prices_as_of: the day of the oldest price.
+        by_use: costs by use alone, which are in no figure, in words.
+        unknown: costs whose price is unknown, with the reason. They are in no figure either.
     """
 
     before: CostFigures | None = None

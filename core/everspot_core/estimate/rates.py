@@ -1,4 +1,4 @@
-"""Prices of pools as an estimate takes them: the catalogue's, and those that a ledger or a market has seen."""
+"""Prices of pools for an estimate: from the catalogue, from a ledger, or from a market."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,16 +32,16 @@ class PoolRates:
         self.dates: set[date] = set()
 
     def on_demand(self, instance_type: str, region: str) -> Fraction | None:
-        """The list price, None if it is not known."""
+        """Return the list price, None if it is not known."""
         price = self._catalogue.on_demand(instance_type, region)
         return None if price is None else self._noted(price)
 
     def pool(self, candidate: TypeOption, zone: str, region: str) -> PoolRate | None:
-        """The spot prices of a candidate in a zone, None if none is known, or if its limit is below all of them: such
-        a pool gives nothing.
+        """Return the spot prices of a candidate in a zone; None if no price is known, or if its limit is below all
+        prices.
 
-        Nobody pays more than the candidate's own limit, and without one no more than on-demand. `zone`: empty if it is
-        not known.
+        A pool whose price is above the candidate's limit gives nothing. Nobody pays more than that limit, and without
+        one no more than on-demand. `zone`: empty if it is unknown.
         """
         seen_price = self._price_range(candidate.instance_type, zone, region)
         limit = candidate.max_price
@@ -56,13 +56,14 @@ class PoolRates:
         return PoolRate(candidate, zone, low, expected, high)
 
     def pools(self, candidate: TypeOption, zones: Sequence[str], region: str) -> list[PoolRate]:
-        """The spot pools of a candidate that have a price, in those of the zones that it is for."""
+        """Return the spot pools of a candidate that have a price, in those of the zones that it is for."""
         allowed = [zone for zone in zones if not candidate.zones or zone in candidate.zones]
         pool_rates = [self.pool(candidate, zone, region) for zone in allowed or ("",)]
         return [rate for rate in pool_rates if rate is not None]
 
     def beyond_limit(self, candidate: TypeOption, zones: Sequence[str], region: str) -> str:
-        """That a candidate gets no Spot because of its limit, in words with both prices; empty if that is not so."""
+        """Return that a candidate gets no Spot because of its limit, in words with both prices; empty if that is not
+        so."""
         limit = candidate.max_price
         free = self.pools(replace(candidate, max_price=None), zones, region) if limit is not None else []
         lowest = min((pool.low for pool in free), default=None)
@@ -74,7 +75,7 @@ class PoolRates:
         )
 
     def on_demand_pool(self, candidate: TypeOption, region: str) -> PoolRate | None:
-        """The on-demand price of a candidate as that of a pool, None if it is not known."""
+        """Return the on-demand price of a candidate as that of a pool, None if it is not known."""
         price = self.on_demand(candidate.instance_type, region)
         return None if price is None else PoolRate(candidate, "", price, price, price)
 
@@ -104,5 +105,5 @@ class PoolRates:
 
 
 def _hourly(usd: Fraction) -> str:
-    """Dollars of an hour as a list of prices has them, without zeros at their end."""
+    """Return dollars of an hour as a list of prices has them, without zeros at their end."""
     return f"{float(usd):.6f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""What an environment asks for, as far as it costs money, without the words of any cloud."""
+"""The requested resources of an environment, as far as they cost money, without the words of any cloud."""
 
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,8 +17,8 @@ UNTAGGED = "untagged"
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """What every instance costs besides its own price, USD a month of running: its volume, its monitoring.
-    `on_demand`: the same for an on-demand instance; None if it is no other."""
+    """The cost of every instance besides its own price, USD a month of running: its volume, its monitoring.
+    `on_demand`: the same for an on-demand instance; None if it does not differ."""
 
     kind: str
     usd_per_month: Fraction
@@ -26,7 +26,7 @@ class Extra:
 
     @property
     def without_spot(self) -> Fraction:
-        """What it costs beside an on-demand instance."""
+        """The extra cost of an on-demand instance."""
         return self.usd_per_month if self.on_demand is None else self.on_demand
 
 
@@ -99,7 +99,7 @@ class CostLine:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedAsk:
-    """What costs the same whoever runs, or between two bounds, USD a month."""
+    """A cost that does not depend on use, or that lies between two bounds, USD a month."""
 
     name: str
     kind: str

@@ -1,4 +1,5 @@
-"""What standing capacity costs: from the cheapest pool at its lowest price to the dearest one at its highest."""
+"""The cost of standing capacity: from the cheapest pool at its lowest price to the most expensive one at its
+highest."""
 
 import math
 from collections.abc import Sequence
@@ -20,15 +21,15 @@ _PLENTY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A fleet as it is expected: its cost an hour, and its instances."""
+    """The expected fleet: its cost an hour, and its instances."""
 
     usd_per_hour: Fraction
     instances: Fraction
 
 
 def standing_lines(request: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) -> tuple[list[CostLine], list[str]]:
-    """The lines of one market's standing capacity, and what of it is not known. `used`: which instances were this
-    capacity lately, in any market; none if no ledger tells."""
+    """Return the lines of one market's standing capacity, and the parts whose cost is unknown. `used`: the instances
+    that were this capacity lately, in any market; empty without a ledger."""
     if request.units == 0:
         return [], []
     pools, lacking = _priced(request, rates)
@@ -71,7 +72,7 @@ def _within(value: Fraction, low: Fraction, high: Fraction) -> Fraction:
 
 
 def _priced(request: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
-    """The pools with a price, and the types without one."""
+    """Return the pools with a price, and the types without one."""
     pools, lacking = [], []
     for candidate in request.candidates:
         if request.market is Market.ON_DEMAND:
@@ -85,7 +86,7 @@ def _priced(request: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], lis
 
 
 def _beyond(request: StandingAsk, rates: PoolRates) -> dict[str, str]:
-    """The types whose limit is below every known spot price, and that in words: they give nothing."""
+    """Return the types whose limit is below every known spot price, which give nothing, and a sentence about them."""
     if request.market is Market.ON_DEMAND:
         return {}
     sentences = {c.instance_type: rates.beyond_limit(c, request.zones, request.region) for c in request.candidates}
@@ -93,7 +94,7 @@ def _beyond(request: StandingAsk, rates: PoolRates) -> dict[str, str]:
 
 
 def _most_units(request: StandingAsk) -> Fraction:
-    """Units of the fleet at the most: the last instance may bring more than is still missing."""
+    """Return the largest number of units of the fleet. The last instance may provide more units than are missing."""
     weights = {candidate.weight for candidate in request.candidates}
     heaviest = max(weights)
     if len(weights) == 1:
@@ -103,7 +104,7 @@ def _most_units(request: StandingAsk) -> Fraction:
 
 
 def _as_used(request: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
-    """The fleet in the mix of pools that it had lately, at their recent prices; None if there is none."""
+    """Return the fleet in its recent mix of pools, at their recent prices; None if there is no recent use."""
     by_place = {(p.candidate.instance_type, p.zone): p for p in pools}
     hours = units = usd = Fraction(0)
     for stretch in used:
@@ -118,7 +119,7 @@ def _as_used(request: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Str
 
 
 def _as_allocated(needed: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
-    """The fleet as the product's own allocation would choose it, if every pool had plenty."""
+    """Return the fleet as the product's own allocation would choose it, if every pool had plenty."""
     tried = min(needed.units, Fraction(_TRIED))
     spread = min(needed.pools, len(pools)) if prefer is Prefer.PRICE else 1
     places = [(pool, str(number)) for number, pool in enumerate(pools)]  # a zone may not be known

@@ -34,15 +34,15 @@ class _Side:
 def estimate(
     before: AskedFor | None, after: AskedFor | None, catalogue: Catalogue, recent: Recent | None = None, *, as_of: date
 ) -> Estimate:
-    """What a change costs a month.
+    """Return the cost of a change for a month.
 
     Args:
-        before: What is asked for now; None if it is not known. Nothing at all is an empty `AskedFor`.
-        after: What the change asks for; None if it is not known.
+        before: The capacity that is requested now; None if it is unknown. An empty `AskedFor` means nothing at all.
+        after: The capacity that the change requests; None if it is unknown.
         catalogue: List prices and the ranges of spot prices.
-        recent: What the cluster's ledger tells of the last month, if there is one. Prices and the mix of pools are
-            expected to be as they were in it, and elastic capacity is used as it was.
-        as_of: The day of the prices if nothing at all has one.
+        recent: The cluster's ledger of the last month, if there is one. Prices and the mix of pools are expected to
+            stay as they were in it, and elastic capacity to be used as it was.
+        as_of: The day of the prices if no price has one.
     """
     standing, elastic = _used(before, after, recent)
     was, will = (
@@ -63,10 +63,10 @@ def estimate(
 def _used(
     before: AskedFor | None, after: AskedFor | None, recent: Recent | None
 ) -> tuple[list[Stretch], list[Stretch]]:
-    """The instances that were standing and elastic capacity lately.
+    """Return the instances that were standing and elastic capacity lately.
 
-    What a larger standing capacity takes over is not elastic any more. What a smaller one leaves is not added to the
-    elastic: whether it had work is not known.
+    Capacity that a larger standing fleet takes over is no longer elastic. Capacity that a smaller standing fleet gives
+    up is not added to the elastic capacity, because nobody knows whether it had work.
     """
     if recent is None:
         return [], []

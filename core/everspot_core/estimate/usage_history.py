@@ -1,4 +1,4 @@
-"""What a cluster's ledger tells of a span of time: prices as the cloud stated them, and which instances ran.
+"""The ledger of a cluster over a span of time: prices as the cloud stated them, and the instances that ran.
 
 The ledger does not say for which part of the settings an instance ran. So the instances that had been there longest
 count as standing capacity, up to its size, and all others as elastic.
@@ -64,7 +64,8 @@ class Recent:
         since: datetime,
         until: datetime,
     ) -> "Recent":
-        """What a ledger tells of a span. It may begin and end outside of it."""
+        """Return the prices and instances of a span from a ledger. The ledger may begin before the span and end after
+        it."""
         return cls(since, until, tuple(launches), {end.instance_id: end for end in ends}, tuple(points))
 
     @property
@@ -88,7 +89,7 @@ class Recent:
     def split(
         self, standing: Mapping[Market, Fraction], weights: Mapping[str, Fraction]
     ) -> tuple[list[Stretch], list[Stretch]]:
-        """The lives of the instances within the span: the standing capacity's, and all others.
+        """Return the lives of the instances within the span: the standing capacity's, and all others.
 
         Args:
             standing: units of each market that count as standing.

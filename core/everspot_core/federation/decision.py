@@ -2,15 +2,15 @@
 
 There are three reasons to move, in this order:
 
-1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. For a job that
-   waits for spot that means no spot: without a deadline, or once its time runs out, it goes where it gets an instance
-   at once for no more than on-demand costs here.
-2. *Late*: on-demand cannot finish it here by its deadline, but could elsewhere, and the last safe moment to leave is
-   near.
-3. *Cheaper*: elsewhere the rest costs so much less that the way there is paid several times over.
+1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. For a job that waits
+    for spot that means no spot: without a deadline, or once its time runs out, the job goes where it gets an instance
+    immediately for no more than on-demand costs here.
+2. *Late*: on-demand cannot finish the job here by its deadline, but could elsewhere, and the last safe moment to leave
+    is near.
+3. *Cheaper*: elsewhere the rest costs so much less that the saving pays the price of the way several times over.
 
-A job with a deadline that waits on its own account, for spot that may come back, has neither of the first two while
-there is time: on-demand is still to be had here, as far as is known.
+A job with a deadline may wait by its own choice for spot that may come back. While there is time, it has neither of the
+first two reasons: on-demand is still available here, as far as is known.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,18 +29,18 @@ cluster lets it wait for spot."""
 class MoveTerms:
     """The terms on which jobs move. docs/internals/scheduling.md gives the reasons for the values.
 
-    - `patience`: a waiting job stays for so long where there is nothing for it, as capacity mostly comes back soon. A
-      critical job does not.
+    - `patience`: a waiting job stays for this long where there is no capacity for it, as capacity mostly comes back
+      soon. A critical job does not.
     - `reserve`: a job in danger, or one that would soon have to go on-demand here, leaves while the best other cluster
-      has this much time to spare. In it a cluster may decline, and another one be asked.
+      has this much time to spare. Within that time a cluster may decline, and another one can be asked.
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
       times the price of the way there. Both forecasts are estimates; the way is paid for certain.
-    - `min_stay`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in
-      this.
-    - `again`: a cluster that has declined a job is not asked about it again for so long; twice as long after each
+    - `min_stay`: no job moves to save money within this time of its last move. `pause`: no job moves for any other
+      reason within this time.
+    - `again`: a cluster that has declined a job is not asked about it again for this long; twice as long after each
       visit in a row on which the job got no instance, `again_most` at most.
-    - `dearer`: where on-demand has run dry as well, a job without a deadline pays up to so many times what the rest
-      would cost on it. Prices of regions differ and the way costs something: at 1 it would find nothing to go to.
+    - `dearer`: where on-demand has run dry as well, a job without a deadline pays up to this many times the on-demand
+      cost of its rest. Prices of regions differ and the way costs something: at 1 the job would find no other cluster.
     """
 
     patience: timedelta = timedelta(minutes=30)
@@ -60,18 +60,18 @@ DEFAULT = MoveTerms()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What becomes of a job if a cluster finishes it. For another cluster the way there is included everywhere.
+    """The forecast for a job if a cluster finishes it. For another cluster all figures include the way there.
 
     - `feasible`: the job holds instances there, or there is capacity for it now.
     - `placed`: it holds instances there, or the plan there would have some for it now: it would not wait for spot.
     - `paid`: it would go to an idle instance of a standing fleet, which is paid for anyway: only the way costs.
-    - `on_demand_usd`: what it would cost on on-demand, of a job of unknown length UNKNOWN_LENGTH of work; where nothing
-      is launched, on the cluster's own instances. None: none there can hold it.
+    - `on_demand_usd`: its cost on on-demand; for a job of unknown length, the cost of UNKNOWN_LENGTH of work. Where
+      nothing is launched, the cost on the cluster's own instances. None: no instance there can hold it.
     - `usd`: the expected cost from now on; None if the job's length is unknown.
-    - `done_by`: the latest end if it goes on-demand at once; None if nothing bounds it.
+    - `done_by`: the latest end if it goes on-demand immediately; None if nothing bounds it.
     - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters where `usd` is unknown.
-    - `dry_since`: since when there has been nothing for it, or no spot if it waits for that; None if it is placed, or
-      if there never will be.
+    - `dry_since`: since when there has been no capacity for it, or no spot if it waits for spot; None if it is placed,
+      or if there never will be any.
     - `passage_usd`: the price of the way there.
     - `reason`: the reason in words if it is not placed.
     """
@@ -91,12 +91,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traveller:
-    """What the decision has to know of the job itself.
+    """The facts about the job itself that the decision needs.
 
-    `has_instance`: it holds instances. `budgeted`: it has a budget in dollars or GPU-hours, from which each cluster
-    takes what its instances cost, whoever pays them anyway. `moved_at`: when it last came to its cluster from another
-    one. `declined`: when each cluster last declined it, did not answer in time, or gave it back. `vain`: the visits
-    in a row, up to now, on which it got no instance there, of each cluster.
+    Attributes:
+        has_instance: it holds instances.
+        budgeted: it has a budget in dollars or GPU-hours. Each cluster takes the cost of its instances from that
+            budget, whoever pays for them.
+        moved_at: when it last came to its cluster from another one.
+        declined: when each cluster last declined it, did not answer in time, or gave it back.
+        vain: for each cluster, the visits in a row, up to now, on which it got no instance there.
     """
 
     job_id: str
@@ -133,9 +136,14 @@ class Move:
 
 
 def decide(job: Traveller, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime) -> Move | None:
-    """The move that the job should make now; None: it stays. The order of `peers` is of no consequence.
+    """Return the move that the job should make now; None: it stays. The order of `peers` does not matter.
 
-    `here`: of the cluster that the job is in. `peers`: of those that may have it.
+    Args:
+        job: The job.
+        here: The forecast of the cluster that the job is in.
+        peers: The forecasts of the clusters that may have it.
+        terms: The terms on which jobs move.
+        now: Market time.
     """
     if job.moved_at is not None and now - job.moved_at < terms.pause:
         return None
@@ -152,14 +160,14 @@ def decide(job: Traveller, here: Forecast, peers: Sequence[Forecast], terms: Mov
 
 
 def well_off(job: Traveller, here: Forecast, terms: MoveTerms) -> bool:
-    """Whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and too
-    cheap to save anything."""
+    """Return whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and
+    too cheap to save anything."""
     in_time = job.deadline_at is None or _in_time(here, job.deadline_at)
     return here.feasible and here.placed and in_time and here.usd is not None and here.usd <= terms.saving_usd
 
 
 def describe_move(move: Move) -> str:
-    """The decision and its reason in one sentence."""
+    """Return the decision and its reason in one sentence."""
     here, target = move.here, move.target
     match move.reason:
         case MoveWhy.NO_CAPACITY:
@@ -180,7 +188,7 @@ def describe_move(move: Move) -> str:
 def _without_capacity(
     job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms, now: datetime
 ) -> list[Forecast]:
-    """The clusters to which a job may go that waits where there has been nothing for it for long."""
+    """Return the clusters for a job that waits and whose cluster has had no capacity for it for long."""
     if job.has_instance or (here.feasible and here.placed):
         return []
     undated = job.deadline_at is None and not job.critical
@@ -199,8 +207,10 @@ def _without_capacity(
 
 
 def _runs_out(job: Traveller, able: list[Forecast], terms: MoveTerms) -> bool:
-    """Whether a job with a deadline, which waits for spot, could soon be in time nowhere else. Its own cluster counts
-    on on-demand that nobody there has asked for yet."""
+    """Return whether a job with a deadline, which waits for spot, could soon be in time in no other cluster.
+
+    Its own cluster counts on on-demand capacity that nobody there has requested yet.
+    """
     if job.deadline_at is None or job.critical:
         return False
     spare = [job.deadline_at - p.done_by for p in able if p.done_by is not None]
@@ -208,7 +218,8 @@ def _runs_out(job: Traveller, able: list[Forecast], terms: MoveTerms) -> bool:
 
 
 def _cost(place: Forecast) -> float:
-    """What the rest costs there, the way included; of a job of unknown length UNKNOWN_LENGTH of work."""
+    """Return the cost of the rest in a cluster, including the way; for a job of unknown length, of UNKNOWN_LENGTH of
+    work."""
     if place.usd is not None:
         return place.usd
     hour = timedelta(hours=1)
@@ -216,7 +227,7 @@ def _cost(place: Forecast) -> float:
 
 
 def _late(job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms) -> list[Forecast]:
-    """The clusters to which a job may go that would be late here, now that the time for it runs out."""
+    """Return the clusters for a job that would be late here, once the time to leave runs out."""
     if job.deadline_at is None or _in_time(here, job.deadline_at):
         return []
     spare = [job.deadline_at - p.done_by for p in able if p.done_by is not None]
@@ -227,7 +238,7 @@ def _late(job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms
 def _cheaper(
     job: Traveller, here: Forecast, able: Iterable[Forecast], terms: MoveTerms, now: datetime
 ) -> list[Forecast]:
-    """The clusters that would finish the job for so much less that it is worth moving."""
+    """Return the clusters that would finish the job for so much less that it is worth moving."""
     if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.min_stay):
         return []
     due = None if job.deadline_at is None else job.deadline_at - terms.reserve
@@ -255,7 +266,7 @@ def _declined(job: Traveller, place: Forecast, terms: MoveTerms, now: datetime) 
 
 
 def _order(place: Forecast, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:
-    """Those in time first, the cheapest of them; then the others, the earliest first."""
+    """Return those in time first, the cheapest of them; then the others, the earliest first."""
     late = deadline is not None and not _in_time(place, deadline)
     return (
         late,

@@ -1,9 +1,10 @@
-"""Says what becomes of a job if a cluster finishes it: the cost, the latest end, and whether it gets an instance now.
+"""Forecasts what a job costs, when it ends at the latest, and whether it gets an instance now, if a cluster finishes
+it.
 
-The figures come from the functions of the market by which a plan decides there (`schedule/market`), so that a job does
-not move for what the plan at its goal would not do. The cost is that of the way in which the market policy would
-alternate between spot, waiting and on-demand; the latest end is that of going on-demand at once, which the policy does
-when it must.
+The figures come from the functions of the market that the plan of that cluster uses (`schedule/market`). So a job does
+not move for something that the plan there would not do. The cost assumes that the job alternates between spot, waiting
+and on-demand as the market policy would. The latest end assumes that it goes on-demand immediately, which the policy
+does when it must.
 """
 
 from dataclasses import dataclass, replace
@@ -44,15 +45,16 @@ class Passage:
 
     @classmethod
     def for_bytes(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "Passage":
-        """The way of so much: the newest checkpoint, and the code and the data that the other cluster lacks.
+        """Return the way of this many bytes: the newest checkpoint, and the code and the data that the other cluster
+        lacks.
 
-        `usd_per_gigabyte`: what the cloud that the bytes leave takes for them.
+        `usd_per_gigabyte`: the price of the cloud that the bytes leave.
         """
         copying = timedelta(hours=gigabytes / gigabytes_per_hour)
         return cls(usd=gigabytes * usd_per_gigabyte, expected=ASKING + copying, upper=ASKING_UPPER + SLOW * copying)
 
     def __add__(self, other: "Passage") -> "Passage":
-        """One way after the other."""
+        """Return one way after the other."""
         return Passage(
             usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper
         )
@@ -62,14 +64,15 @@ STAYING = Passage(usd=0.0, expected=timedelta(0), upper=timedelta(0))
 
 
 def may_move(job: JobView, now: datetime) -> bool:
-    """Whether a job may be offered to other clusters at all: it is neither over nor cancelled, and it may run now."""
+    """Return whether a job may be offered to other clusters at all: it is neither over nor cancelled, and it may run
+    now."""
     return not job.state.final and not job.cancel and not_now(job, now) is None
 
 
 def forecast_job(
     job: JobView, market: ClusterMarket, now: datetime, *, held_pool: PoolKey | None = None, passage: Passage = STAYING
 ) -> Forecast:
-    """The forecast of the job in a cluster.
+    """Return the forecast of the job in a cluster.
 
     `held_pool`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way
     there, for a cluster other than its own; the changeover is then that of the cluster.
@@ -104,14 +107,14 @@ def forecast_job(
 
 
 def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:
-    """Whether the plan there would have an instance for a job that holds none. On-demand that has run dry makes way
-    for spot."""
+    """Return whether the plan there would have an instance for a job that holds none. On-demand that has run dry makes
+    way for spot."""
     to = Steering(market, now).steer(job, None, offers, moving=False).market
     return to is not None and any(to is Market.ON_DEMAND or p.market is to for p in room)
 
 
 def _arriving(job: JobView, market: ClusterMarket) -> JobView:
-    """The job as it would be in that cluster, with its changeover."""
+    """Return the job as it would be in that cluster, with its changeover."""
     work, changeover = job_outlook(job), market.changeover
     if work is None or changeover is None:
         return job
@@ -122,8 +125,8 @@ def _arriving(job: JobView, market: ClusterMarket) -> JobView:
 def _barren(
     job: JobView, offers: Offers, giving: list[PoolView], room: list[PoolView], now: datetime
 ) -> tuple[str, datetime | None]:
-    """Why there is nothing for the job, and since when; None: there never will be. Where it has `room`, it waits for
-    spot on its own account."""
+    """Return why there is nothing for the job, and since when; None: there never will be. Where it has `room`, it waits
+    for spot on its own account."""
     pools, waits = (*offers.spot_pools, *offers.on_demand_pools), min(now, waiting_since(job))
     if not pools:
         return "no instance type there can hold it", None
@@ -141,8 +144,8 @@ def _barren(
 
 
 def _on_demand_usd(job: JobView, offers: Offers, passage: Passage) -> float | None:
-    """What the rest costs on the cheapest on-demand, with a changeover and the way; None if there is none that can
-    hold it."""
+    """Return the cost of the rest on the cheapest on-demand pool, with a changeover and the way; None if no pool can
+    hold the job."""
     if not offers.on_demand_pools:
         return None
     work = job_outlook(job)
@@ -153,7 +156,7 @@ def _on_demand_usd(job: JobView, offers: Offers, passage: Passage) -> float | No
 def _done_by(
     job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
 ) -> datetime | None:
-    """The latest end on on-demand; None if there is none, or no room for it."""
+    """Return the latest end on on-demand; None if there is no such pool, or no room in it."""
     work = job_outlook(job)
     if work is None:
         return None
@@ -169,7 +172,7 @@ def _done_by(
 def _usd(
     job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
 ) -> float | None:
-    """The expected cost of the rest of the job; None if its length is unknown, or no pool can hold it."""
+    """Return the expected cost of the rest of the job; None if its length is unknown, or no pool can hold it."""
     work, stock = job_outlook(job), offers.stock
     if work is None or not (offers.spot_pools or offers.on_demand_pools):
         return None
@@ -197,7 +200,7 @@ def _usd(
 def _on_demand_alone(
     job: JobView, market: ClusterMarket, need: Need, has: Held | None, spot: Spot, now: datetime
 ) -> bool:
-    """Whether the plan would have the job on on-demand, and keep it there."""
+    """Return whether the plan would have the job on on-demand, and keep it there."""
     if critical(job):
         return True
     if job.submission.deadline_at is None:
@@ -207,10 +210,10 @@ def _on_demand_alone(
 
 
 def _alternating(need: Need, spot: Spot, has: Held | None, wait: float) -> float:
-    """Dollars for the rest of the work by the best way to alternate between the markets.
+    """Return the dollars for the rest of the work by the best way to alternate between the markets.
 
-    A way is priced over many spells. The present outage is one, and may be a long one: what of it is longer than the
-    job can `wait` (hours) is worked on on-demand.
+    The price of a way is an average over many spells. The present outage is one spell, and may be a long one. The job
+    works on on-demand for the part of the outage that is longer than it can `wait` (hours).
     """
     way = best_way(need, spot)
     usd = way.usd if way.usd < inf else spot.on_demand_usd
@@ -221,10 +224,10 @@ def _alternating(need: Need, spot: Spot, has: Held | None, wait: float) -> float
 
 
 def _residual(spot: Spot) -> float:
-    """The expected hours until the present outage ends."""
+    """Return the expected hours until the present outage ends."""
     return learnt(DOWNS, spot.downs, spot.age).residual(spot.age)
 
 
 def _patience(job: JobView, now: datetime) -> float:
-    """Hours that a job without a deadline still waits for spot."""
+    """Return hours that a job without a deadline still waits for spot."""
     return max(0.0, (AGED - (now - waiting_since(job))) / HOUR)

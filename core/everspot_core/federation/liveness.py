@@ -10,11 +10,19 @@ SILENT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What one reader has made of the heartbeats. Moments of `timedelta` are by the reader's monotonic clock.
+    """The state of another cluster's schedulers as one reader knows it from their heartbeats.
 
-    `beats`: the newest heartbeat of each scheduler, by their clock; `newest`: that which changed last, None: there is
-    none. `changed_on`, `changed_at`: when the reader saw it change; None: not yet. `apart`: market time by which their
-    clock is ahead of the reader's, below zero if it is behind; None: they are no lease apart, or nobody knows.
+    Moments of type `timedelta` are by the reader's monotonic clock.
+
+    Attributes:
+        beats: the newest heartbeat of each scheduler, by their clock.
+        newest: the heartbeat that changed last; None if there is no heartbeat.
+        looked_at: when the reader looked last.
+        first_at: when the reader looked first.
+        changed_on: market time at which the reader saw a heartbeat change; None: not yet.
+        changed_at: the same by the monotonic clock.
+        apart: market time by which their clock is ahead of the reader's, below zero if it is behind; None if they are
+            less than a lease apart, or if that is unknown.
     """
 
     beats: Mapping[str, datetime]
@@ -26,8 +34,11 @@ class Liveness:
     apart: timedelta | None
 
     def alive(self, lag: timedelta) -> bool:
-        """Whether a scheduler there lives. A heartbeat that changes says so, whatever the two clocks say; until two
-        looks can be compared, its age does. `lag`: that age at this look, in real time."""
+        """Return whether a scheduler there lives.
+
+        A heartbeat that changes shows it, whatever the two clocks say. Until two looks can be compared, the age of the
+        heartbeat decides. `lag`: that age at this look, in real time.
+        """
         if self.newest is None:
             return False
         if self.changed_at is not None:
@@ -36,7 +47,8 @@ class Liveness:
 
     @property
     def silent_since(self) -> datetime | None:
-        """The last sign of life: when the reader saw it, or else what the heartbeat says; None: there was none."""
+        """The last sign of life: when the reader saw one, otherwise the time of the newest heartbeat; None if there was
+        none."""
         return self.changed_on or self.newest
 
 
@@ -48,14 +60,15 @@ def update_liveness(
     lease: timedelta,
     to_real: Callable[[timedelta], timedelta],
 ) -> Liveness:
-    """What follows from one more look at the heartbeats.
+    """Return the state after one more look at the heartbeats.
 
     Args:
-        before: the last look's; None: this is the first.
-        beats: when each scheduler last beat, by its own clock.
-        now: market time. `at`: by the reader's monotonic clock.
-        lease: clocks that are further apart than this, in real time, are told of.
-        to_real: how long a span of market time takes.
+        before: the state after the last look; None: this is the first.
+        beats: when each scheduler last wrote a heartbeat, by its own clock.
+        now: market time.
+        at: the reader's monotonic clock.
+        lease: clocks that are further apart than this, in real time, are reported.
+        to_real: converts a span of market time to real time.
     """
     moved = {} if before is None else {name: beat for name, beat in beats.items() if before.beats.get(name) != beat}
     if moved:

@@ -1,4 +1,4 @@
-"""What a cluster has to offer jobs of other clusters, as far as is known of it."""
+"""The market of a cluster for jobs of other clusters, as far as it is known."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,9 +25,10 @@ class Headroom:
     def under(
         cls, instances: int, usd_per_hour: float | None, *, launched: int, launched_usd: float | None
     ) -> "Headroom":
-        """The room under a cap of `instances` and of dollars an hour (None: any amount), of which so much is launched.
+        """Return the room under a cap of `instances` and of dollars an hour (None: any amount), less the launched
+        capacity.
 
-        `launched_usd` None: nobody knows some price. Under a cap in dollars there is no room then.
+        `launched_usd` None: some price is unknown. A cap in dollars then leaves no room.
         """
         usd_left = usd_per_hour
         if usd_per_hour is not None:
@@ -35,7 +36,7 @@ class Headroom:
         return cls(instances=instances - launched, usd_per_hour=usd_left)
 
     def fits(self, count: int, usd_per_hour: float) -> bool:
-        """Whether `count` instances at this price each may be launched."""
+        """Return whether `count` instances at this price each may be launched."""
         limit = self.usd_per_hour
         return count <= self.instances and (limit is None or count * usd_per_hour <= limit + EPSILON)
 
@@ -48,10 +49,10 @@ class ClusterMarket:
     - `unions`: how several pools have behaved as one; sets that are not named are joined from their pools.
     - `tick`: its scheduler decides again after this time at the latest.
     - `changeover`: of a job that comes there; None: as long as it was measured for the job where it is.
-    - `headroom`: what its cap still allows; None: there is no cap.
-    - `promised`: instances that jobs wait for there, or that are on their way to it from other clusters. So much of
-      each pool, of the room, and of what is idle is not there for others.
-    - `idle`: what stands idle in its standing fleets.
+    - `headroom`: the room that its cap still leaves; None: there is no cap.
+    - `promised`: instances that jobs wait for there, or that are promised to jobs on their way from other clusters.
+      This many instances of each pool, of the room and of the idle instances are not available to others.
+    - `idle`: the idle instances of its standing fleets.
     """
 
     cluster: str
@@ -69,7 +70,7 @@ class ClusterMarket:
     def from_view(
         cls, cluster: str, view: ClusterView, *, changeover: Changeover | None = None, promised: int = 0
     ) -> "ClusterMarket":
-        """The market of the cluster with this view. `changeover`, `promised`: as the fields."""
+        """Return the market of the cluster with this view. `changeover`, `promised`: as the fields."""
         return cls(
             cluster=cluster,
             pools=view.pools,
@@ -81,7 +82,7 @@ class ClusterMarket:
         )
 
     def stock(self, job: JobView, now: datetime) -> Stock:
-        """What the pools have for jobs of this job's kind."""
+        """Return the capacity of the pools for jobs of this job's kind."""
         if now not in self._stocks:
             self._stocks.clear()
             self._joined.clear()
@@ -92,14 +93,14 @@ class ClusterMarket:
         return self._joined[id(stock)]
 
     def _together(self, stock: Stock) -> Stock:
-        """The stock with what is known of its spot pools as one."""
+        """Return the stock with the behaviour of its spot pools taken as one."""
         spot = frozenset(p.key for p in stock.spot_pools)
         if not spot or spot in self.unions:
             return stock
         return replace(stock, unions={spot: joined(p.behaviour for p in stock.spot_pools)})
 
     def fits(self, count: int, usd_per_hour: float) -> bool:
-        """Whether the cap has room for so many instances at this price each."""
+        """Return whether the cap has room for so many instances at this price each."""
         room = self.headroom
         return room is None or replace(room, instances=room.instances - self.promised).fits(count, usd_per_hour)
 
@@ -110,14 +111,14 @@ class ClusterMarket:
 
 
 def waited_for(view: ClusterView, now: datetime) -> int:
-    """How many instances the jobs of a cluster wait for that may run now, without those on their way to them."""
+    """Return how many instances the jobs of a cluster wait for that may run now, without those on their way to them."""
     coming = {i.launched_for for i in view.instances if i.launched}
     waiting = (j for j in view.jobs if j.state is JobState.PENDING and not j.cancel and j.job_id not in coming)
     return sum(j.nodes for j in waiting if not_now(j, now) is None)
 
 
 def joined(pools: Iterable[Behaviour]) -> Behaviour:
-    """How these pools have behaved as one, which is up while any of them is."""
+    """Return how these pools have behaved as one, which is up while any of them is."""
     turns = sorted((at, n, up) for n, pool in enumerate(pools) for at, up in _turns(pool))
     behaviour, up_now = Behaviour(), dict[int, bool]()
     for at, n, up in turns:
@@ -127,7 +128,7 @@ def joined(pools: Iterable[Behaviour]) -> Behaviour:
 
 
 def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
-    """The moments at which the pool came and went, the latest first; also the one from which on it is known."""
+    """Yield the moments at which the pool came and went, the latest first; also the one from which on it is known."""
     if pool.since is None:
         return
     at, up = pool.since, pool.up
@@ -140,7 +141,7 @@ def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
 
 
 def _headroom(view: ClusterView) -> Headroom | None:
-    """The room under the view's cap; None without one."""
+    """Return the room under the view's cap; None without one."""
     if view.cap is None:
         return None
     launched, usd = Tariff(view).launched()

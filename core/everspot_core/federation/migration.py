@@ -61,7 +61,7 @@ def note_progress(
     now: datetime,
     offer: VisitOffer | None = None,
 ) -> JobRecord:
-    """Note what was heard of a job that is away. `offer`: what the host says in it of the bill, and of the instance.
+    """Note the reported state of a job that is away. `offer`: the host's offer, which has the bill and the instance.
 
     Raises:
         IllegalTransition: if it is not away.
@@ -77,7 +77,7 @@ def note_progress(
 def close_trip(
     record: JobRecord, end: TripEnd, reason: str, now: datetime, offer: VisitOffer | None, peer: Peer, brought: int = 0
 ) -> Trip:
-    """The trip that ends now, with what it cost. `brought`: the bytes that were copied back.
+    """Return the trip that ends now, with its cost. `brought`: the bytes that were copied back.
 
     Raises:
         IllegalTransition: if the job is not away.
@@ -136,7 +136,8 @@ def arrive(record: JobRecord, visit_record: JobRecord, trip: Trip, now: datetime
 def for_visit(
     submission: JobSubmission, record: JobRecord, origin: Origin, dollars: float, gpu_hours: float
 ) -> JobSubmission:
-    """The submission of a visit. `dollars` and `gpu_hours`: what the job has used, which its budget there lacks.
+    """Return the submission of a visit. `dollars` and `gpu_hours`: the amounts that the job has used; its budget at the
+    host is smaller by them.
 
     Raises:
         IllegalTransition: if the job is not away.
@@ -170,7 +171,7 @@ _LEAST = 1e-6  # of a budget that is used up: the host ends the visit for it at 
 
 
 def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRecord:
-    """Note that all was copied: from now on there may be an offer, of this time. `state`: as for `told`.
+    """Note that everything was copied: from now on there may be an offer, with this time. `state`: as for `told`.
 
     Raises:
         IllegalTransition: if it is not away.
@@ -180,7 +181,8 @@ def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRe
 
 
 def void(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
-    """The offer of a visit that never was a job here, and never will be: its home has the job back as it gave it.
+    """Return the offer of a visit that never was a job here, and never will be: its home has the job back as it gave
+    it.
 
     Raises:
         IllegalTransition: if the host has not accepted it.
@@ -192,21 +194,21 @@ def void(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
 
 
 def answered(offer: VisitOffer, state: OfferState, reason: str, now: datetime) -> VisitOffer | None:
-    """The offer in another state; None if the present one does not lead there."""
+    """Return the offer in another state; None if the present one does not lead there."""
     if state not in _NEXT[offer.state]:
         return None
     return offer.model_copy(update={"state": state, "why": reason or offer.why, "changed_at": now})
 
 
 def so_far(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
-    """The offer of a visit that goes on, with its instance and what it has cost until now."""
+    """Return the offer of a visit that goes on, with its instance and its cost until now."""
     return offer.model_copy(update={"berth": berth, "usd": usd, "gpu_hours": gpu_hours})
 
 
 def ended(
     offer: VisitOffer, record: JobRecord, usd: float | None, gpu_hours: float | None, now: datetime
 ) -> VisitOffer:
-    """The offer of a visit whose record is final.
+    """Return the offer of a visit whose record is final.
 
     Raises:
         IllegalTransition: if the record is not final, or the host does not run the visit.
@@ -236,7 +238,8 @@ _NEXT = {
 
 
 def vain(trips: list[Trip]) -> dict[str, int]:
-    """How many of the last trips to each cluster, one after the other, came to nothing: no instance had the job."""
+    """Return how many of the last trips to each cluster, one after the other, came to nothing: no instance had the
+    job."""
     counts: dict[str, int] = {}
     for trip in trips:
         counts[trip.cluster] = 0 if trip.usd else counts.get(trip.cluster, 0) + 1
@@ -244,7 +247,7 @@ def vain(trips: list[Trip]) -> dict[str, int]:
 
 
 def used(trips: list[Trip]) -> tuple[float, float]:
-    """The dollars, egress included, and the GPU-hours of trips, as far as they are known."""
+    """Return the dollars, egress included, and the GPU-hours of trips, as far as they are known."""
     usd = sum(((t.usd or 0.0) + t.egress_usd for t in trips), 0.0)
     return usd, sum((t.gpu_hours or 0.0 for t in trips), 0.0)
 
@@ -267,7 +270,7 @@ def _over(record: JobRecord, trip: Trip, now: datetime, progress: Progress | Non
 
 
 def _compact(trips: list[Trip]) -> list[Trip]:
-    """The newest trips, and the oldest added up in one, so that no dollar is lost."""
+    """Return the newest trips, and the oldest added up in one, so that no dollar is lost."""
     if len(trips) <= TRIPS_KEPT:
         return trips
     first, second = trips[0], trips[1]

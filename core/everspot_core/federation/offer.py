@@ -1,11 +1,11 @@
 """The one document that decides who may run a job that is offered to another cluster.
 
-It lies in the host's control bucket. Home and host change it by conditional writes alone:
+The document is stored in the host's control bucket. Home and host change it by conditional writes alone:
 
     OFFERED ──host──▶ ACCEPTED ──home or host──▶ RECALLED
        │                  └────────host────────────┴──▶ ENDED
        ├──host──▶ REFUSED
-       └──home──▶ WITHDRAWN, which home may also write where nothing is
+       └──home──▶ WITHDRAWN, which home may also write where there is no offer
 """
 
 from enum import StrEnum
@@ -41,7 +41,7 @@ class OfferState(StrEnum):
 
 
 class VisitOffer(Document):
-    """An offer of a job to another cluster, and what became of it."""
+    """An offer of a job to another cluster, and its state."""
 
     visit: str
     home: str = Field(description="The cluster that offers.")

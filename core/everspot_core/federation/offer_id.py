@@ -1,7 +1,7 @@
-"""Whose offer an offer is: by its name, and by what it says.
+"""The identity of an offer: the home that its name and its content belong to.
 
-Another home may make one under a name that it should not have, and so may one that had the same name before. Neither
-side acts on such an offer: home has its job back, and the host refuses.
+Another home may make an offer under a name that it should not have, and so may an earlier home of the same name.
+Neither side acts on such an offer: home takes its job back, and the host refuses.
 """
 
 from everspot_core.federation.offer import VisitOffer
@@ -10,7 +10,7 @@ from everspot_core.visit_records import Away, Origin, visit_id
 
 
 def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:
-    """Whether an offer is that of a job which is away. `home`: the name of the job's home."""
+    """Return whether an offer is that of a job which is away. `home`: the name of the job's home."""
     visit = offer.submission.visit
     if visit is None or offer.home != home or offer.at != away.offered_at:
         return False
@@ -18,7 +18,7 @@ def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -
 
 
 def misnamed(visit: str, offer: VisitOffer) -> bool:
-    """Whether an offer under this id has another one than its home, its job and the number of the visit give."""
+    """Return whether an offer under this id has another one than its home, its job and the number of the visit give."""
     job = offer.submission
     if job.visit is None or job.visit.home != offer.home or not job.job_id == offer.visit == visit:
         return True

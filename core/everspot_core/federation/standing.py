@@ -1,6 +1,6 @@
-"""Standing fleets in a federation: what stands idle in them for jobs of other clusters, and when their own jobs leave.
+"""Standing fleets in a federation: their idle instances for jobs of other clusters, and when their own jobs leave.
 
-An idle instance is paid for whether it is used or not, so a job costs nothing more on it, whatever its host writes on
+An idle instance is paid for whether it is used or not. So a job costs nothing more on it, whatever its host writes on
 the bill of the visit.
 """
 
@@ -19,7 +19,8 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """Free instances of one type and market. `shape`: what the smallest of them has. `count`: how many."""
+    """Free instances of one type and market. `shape`: the resources of the smallest of them. `count`: how many there
+    are."""
 
     instance_type: str
     market: Market
@@ -28,8 +29,8 @@ class Idle:
 
 
 def idle_in(view: ClusterView) -> tuple[Idle, ...]:
-    """The free instances of the standing fleets; none while the cluster is drained. An instance on which a job runs
-    beside others counts as busy."""
+    """Return the free instances of the standing fleets; none while the cluster is drained. An instance whose jobs share
+    it counts as busy."""
     if view.draining:
         return ()
     records = {job.job_id: job.record for job in view.jobs}
@@ -49,7 +50,8 @@ def idle_in(view: ClusterView) -> tuple[Idle, ...]:
 
 
 def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
-    """Where the job would go: on-demand before spot, then the fastest; None if nothing has enough free instances.
+    """Return where the job would go: on-demand before spot, then the fastest; None if nothing has enough free
+    instances.
 
     `promised`: instances that others wait for there, or that are on their way to them.
     """
@@ -59,7 +61,7 @@ def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
 
 
 def aboard(base: Forecast, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Forecast:
-    """The forecast `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
+    """Return the forecast `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
     work, done = job_outlook(job), base.done_by
     if work is not None and idle.market is Market.ON_DEMAND:
         by = now + upper + work.changeover_upper + work.remaining_upper / _speed(job, idle)
@@ -71,14 +73,17 @@ def aboard(base: Forecast, job: JobView, idle: Idle, upper: timedelta, now: date
 
 
 def on_standing(base: Forecast) -> Forecast:
-    """The forecast `base` of the cluster where the job is, if it holds an instance of the standing fleets there: that
-    is paid for anyway, so that nothing is saved by leaving it."""
+    """Return the forecast `base` of the cluster where the job is, if it holds an instance of the standing fleets there:
+    that is paid for anyway, so that nothing is saved by leaving it."""
     return replace(base, feasible=True, placed=True, paid=True, usd=None if base.usd is None else 0.0)
 
 
 def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Forecast:
-    """The forecast of a job at its home, where nothing is launched: there is the room that its instances have. So a job
-    that waits there is short of capacity, and what a job holds is paid for anyway."""
+    """Return the forecast of a job at its home, where nothing is launched.
+
+    Its room is the room of the instances there. So a job that waits there is short of capacity, and the instances that
+    a job holds are paid for anyway.
+    """
     if job.state.owned:
         return Forecast(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
     need, work = job.submission.spec.resources, job_outlook(job)

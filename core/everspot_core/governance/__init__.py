@@ -1,1 +1,1 @@
-"""What a month of the ledger is made of, who bears it, and what the cloud's own bill says of it."""
+"""The governance of a month: the ledger's costs, who bears them, and the cloud's own bill."""

@@ -1,7 +1,7 @@
-"""Finds what is not as usual: jobs far over their estimate, teams over their norm, idle fleets, dear pools.
+"""Finds anomalies: jobs far over their estimate, teams over their norm, idle fleets, expensive pools.
 
-Each finding is a function of figures that a scheduler has anyway. A finding is open as long as it is found; so it is
-told once, and again only after it was over.
+Each finding is a function of figures that a scheduler has anyway. A finding is open as long as it is found. So it is
+reported once, and again only after it was over.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Anomaly(Stored):
 
 
 class Anomalies(Document):
-    """The document `ledger/anomalies.json`: what is not as usual, and what was."""
+    """The document `ledger/anomalies.json`: the open anomalies, and the past ones."""
 
     scheduler_id: str
     updated_at: Utc
@@ -72,7 +72,8 @@ class Anomalies(Document):
     over: list[Anomaly] = Field(default_factory=list, description="The newest last.")
 
     def followed(self, findings: Iterable[Finding], now: datetime) -> "Anomalies":
-        """What is open and over after another look. An open anomaly keeps its moment, its words and its figures."""
+        """Return the open and the past anomalies after another look. An open anomaly keeps its moment, its words and
+        its figures."""
         by_key = {(f.kind.value, f.subject): f for f in findings}
         going_on = [a for a in self.open if (a.kind, a.subject) in by_key]
         open_keys = {(a.kind, a.subject) for a in going_on}
@@ -87,13 +88,13 @@ class Anomalies(Document):
 
 class DailySpending(Document):
     """The document `ledger/spending.json`: dollars by day in UTC and team, as a scheduler has added them up. The empty
-    team has what belongs to none: jobs without one, boot and idle time."""
+    team has the costs of no team: jobs without one, boot and idle time."""
 
     updated_at: Utc
     days: dict[date, dict[str, float]] = Field(default_factory=dict)
 
     def with_days(self, days: Mapping[date, Mapping[str, float]], now: datetime) -> "DailySpending":
-        """The same with these days in place of what was known of them, and without those that no norm needs."""
+        """Return a copy in which these days replace the known ones, without days that are too old for every norm."""
         first = now.date() - timedelta(days=NORM_DAYS + 2)
         merged = {day: dict(teams) for day, teams in {**self.days, **days}.items() if day >= first}
         return self.model_copy(update={"days": dict(sorted(merged.items())), "updated_at": now})
@@ -102,7 +103,7 @@ class DailySpending(Document):
 def over_estimate(
     submission: JobSubmission, record: JobRecord | None, now: datetime, beyond: Thresholds = USUAL
 ) -> bool:
-    """Whether a job that has not ended has held instances for far longer than its author expected."""
+    """Return whether a job that has not ended has held instances for far longer than its author expected."""
     expected = submission.spec.expected_duration
     held_for = record.held_time(now) if record is not None and not record.state.final else None
     return expected is not None and held_for is not None and held_for > beyond.job_times * expected
@@ -111,7 +112,7 @@ def over_estimate(
 def long_jobs(
     jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime, beyond: Thresholds = USUAL
 ) -> list[Finding]:
-    """The jobs over their estimate."""
+    """Return the jobs over their estimate."""
     findings = []
     for submission, record in jobs:
         expected, held_for = submission.spec.expected_duration, record.held_time(now) if record is not None else None
@@ -126,10 +127,11 @@ def long_jobs(
 
 
 def dear_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Thresholds = USUAL) -> list[Finding]:
-    """The teams that have spent far more than usual today, or yesterday: the dearer day of each.
+    """Return the teams that have spent far more than usual today or yesterday, each with the more expensive day.
 
     `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
-    days since its first dollar has no norm."""
+    days since its first dollar has no norm.
+    """
     findings = []
     for team in sorted({team for teams in days.values() for team in teams} - {""}):
         near = (_dear_day(days, team, day, beyond) for day in (today, today - timedelta(days=1)))
@@ -155,7 +157,7 @@ def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, be
 
 
 def daily_norm(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float, float]:
-    """The usual dollars of a day, and the most that is not over the norm."""
+    """Return the usual dollars of a day, and the most that is not over the norm."""
     usual = median(days)
     spread = _TO_SIGMA * median(abs(x - usual) for x in days)
     return usual, usual + max(beyond.team_spreads * spread, beyond.team_share * usual, beyond.team_usd)
@@ -171,7 +173,7 @@ class Idling:
 
 
 def idle_fleet(instances: Sequence[Idling], now: datetime, beyond: Thresholds = USUAL) -> list[Finding]:
-    """The finding that most of the fleet has had no work for long, or none."""
+    """Return the finding that most of the fleet has had no work for long, or none."""
     idle = [i for i in instances if i.since is not None and now - i.since >= beyond.idle_for]
     if not idle or len(idle) <= beyond.idle_share * len(instances):
         return []
@@ -207,7 +209,7 @@ def orphaned_capacity(instances: Iterable[StandingInstance], declared: Collectio
     """Return a finding for each fleet or group that runs instances of the cluster and that its stack does not declare.
 
     Args:
-        instances: All that stand.
+        instances: All that exist.
         declared: The names of the fleets and groups that the stack declares.
         now: An instance younger than `UPDATE_TAKES` may be of a fleet that an update is still about to declare.
     """
@@ -233,7 +235,8 @@ def _orphaned(name: str, instances: Sequence[StandingInstance]) -> Finding:
 def dear_pools(
     pools: Iterable[PoolKey], points: Iterable[PricePoint], now: datetime, beyond: Thresholds = USUAL
 ) -> list[Finding]:
-    """The pools among these whose price is far above its mean of a month. `points`: at least those of the pools."""
+    """Return the pools among these whose price is far above its mean of a month. `points`: at least those of the
+    pools."""
     priced: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in pools}
     for point in points:
         pool = PoolKey(point.instance_type, point.zone, point.market)

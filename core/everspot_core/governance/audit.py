@@ -1,6 +1,6 @@
-"""What a month's dollars were spent on, by kind and pool, and what was lost: the facts of an audit.
+"""The facts of an audit: the dollars of a month by kind and pool, and the losses.
 
-All of it is sums over the usage rows of the month, so it adds up with the report and with what is charged.
+All facts are sums over the usage rows of the month, so they add up with the report and with the charges.
 """
 
 from collections import defaultdict
@@ -20,8 +20,12 @@ from everspot_core.records import JobRecord, JobState
 
 @dataclass(frozen=True, slots=True)
 class KindSum:
-    """One kind of use. `hours`: of instances, times shares. `share`: of the dollars of the cluster's own instances;
-    None of what is beside them."""
+    """One kind of use.
+
+    Attributes:
+        hours: of instances, times shares.
+        share: of the dollars of the cluster's own instances; None for costs beside them.
+    """
 
     kind: UsageKind
     hours: Fraction
@@ -43,8 +47,14 @@ class PoolSum:
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """What interruptions took, and jobs without success. `usd`: of the time lost. `steps_redone` is at least this, if
-    `is_least`. `failed_usd`: of jobs that ended as FAILED, `cancelled_usd` as CANCELLED, time lost included."""
+    """The losses by interruptions, and the costs of jobs without success.
+
+    Attributes:
+        usd: of the time lost.
+        steps_redone: a lower bound if `is_least`.
+        failed_usd: of jobs that ended as FAILED, time lost included.
+        cancelled_usd: of jobs that ended as CANCELLED, time lost included.
+    """
 
     usd: Fraction
     interruptions: int
@@ -57,9 +67,14 @@ class LostWork:
 
 @dataclass(frozen=True, slots=True)
 class MonthFacts:
-    """The facts of a month. `usd`: of the cluster's own instances, as the report counts it. `utilisation`: the share of
-    the agents' hours in which jobs worked, and `usd_worked`: of all dollars; None without any. `unknown_lengths`:
-    instances of which nobody knows how long they ran."""
+    """The facts of a month.
+
+    Attributes:
+        usd: of the cluster's own instances, as the report counts it.
+        utilisation: the share of the agents' hours in which jobs worked; None without any hours.
+        usd_worked: the share of all dollars; None without any dollars.
+        unknown_lengths: instances of unknown running time.
+    """
 
     usd: Fraction
     known: bool
@@ -75,7 +90,7 @@ class MonthFacts:
 def month_facts(
     rows: Sequence[UsageRow], jobs: Iterable[JobBill], records: Mapping[str, JobRecord], month: Month
 ) -> MonthFacts:
-    """The facts of a month. `rows`: of this month."""
+    """Return the facts of a month. `rows`: of this month."""
     here = [row for row in rows if row.kind.here]
     agents = [row for row in here if row.kind is not UsageKind.SCHEDULER]
     whole = Sums.sum_rows(here)
@@ -102,7 +117,7 @@ def _kinds(rows: Sequence[UsageRow], whole: Fraction) -> Iterable[KindSum]:
 
 
 def _pools(agents: Iterable[UsageRow]) -> list[PoolSum]:
-    """The dearest first."""
+    """Return the pools, the most expensive first."""
     pools: dict[PoolKey, list[UsageRow]] = defaultdict(list)
     for row in agents:
         if row.launch is not None:
@@ -145,7 +160,7 @@ def _lost(
 
 
 def interruptions_in(job: JobBill, month: Month) -> list[Interruption]:
-    """The interruptions of a job that came in a month."""
+    """Return the interruptions of a job that came in a month."""
 
     def came_at(stroke: Interruption) -> datetime:
         return stroke.attempt.notice_at or stroke.attempt.end or stroke.attempt.start

@@ -1,4 +1,4 @@
-"""Reads rows of a cloud's own bill, of any of its tables, into one type. Whatever cannot be read is told by line."""
+"""Reads rows of a cloud's own bill, of any of its tables, into one type. Unreadable cells are reported by line."""
 
 import json
 import re
@@ -19,10 +19,16 @@ _LONGEST = timedelta(days=32)  # of what one row is charged for: a month, where 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillRow:
-    """One row. `resource`: as the bill has it, and `instance`: its id, if it is one. `charge`: a category of FOCUS, or
-    the table's own word where that is not known. `tags`: with keys as people wrote them, as far as the bill keeps
-    them. `timed`: whether it is an instance's time, and not, say, its traffic. `as_of`: up to when
-    everything counts, where the row says it."""
+    """One row of a bill.
+
+    Attributes:
+        resource: as the bill has it.
+        instance: the id of the instance, if the resource is one.
+        charge: a category of FOCUS, or the table's own word if that is unknown.
+        tags: with keys as people wrote them, as far as the bill keeps them.
+        timed: whether the row is for an instance's time, and not, for example, for its traffic.
+        as_of: up to when everything counts, if the row has it.
+    """
 
     start: datetime
     end: datetime
@@ -40,11 +46,11 @@ class BillRow:
 
 
 class UnknownTable(ValueError):
-    """The columns are those of no table that is known. The message names what the nearest one lacks."""
+    """The columns do not match any known table. The message names the missing columns of the nearest table."""
 
 
 def find_table(columns: Sequence[str], invoicing: Invoicing) -> BillTable:
-    """The table that has these columns.
+    """Return the table that has these columns.
 
     Raises:
         UnknownTable: if no table's required columns are all there.
@@ -67,7 +73,7 @@ def find_table(columns: Sequence[str], invoicing: Invoicing) -> BillTable:
 def read_row(
     raw: Mapping[str, Any], table: BillTable, invoicing: Invoicing, cost: str = "billed"
 ) -> BillRow | list[Problem]:
-    """One row, or everything that is wrong with it. `cost`: which of the table's costs."""
+    """Return one row, or everything that is wrong with it. `cost`: which of the table's costs."""
     problems: list[Problem] = []
     start, end = (_moment(raw, column, problems) for column in (table.start, table.end))
     amount = _amount(raw.get(table.costs[cost]), table.costs[cost], problems)
@@ -104,7 +110,7 @@ def read_row(
 
 
 def plain_key(key: str) -> str:
-    """A tag's key such as bills may write it: small letters, digits, and `_` for all else."""
+    """Return a tag's key as bills may write it: small letters, digits, and `_` for every other character."""
     return re.sub(r"[^a-z0-9]", "_", key.lower())
 
 
@@ -132,7 +138,7 @@ def _amount(value: Any, column: str, problems: list[Problem]) -> Fraction | None
 
 
 def _tags(value: Any) -> Iterable[tuple[str, str]]:
-    """Keys and values of a JSON object, or of a list of keys and values; none of anything else."""
+    """Return keys and values of a JSON object, or of a list of keys and values; empty for anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else None

@@ -1,8 +1,8 @@
-"""A month's costs by the value of a tag, such as by team, in lines that add up to the whole.
+"""The costs of a month by the value of a tag, such as by team, in lines that add up to the whole.
 
-A line for each value has what its jobs worked, here and at other clusters. What no team asked for has lines of its own:
-time lost to interruptions, boot, idle time, unused shares, the scheduler. Jobs that visit from other clusters are one
-line, because their home charges them, by this cluster's bill. So no dollar is in two lines, and none is in no line.
+A line for each value has the work of its jobs, here and at other clusters. Costs that no team asked for have their own
+lines: time lost to interruptions, boot, idle time, unused shares, the scheduler. Jobs that visit from other clusters
+are one line, because their home charges them, by this cluster's bill. So every dollar is in exactly one line.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ KEYS = ("Team", "Project", "Environment", "ModelVersion")
 
 
 class LineKind(StrEnum):
-    """Whose a line is: that of one VALUE of the tag, of jobs without the tag, or of nobody."""
+    """The owner of a line: one VALUE of the tag, the jobs without the tag, or nobody."""
 
     VALUE = "value"
     UNTAGGED = "untagged"
@@ -55,7 +55,7 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charges:
-    """The lines of one tag, values first, the dearest first. Their `sums` add up to `whole`."""
+    """The lines of one tag, values first, the most expensive first. Their `sums` add up to `whole`."""
 
     key: str
     lines: tuple[ChargeLine, ...]
@@ -63,7 +63,7 @@ class Charges:
 
 
 def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], key: str) -> Charges:
-    """The charges of a month's rows by the tag `key`."""
+    """Return the charges of a month's rows by the tag `key`."""
     groups: dict[tuple[LineKind, str], list[UsageRow]] = defaultdict(list)
     lost: dict[str, Fraction] = defaultdict(Fraction)
     all_rows = list(rows)
@@ -101,8 +101,8 @@ def _line_kind(row: UsageRow, submission: JobSubmission | None, value: str) -> L
 
 
 def apportioned(amounts: Sequence[Fraction], places: int) -> list[Fraction]:
-    """The amounts, none of them negative, rounded to `places` decimals such that they add up to their rounded sum: the
-    largest remainders are rounded up, the first of equal ones first."""
+    """Return the amounts, none of them negative, rounded to `places` decimals such that they add up to their rounded
+    sum: the largest remainders are rounded up, the first of equal ones first."""
     unit = Fraction(1, 10**places)
     whole = [amount // unit for amount in amounts]
     sum_ = total(amounts) / unit

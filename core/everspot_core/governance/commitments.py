@@ -1,8 +1,9 @@
-"""What a commitment to a cloud (one or three years of paying for use, at a discount) would save, by the observed use.
+"""The savings of a commitment to a cloud (one or three years of paying for use, at a discount), by the observed use.
 
-A commitment is paid in every hour, used or not. So it saves where the use covers it in more hours than its price is of
-the list price (its break-even), and no more is advised than the floor: what was used in nearly every hour. Savings are
-those of a replay of the observed hours; nothing is extrapolated but the sum that would be owed over the term.
+A commitment is paid in every hour, used or not. So it saves money if the use covers it in a larger part of the hours
+than its price is of the list price (its break-even). No more is advised than the floor: the amount that was used in
+nearly every hour. The savings come from a replay of the observed hours. Only the sum that would be owed over the term
+is extrapolated.
 """
 
 from collections import defaultdict
@@ -29,11 +30,14 @@ _DAY_HOURS, _WEEK_HOURS = 24, 7 * 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitmentPlan:
-    """A cloud's offer. What it says of itself is dated and has a source.
+    """A cloud's offer of a commitment. Its statements are dated and have a source.
 
-    `scope`: of a type in a region, what one commitment covers, such as a family in that region; None: nothing of it.
-    `whole`: it is bought as a number of instances. `discount`: off the list price, as published; None: there is no one
-    published figure. `at_most`: what the cloud itself names as the most, which is no estimate.
+    Attributes:
+        scope: the part of use that one commitment covers, for a type in a region, such as a family in that region; None
+            if it covers none.
+        whole: the commitment is bought as a number of instances.
+        discount: off the list price, as published; None if there is no single published figure.
+        at_most: the largest discount that the cloud itself names, which is no estimate.
     """
 
     key: str
@@ -69,7 +73,9 @@ class HourlyUse:
     def floor(self) -> float:
         """List dollars that were used in nearly every hour: of the whole span, or of its later half if that is less.
 
-        It is no more than in the last week but for a day: use that has ended is no floor, however long it lasted."""
+        The floor is no more than the use of the last week, except for a day: use that has ended is no floor, however
+        long it lasted.
+        """
         hours = np.asarray(self.dollars)
         if len(hours) == 0:
             return 0.0
@@ -96,7 +102,7 @@ class Advice:
 
 
 def advised(use: HourlyUse, discount: float) -> Advice | None:
-    """The commitment that saves most without being above the floor; None if none saves, or too little is known.
+    """Return the commitment that saves most without being above the floor; None if none saves, or too little is known.
 
     `discount`: off the list price, above 0 and below 1.
 
@@ -129,13 +135,13 @@ def advised(use: HourlyUse, discount: float) -> Advice | None:
 
 
 def _reached(hours: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
-    """The most that was used in FLOOR_SHARE of the hours, or more of them."""
+    """Return the most that was used in FLOOR_SHARE of the hours, or more of them."""
     ordered = np.sort(hours)
     return float(ordered[int((1 - FLOOR_SHARE) * len(ordered) + 1e-9)])
 
 
 def _lately(hours: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
-    """The most that was used in all hours of the last week but a day of them."""
+    """Return the most that was used in all hours of the last week but a day of them."""
     week = np.sort(hours[-_WEEK_HOURS:])
     return float(week[min(_DAY_HOURS, len(week) - 1)])
 
@@ -145,7 +151,7 @@ def _whole(level: float, unit: float | None) -> float:
 
 
 def _saved(hours: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", level: float, discount: float) -> float:
-    """List dollars that the commitment would have covered, less what it would have cost."""
+    """Return the list dollars that the commitment would have covered, less its own cost."""
     return float(np.minimum(hours, level).sum() - level * (1 - discount) * len(hours))
 
 
@@ -168,7 +174,7 @@ class Span:
 
     @classmethod
     def from_launch(cls, first: datetime, until: datetime, longest: timedelta) -> "Span":
-        """The full hours before `until`: from the first launch, or as many as `longest` has."""
+        """Return the full hours before `until`: from the first launch, or as many as `longest` has."""
         end = until.replace(minute=0, second=0, microsecond=0)
         begin = max(end - longest, first.replace(minute=0, second=0, microsecond=0) + _HOUR)
         return cls(min(begin, end), end)
@@ -179,13 +185,15 @@ class Span:
         return (self.end - self.begin) // _HOUR
 
     def place(self, hour: datetime) -> int | None:
-        """The place of an hour in it; None outside."""
+        """Return the place of an hour in it; None outside."""
         return (hour - self.begin) // _HOUR if self.begin <= hour < self.end else None
 
 
 def hourly_use(rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], span: Span) -> list[HourlyUse]:
-    """The on-demand use that each plan would cover, by plan and scope. Rows without a known price are left out, and so
-    is Spot, to which no plan applies."""
+    """Return the on-demand use that each plan would cover, by plan and scope.
+
+    Rows without a known price are left out. Spot is left out as well, because no plan applies to it.
+    """
     dollars: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0] * span.hours)
     seconds: dict[tuple[int, str], float] = defaultdict(float)
     for row in rows:
@@ -211,8 +219,13 @@ def hourly_use(rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], span: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeUse:
-    """Everything that ran, Spot included. `floor_usd`: list dollars of all of it in nearly every hour; `spot_share`: of
-    its list dollars; `spot_discount`: what Spot cost less than list; None without Spot."""
+    """All use, Spot included.
+
+    Attributes:
+        floor_usd: list dollars of all use in nearly every hour.
+        spot_share: Spot's share of the list dollars.
+        spot_discount: the discount of Spot off the list price; None without Spot.
+    """
 
     floor_usd: float
     spot_share: float
@@ -220,7 +233,8 @@ class WholeUse:
 
 
 def whole_use(rows: Iterable[UsageRow], listed: Callable[[LaunchRecord], float | None], span: Span) -> WholeUse | None:
-    """All use of instances at list price. `listed`: USD an hour of a launch's type on-demand. None without any."""
+    """Return all use of instances at list price. `listed`: USD an hour of a launch's type on-demand. None without
+    any."""
     hours, at_list, paid = [0.0] * span.hours, dict.fromkeys(Market, 0.0), 0.0
     for row in rows:
         place = span.place(row.hour)
@@ -239,7 +253,7 @@ def whole_use(rows: Iterable[UsageRow], listed: Callable[[LaunchRecord], float |
 
 
 def region(launch: LaunchRecord) -> str:
-    """The region of an instance; its zone, if that names none."""
+    """Return the region of an instance; its zone, if that names none."""
     try:
         return zone_region(launch.zone)
     except ValueError:

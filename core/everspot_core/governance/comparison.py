@@ -66,7 +66,7 @@ class Comparison:
         return min(self.a.count, self.b.count) < FEW
 
     def percent(self, amount: float) -> float | None:
-        """An amount in percent of A's mean; None if that is 0."""
+        """Return an amount in percent of A's mean; None if that is 0."""
         return 100 * amount / abs(self.a.mean) if self.a.mean else None
 
 
@@ -94,8 +94,8 @@ def compared(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDE
 
 
 def parted_by_chance(a: int, b: int) -> float:
-    """The share of all ways to deal `a` equal values and `b` other equal values to sides of these sizes that part them
-    as far as possible: p of the exact permutation test, two-sided."""
+    """Return the share of all ways to deal `a` equal values and `b` other equal values to sides of these sizes that
+    part them as far as possible: p of the exact permutation test, two-sided."""
     return (2 if a == b else 1) / math.comb(a + b, a)
 
 
@@ -109,7 +109,8 @@ def _sample(values: Sequence[float]) -> Sample:
 
 
 def student_quantile(p: float, freedom: float) -> float:
-    """The value below which Student's t with so many degrees of freedom (1 at least) lies with the probability `p`.
+    """Return the value that Student's t does not exceed with the probability `p`, for this many degrees of freedom (1
+    at least).
 
     With t = √freedom · tan θ the distribution is an integral of cos θ to the power of freedom - 1, which has no tails.
     """

@@ -1,12 +1,12 @@
 """The ledger's rows as FOCUS 1.2, the FinOps Open Cost and Usage Specification: all columns of "Cost and Usage".
 
-A row is one kind of use of one instance in one hour, so that each has the tags of the job that had the instance. Costs
-are dollars with twelve decimals. Columns that begin with `x_` are ours. What has no known price has no row, because the
-specification has no word for an unknown cost, and 0 would be wrong: `unpriced` lists it. What is known in part has a
-row with that part, which says so (`x_IsLeast`): so the rows add up to what is told.
+A row is one kind of use of one instance in one hour, so that each row has the tags of the job that had the instance.
+Costs are dollars with twelve decimals. Columns that begin with `x_` are ours. Use without a known price has no row,
+because the specification has no word for an unknown cost, and 0 would be wrong: `unpriced` lists it. Use whose cost is
+known in part has a row with that part, which says so (`x_IsLeast`). So the rows add up to the reported costs.
 
-Where visits of other clusters are billed, they are billed by their host: here they have rows with `BilledCost` 0, and
-what the host told in `x_AbroadCost`, so that the exports of several clusters count no dollar twice.
+Visits to other clusters are billed by their host. Here they have rows with `BilledCost` 0 and the host's amount in
+`x_AbroadCost`, so that the exports of several clusters count no dollar twice.
 """
 
 import json
@@ -44,9 +44,14 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FocusContext:
-    """What rows have in common. `account`: of the instances; None: not known. `payer`: the billing account, where it is
-    told. `tags`: of the cluster's instances; a job's own win over them. `as_of`: the moment up to which everything
-    counts."""
+    """The common columns of all rows.
+
+    Attributes:
+        account: the account of the instances; None if it is unknown.
+        payer: the billing account, if it is known.
+        tags: the tags of the cluster's instances; a job's own tags win over them.
+        as_of: the moment up to which everything counts.
+    """
 
     cluster: str
     invoicing: Invoicing
@@ -68,12 +73,12 @@ class FocusContext:
 
 
 def focus_rows(rows: Iterable[UsageRow], context: FocusContext) -> list[dict[str, str]]:
-    """One dictionary a row, of all columns in FOCUS's order; empty text is null."""
+    """Return one dictionary a row, of all columns in FOCUS's order; empty text is null."""
     return [_row(row, context) for row in rows if row.known or row.cost or row.waived]
 
 
 def unpriced(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """The rows of whose time, or a part of it, no price is known, and visits whose bill is not."""
+    """Return the rows without a known price for all of their time, and the visits without a known bill."""
     return [row for row in rows if row.unpriced_seconds or (row.launch is None and not row.known)]
 
 
@@ -132,14 +137,15 @@ def _described(row: UsageRow, context: FocusContext) -> str:
 
 
 def _least(row: UsageRow) -> str:
-    """Why the row's cost is a lower bound."""
+    """Return why the row's cost is a lower bound."""
     ended = ["when it ended is not known"] if row.open_ended else []
     priced = ["no price is known of a part of it"] if row.unpriced_seconds else []
     return "" if row.known else f", at least: {' and '.join([*ended, *priced])}"
 
 
 def _money(row: UsageRow) -> dict[str, str]:
-    """An instance that the cloud took at once is billed with 0, and its list cost is what it would have cost."""
+    """Return the columns of costs, prices and quantities. Time that the cloud waived is billed with 0, and keeps its
+    list cost."""
     cost = Fraction(0) if row.kind is UsageKind.ABROAD else row.cost
     listed = cost + row.waived
     quantity, unit = _quantity(row)
@@ -240,7 +246,7 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
 
 
 def _decimal(amount: Fraction) -> str:
-    """Half up, as bills do; never negative. In whole numbers, because a month has a hundred thousand rows."""
+    """Return half up, as bills do; never negative. In whole numbers, because a month has a hundred thousand rows."""
     above, below = amount.numerator, amount.denominator
     whole, fraction_digits = divmod((2 * above * _UNIT + below) // (2 * below), _UNIT)
     return f"{whole}.{fraction_digits:0{PLACES}d}".rstrip("0") if fraction_digits else str(whole)

@@ -1,7 +1,7 @@
-"""Measures that would have made a month cheaper: each with its saving, computed from what happened in that month.
+"""Measures that would have made a month cheaper, each with its saving, computed from the events of that month.
 
-A measure whose saving is unknown, or is none, is not recommended; why not is said. Each saving is computed alone: two
-measures may concern the same dollars, and then save less together.
+A measure without a known saving is not recommended, and says why not. Each saving is computed alone: two measures may
+concern the same dollars, and then save less together.
 """
 
 from collections import defaultdict
@@ -34,7 +34,8 @@ _JOB = (UsageKind.WORK, UsageKind.LOST)
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure. `saving_usd`: None: none is known, and `how` says why; else `how` says how it was computed."""
+    """One measure. `saving_usd`: None if no saving is known, and `how` says why; otherwise `how` says how it was
+    computed."""
 
     name: str
     what: str
@@ -49,7 +50,7 @@ class Measure:
 
 
 def best(measures: Iterable[Measure], most: int = 3) -> list[Measure]:
-    """The recommended measures that save most."""
+    """Return the recommended measures that save most."""
     worthy = [m for m in measures if m.recommended]
     return sorted(worthy, key=lambda m: (-(m.saving_usd or 0), m.name))[:most]
 
@@ -91,7 +92,7 @@ def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) ->
 
 
 def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
-    """USD for an hour of work on Spot, all in, by type and region, where there was enough of it."""
+    """Return USD for an hour of work on Spot, all in, by type and region, where there was enough of it."""
     paid: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     worked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     unknown = set()
@@ -109,8 +110,8 @@ def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A job that ran on a larger machine than its memory needed, only because of what it asked for. `usd`: what it cost
-    there in the month; `saving_usd`: at the ratio of list prices."""
+    """A job that ran on a larger machine than its memory needed, only because of the resources it asked for. `usd`: its
+    cost there in the month; `saving_usd`: at the ratio of list prices."""
 
     job_id: str
     instance_type: str
@@ -128,10 +129,11 @@ def oversized(
     catalogue: Catalogue,
     allowed: Collection[str],
 ) -> list[Oversized]:
-    """The jobs whose measured memory, with headroom, fits a cheaper type with the same processors and GPUs.
+    """Return the jobs whose measured memory, with headroom, fits a cheaper type with the same processors and GPUs.
 
-    `allowed`: the types that may take its place, which are those of the cluster. Of jobs that share instances, and of
-    those of which nothing was measured, nothing is said."""
+    `allowed`: the types that may replace it, which are the types of the cluster. Jobs that share instances, and jobs
+    without measurements, are left out.
+    """
     spent: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
     for row in rows:
         if row.kind in _JOB and row.launch is not None and row.job_id in jobs and row.known:
@@ -160,7 +162,8 @@ def oversized(
 def _cheaper(
     current_type: InstanceType, catalogue: Catalogue, place: str, names: Iterable[str]
 ) -> list[tuple[float, InstanceType]]:
-    """The cheaper ones of these types with the same processors and GPUs, so that nothing says that they are slower."""
+    """Return the cheaper ones of these types with the same processors and GPUs, so that nothing says that they are
+    slower."""
     listed = catalogue.on_demand(current_type.name, place)
     cheaper = []
     for name in sorted(set(names)):
@@ -177,8 +180,8 @@ def _cheaper(
 
 @dataclass(frozen=True, slots=True)
 class SmallOnGpu:
-    """A job that held at most half of its GPU's memory. `usd`: what it cost there in the month. What it would cost on a
-    smaller GPU is not known, since nothing tells how fast it would be."""
+    """A job that held at most half of its GPU's memory. `usd`: its cost there in the month. Its cost on a smaller GPU
+    is unknown, because its speed there is unknown."""
 
     job_id: str
     instance_type: str
@@ -189,7 +192,8 @@ class SmallOnGpu:
 
 
 def small_on_gpus(rows: Iterable[UsageRow], records: Mapping[str, JobRecord], catalogue: Catalogue) -> list[SmallOnGpu]:
-    """The jobs whose measured GPU memory, with headroom, is at most half of what each GPU has; the dearest first."""
+    """Return the jobs whose measured GPU memory, with headroom, is at most half of each GPU's; the most expensive
+    first."""
     spent: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for row in rows:
         if row.kind in _JOB and row.launch is not None and row.job_id is not None and row.known:
@@ -264,8 +268,8 @@ def checkpoint_more_often(
 
 
 def _redone(attempt: Attempt, ends: Mapping[str, datetime]) -> Fraction:
-    """Seconds of work that an attempt did after its last durable checkpoint. Its instance may have ended before the
-    loss was found."""
+    """Return seconds of work that an attempt did after its last durable checkpoint. Its instance may have ended before
+    the loss was found."""
     durable = attempt.durable_at or attempt.training_at
     ends_known = [m for m in (attempt.end, ends.get(attempt.instance_id or "")) if m is not None]
     return (

@@ -18,7 +18,7 @@ class Month:
 
     @classmethod
     def parse(cls, text: str) -> "Month":
-        """The month that a person writes as `2026-10`.
+        """Return the month that a person writes as `2026-10`.
 
         Raises:
             ValueError: if it is written otherwise.
@@ -30,7 +30,7 @@ class Month:
 
     @classmethod
     def containing(cls, moment: datetime) -> "Month":
-        """The month that contains a moment."""
+        """Return the month that contains a moment."""
         return cls(Period.MONTH.begin(moment))
 
     @property
@@ -40,13 +40,13 @@ class Month:
 
     @property
     def name(self) -> str:
-        """As it is written: `2026-10`."""
+        """The month as text: `2026-10`."""
         return f"{self.begin:%Y-%m}"
 
     def over(self, now: datetime) -> bool:
-        """Whether it has ended, so that nothing more is added to it."""
+        """Return whether it has ended, so that nothing more is added to it."""
         return now >= self.end
 
     def contains(self, moment: datetime) -> bool:
-        """Whether a moment lies in it."""
+        """Return whether a moment is in the month."""
         return self.begin <= moment < self.end

@@ -1,9 +1,9 @@
-"""What each stage of a pipeline cost, and each point of a metric that was gained.
+"""The cost of each stage of a pipeline, and of each point that a metric gained.
 
 A *pipeline* is one set of jobs that are chained by `after`, directly or through others. Its *stages* are the jobs' tag
-`Stage`, or their names where they have none; jobs of one stage add up. It is called by its last stage, and *runs* of
-the same pipeline are those with the same stages. The *gain* of a run is how much better the metric of its last jobs is
-than that of the run before.
+`Stage`, or their names without that tag; jobs of one stage add up. The pipeline has the name of its last stage, and
+*runs* of the same pipeline have the same stages. The *gain* of a run is how much better the metric of its last jobs is
+than in the run before.
 """
 
 from collections import defaultdict
@@ -24,8 +24,13 @@ _LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What a job has cost over all its time, all clusters included. `ended_at`: None while it runs or waits. `known`:
-    whether `cost` is all of it. `metrics`: its last ones."""
+    """The result of a job, over all its time and all clusters.
+
+    Attributes:
+        ended_at: None while it runs or waits.
+        known: whether `cost` is all of its cost.
+        metrics: its last metrics.
+    """
 
     cost: Fraction
     known: bool
@@ -46,10 +51,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """One run, its stages in order. `ended_at`: None while a job of it has not ended. `metric`, `value`: of the last
-    stage's jobs that succeeded, their mean; None where none reports one. `gain`: by how much it is better than in the
-    run before; None for want of one. `usd_per_point`: its cost for each point gained (`point`: 0.01 of an accuracy,
-    else 1); None where nothing was gained, or a cost is not known."""
+    """One run, its stages in order.
+
+    Attributes:
+        ended_at: None while a job of the run has not ended.
+        metric: the metric of the last stage's jobs that succeeded; None if no job reports one.
+        value: the mean of that metric.
+        gain: by how much it is better than in the run before; None without such a run.
+        usd_per_point: the run's cost for each point gained (`point`: 0.01 of an accuracy, else 1); None where nothing
+            was gained, or a cost is unknown.
+    """
 
     name: str
     stages: tuple[Stage, ...]
@@ -76,8 +87,8 @@ class PipelineRun:
 def pipelines(
     submissions: Mapping[str, JobSubmission], outcomes: Mapping[str, JobOutcome], metric: str | None = None
 ) -> list[PipelineRun]:
-    """Every run of every pipeline, by name and submission. A job without a chain is a pipeline of one stage only where
-    it is a run of a series.
+    """Return every run of every pipeline, by name and submission. A job without a chain is a pipeline of one stage only
+    where it is a run of a series.
 
     Args:
         submissions: Of all jobs.
@@ -99,12 +110,12 @@ def pipelines(
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether a metric of this name improves by becoming smaller."""
+    """Return whether a metric of this name improves by becoming smaller."""
     return any(name_part in metric.lower() for name_part in _LESS_IS_BETTER)
 
 
 def _chained(submissions: Mapping[str, JobSubmission]) -> Iterable[list[JobSubmission]]:
-    """The jobs of each pipeline, each after those that it comes after."""
+    """Return the jobs of each pipeline, each after those that it comes after."""
     group = {job: job for job in submissions}
 
     def root(job: str) -> str:

@@ -1,9 +1,9 @@
-"""The ledger beside the cloud's own bill, by instance and hour: what both have, what only one has, and by how much they
-differ.
+"""Compares the ledger with the cloud's own bill, by instance and hour: time in both, time in one only, and the
+difference.
 
-Compared is what both count: the time of the cluster's instances. Everything else of the bill is counted apart, by what
-it is: credits, taxes and purchases, other months, other things of the same cluster, and what is not the cluster's.
-Where a bill has days or months instead of hours, the ledger is added up to the same.
+The comparison covers the time of the cluster's instances, which both count. Everything else on the bill is counted
+separately, by its kind: credits, taxes and purchases, other months, other things of the same cluster, and things of
+others. Where a bill has days or months instead of hours, the ledger is added up to the same steps.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ class BillStep(StrEnum):
     MONTH = "month"
 
     def begin(self, moment: datetime) -> datetime:
-        """The beginning of the step that contains a moment, in UTC."""
+        """Return the beginning of the step that contains a moment, in UTC."""
         if self is BillStep.MONTH:
             return Month.containing(moment).begin
         hour = moment.replace(minute=0, second=0, microsecond=0)
@@ -39,11 +39,11 @@ class BillStep(StrEnum):
 
 
 class Found(StrEnum):
-    """Where an instance's time was found, and how the amounts are to be taken.
+    """Where an instance's time was found, and how to read the amounts.
 
-    BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price or no end of it.
-    NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
-    NOT_WHOLE: in the newest step of the bill of a month that is not over, which may have a part of it only.
+    - BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price or no end of it.
+    - NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
+    - NOT_WHOLE: in the newest step of the bill of a month that is not over; the bill may have only a part of it.
     """
 
     BOTH = "both"
@@ -90,11 +90,16 @@ class Count:
 
 @dataclass(slots=True, kw_only=True)
 class BillSide:
-    """What a bill has of a cluster and a month, as `take` was told row by row.
+    """The side of the bill for a cluster and a month, collected row by row with `take`.
 
-    `instance_ids`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
-    `as_of`: up to when its rows of the cluster's instances count everything; None where they do not say.
-    `rows`: all that there were, and `resources`: those that name one. `strangers`: instances of somebody else.
+    Attributes:
+        instance_ids: the ids of all instances of the ledger.
+        cluster: the value of the tag of the cluster's instances.
+        cluster_tag: the key of that tag.
+        as_of: up to when its rows of the cluster's instances count everything; None if they do not say.
+        rows: the number of all rows.
+        resources: the number of rows that name a resource.
+        strangers: instances of somebody else.
     """
 
     month: Month
@@ -173,15 +178,15 @@ class BillSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """Every instance and step of both sides, by time. `free`: steps in which the cloud took an instance so soon that
-    nothing is billed, which a bill does not have."""
+    """Every instance and step of both sides, by time. `free`: steps in which the cloud took an instance so early that
+    it bills nothing. A bill does not have these steps."""
 
     pairs: tuple[Pair, ...]
     free: int
     step: BillStep
 
     def pairs_with(self, match: Found) -> list[Pair]:
-        """Those of one sort."""
+        """Return those of one sort."""
         return [pair for pair in self.pairs if pair.found is match]
 
     @property
@@ -201,8 +206,8 @@ class Reconciliation:
 
     @property
     def gap(self) -> Fraction:
-        """By how much instances differ, over the whole time, whichever side has more: what one has too much does not
-        make up for what another has too little. A shift between two hours of one instance is no gap."""
+        """The sum of the differences of all instances over the whole time, whichever side has more. A surplus of one
+        instance does not balance a shortage of another. A shift between two hours of one instance is no gap."""
         each: dict[str, Fraction] = defaultdict(Fraction)
         for pair in self.compared:
             each[pair.resource] += pair.difference
@@ -242,7 +247,7 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
 
 
 def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime | None) -> Found | None:
-    """Where it was found; None for what is free and therefore in no bill."""
+    """Return where the time was found; None for free time, which is in no bill."""
     if not own:
         return Found.THERE
     if not all(row.known for row in own):
@@ -256,8 +261,8 @@ def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagLine:
-    """What both sides have of the instances to which the bill gives one value of a tag; empty: none. Instances that the
-    bill does not have at all are a line of their own, with `billed` False."""
+    """Both sides of the instances that have one value of a tag in the bill; empty: no value. Instances that are not in
+    the bill have their own line, with `billed` False."""
 
     value: str
     billed: bool
@@ -267,7 +272,8 @@ class TagLine:
 
 
 def by_tag(result: Reconciliation, bill: BillSide, key: str) -> list[TagLine]:
-    """The differences by the bill's own values of a tag, the largest first. They add up to the whole difference."""
+    """Return the differences by the bill's own values of a tag, the largest first. They add up to the whole
+    difference."""
     tag_key = plain_key(key)
     groups: dict[tuple[bool, str], list[Pair]] = defaultdict(list)
     for pair in result.compared:

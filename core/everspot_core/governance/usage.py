@@ -5,11 +5,11 @@ Every second of every instance is in exactly one kind, so the rows of a bill add
 - `work`: a job held it and worked. `lost`: a job held it in a span that an interruption cost it: from the notice or the
   last durable checkpoint until it trained again, redone work included.
 - `boot`: from the launch until its agent reported, or a job was assigned to it. `idle`: it was up and held by nobody.
-  `shared`: the rest of an instance of which jobs hold only shares. `scheduler`: a scheduler's own instance.
+  `shared`: the rest of an instance that jobs hold only in shares. `scheduler`: a scheduler's own instance.
 
-What visits to other clusters cost is in rows of two more kinds, each in the hour in which the visit ended (that of the
-bill, while it goes on): `abroad` is what the host billed for its instances, `egress` the copied bytes at the
-manifest's price. The sum of a report (`cost_usd`) is without both, and the host's own ledger has the former, too.
+The costs of visits to other clusters are in rows of two more kinds, each in the hour in which the visit ended (or in
+the hour of the bill, while the visit goes on): `abroad` is the host's bill for its instances, `egress` the copied bytes
+at the manifest's price. The sum of a report (`cost_usd`) leaves out both. The host's own ledger has the first one, too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -32,7 +32,7 @@ _HOUR = timedelta(hours=1)
 
 
 class UsageKind(StrEnum):
-    """What a row was paid for; see the module's definitions."""
+    """The kind of use of a row; see the module's definitions."""
 
     WORK = "work"
     LOST = "lost"
@@ -51,14 +51,20 @@ class UsageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """One kind of use of one instance in one hour, by one attempt of a job where a job had it.
+    """One kind of use of one instance in one hour, by one attempt of a job where a job had it. Dollars are exact.
 
-    `hour`: its beginning. `resource`: the instance's id, or a visit's. `launch`: None of visits. `seconds`: of the
-    instance, times the share of it. Dollars are exact: `cost`; `waived`, which is not billed because the cloud took the
-    instance so soon; `on_demand_cost`, of useful time at list price. `unpriced_seconds` have no known price and cost
-    0 here. `open_ended`: nobody knows when the instance ended; its `seconds` are the least that the cloud bills.
-    `known` is False where `cost` is a lower bound because of either, or because a host did not tell its bill.
-    `gigabytes`: copied, of kind `egress`.
+    Attributes:
+        hour: its beginning.
+        resource: the instance's id, or a visit's.
+        launch: None for visits.
+        seconds: of the instance, times the share of it.
+        cost: the billed dollars.
+        waived: dollars that are not billed because the cloud took the instance so early.
+        on_demand_cost: of useful time at list price.
+        unpriced_seconds: have no known price and cost 0 here.
+        open_ended: nobody knows when the instance ended; its `seconds` are the minimum that the cloud bills.
+        known: False if `cost` is a lower bound because of either, or because a host did not report its bill.
+        gigabytes: copied, of kind `egress`.
     """
 
     hour: datetime
@@ -91,7 +97,7 @@ class Sums:
 
     @classmethod
     def sum_rows(cls, rows: Iterable[UsageRow]) -> "Sums":
-        """The sums of some rows."""
+        """Return the sums of some rows."""
         all_rows = list(rows)
         return cls(
             seconds=total(r.seconds for r in all_rows),
@@ -104,7 +110,7 @@ class Sums:
 
 
 def open_ended(rows: Iterable[UsageRow]) -> list[str]:
-    """The instances of which nobody knows how long they ran, by their ids."""
+    """Return the ids of the instances whose running time is unknown."""
     return sorted({row.resource for row in rows if row.open_ended})
 
 
@@ -126,15 +132,15 @@ def usage_rows(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[UsageRow]:
-    """The rows of a bill, by hour, resource, kind, job and attempt.
+    """Return the rows of a bill, by hour, resource, kind, job and attempt.
 
     Args:
         bill: Of the whole cluster.
-        reported_at: When the agent of each instance first reported, by instance id. Without, an instance boots until
-            a job is assigned to it; one of which nobody ever heard has booted all its life.
-        records: Of the jobs, for their visits to other clusters; without, those are left out.
-        since: Only what is from then on.
-        until: Only what is before.
+        reported_at: When the agent of each instance first reported, by instance id. Without it, an instance boots until
+            a job is assigned to it; an instance that never reported has booted all its life.
+        records: Of the jobs, for their visits to other clusters; without them, visits are left out.
+        since: Only use from then on.
+        until: Only use before then.
     """
     window = _Window(since, until)
     attempts_by_instance: dict[str, list[Attempt]] = {}
@@ -216,7 +222,7 @@ def _of_instance(
 
 
 def _booted(instance: InstanceBill, reported: datetime | None) -> datetime:
-    """The moment from which on the instance is idle if nobody holds it."""
+    """Return the moment after which the instance is idle if nobody holds it."""
     first = min((u.paid[0].start for u in instance.usages if u.job_id is not None and u.paid), default=None)
     moments = [moment for moment in (reported, first) if moment is not None]
     return min(moments) if moments else datetime.max.replace(tzinfo=UTC)
@@ -233,7 +239,7 @@ def _kind(usage: Usage, piece: _Piece, booted: datetime) -> UsageKind:
 
 
 def _pieces(usage: Usage, moments: Iterable[datetime], window: _Window) -> Iterator[_Piece]:
-    """The parts of a use: cut at changes of price, full hours, the bounds of what was lost, and `moments`."""
+    """Yield the parts of a use: cut at changes of price, full hours, the bounds of lost time, and `moments`."""
     starts = [s.start for s in usage.listed]
     cuts = sorted({*moments, *starts, *(s.end for s in usage.listed)})
     for price in usage.paid:
@@ -248,7 +254,7 @@ def _pieces(usage: Usage, moments: Iterable[datetime], window: _Window) -> Itera
 
 
 def _hours(start: datetime, end: datetime) -> Iterator[datetime]:
-    """The full hours between two moments."""
+    """Yield the full hours between two moments."""
     moment = _hour(start) + _HOUR
     while moment < end:
         yield moment
@@ -260,7 +266,8 @@ def _hour(moment: datetime) -> datetime:
 
 
 def visit_rows(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[UsageRow]:
-    """What a job's visits to other clusters cost: those that are over, and the one that goes on at `as_of`."""
+    """Yield the costs of a job's visits to other clusters: the visits that are over, and the one that goes on at
+    `as_of`."""
     for trip in record.trips:
         yield from _trip(job_id, trip)
     away = record.away

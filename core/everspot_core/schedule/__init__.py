@@ -1,9 +1,8 @@
 """The scheduler's policy: `plan_standing(view, now)` and `plan(view, now)` say what a cluster should do next.
 
-Both are pure and deterministic: the same view and moment give the same actions, whoever asks. `view` is what a plan
-may know, `actions` is what it may ask for, and `words` says an action in a sentence for people. The decisions are in
-`market` (what capacity is worth to a job), `placement` (who goes where) and `provisioning` (what is launched and let
-go).
+Both are pure and deterministic: the same view and moment give the same actions. `view` is the input of a plan,
+`actions` are its possible results, and `messages` describes an action in a sentence for people. The decisions are in
+`market` (the value of capacity to a job), `placement` (who goes where) and `provisioning` (launches and releases).
 """
 
 from everspot_core.schedule.actions import (

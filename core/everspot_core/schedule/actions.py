@@ -1,7 +1,7 @@
-"""The actions of a plan. Each has a code for its reason and the figures behind it; `words` makes sentences of them.
+"""The actions of a plan. Each has a code for its reason and the figures behind it; `messages` makes sentences of them.
 
 There are two unions. A driver of standing fleets has to handle `StandingAction`. `Action` adds the actions for a driver
-that launches capacity of its own.
+that launches its own capacity.
 
 A plan has at most one action per job and at most one per instance. (`Hold` and `DropDrills` do not count, because they
 change neither a lease nor an assignment.) So the actions of one plan can be carried out in any order. An instance that
@@ -121,7 +121,7 @@ class Assign(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete(_Act):
-    """Do the second half of an assignment whose first half stands."""
+    """Do the second half of an assignment whose first half is written."""
 
     job_id: str
     instance_id: str
@@ -130,10 +130,10 @@ class Complete(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Void(_Act):
-    """Give up an assignment whose first half stands, by raising the waiting job's epoch to `epoch`.
+    """Give up an assignment whose first half is written, by raising the waiting job's epoch to `epoch`.
 
-    To clear the assignment alone is not enough, because a slower scheduler could still write the second half. With the
-    epoch spent that write must fail, and the assignment can be cleared for good.
+    To clear the assignment alone is not enough, because a slower scheduler could still write the second half. After the
+    epoch is raised that write must fail, and the assignment can be cleared for good.
     """
 
     job_id: str
@@ -155,7 +155,8 @@ class Restore(_Act):
     """Name the job in its owner's assignment again.
 
     An owner that was presumed dead, and whose assignment was cleared, may have taken its lease back. Without an
-    assignment it would get no orders for the job, nor find it again after a restart. `shares`: as of `Assign`.
+    assignment it would get no orders for the job, and would not find the job again after a restart. `shares`: as in
+    `Assign`.
     """
 
     job_id: str
@@ -166,7 +167,7 @@ class Restore(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(_Act):
-    """Tell the owner to checkpoint and give the lease back. `drills`: the requests that this fulfils."""
+    """Tell the owner to checkpoint and give the lease back. `drills`: the requests that this stop fulfils."""
 
     job_id: str
     instance_id: str
@@ -178,7 +179,7 @@ class Stop(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cordon(_Act):
-    """The cloud takes the instance: nothing new is put on it, and what runs there stops by `deadline`."""
+    """The cloud takes the instance: nothing new is put on it, and the jobs on it stop by `deadline`."""
 
     instance_id: str
     deadline: datetime | None = None
@@ -213,11 +214,13 @@ class DropDrills(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(_Act):
-    """The job waits. This changes nothing, and says why.
+    """The job waits. This changes nothing, and gives the reason.
 
-    `waits_for`: the pool that would suit it best, or from which an instance is on its way; None if it waits for no
-    pool. `on_demand_at`: when on-demand is launched for it at the latest, if nothing else comes before. It is None if
-    on-demand is being asked for now, if none may be launched, or if the job waits for something else.
+    Attributes:
+        waits_for: the pool that would suit it best, or from which an instance is on its way; None if it waits for no
+            pool.
+        on_demand_at: when on-demand is launched for it at the latest, if nothing else comes before. It is None if
+            on-demand is being asked for now, if none may be launched, or if the job waits for something else.
     """
 
     job_id: str
@@ -229,8 +232,9 @@ class Hold(_Act):
 class Launch(_Act):
     """Launch instances of a pool for this job. The job gets them once they are ready; if it still runs, it moves there.
 
-    `ranked`: the pools of the market that would do, best first, beginning with the one that the fields name.
-    `ordered`: their order counts; else the cloud may choose by price and capacity.
+    Attributes:
+        ranked: the suitable pools of the market, best first, beginning with the one that the fields name.
+        ordered: their order counts; otherwise the cloud may choose by price and capacity.
     """
 
     job_id: str
@@ -251,7 +255,7 @@ class Release(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave(_Act):
-    """Tell an instance of the standing fleets to give back what it runs (`job_id`, under `epoch`) and to power off.
+    """Tell an instance of the standing fleets to give back its jobs (`job_id`, under `epoch`) and to power off.
 
     `fault`: the kind of the fault record to write about it; None: no fault.
     """

@@ -1,7 +1,7 @@
-"""Decides which jobs may run, as far as the budgets of teams and of the environment go.
+"""Decides which jobs may run within the budgets of teams and of the environment.
 
-A waiting job is held if the cap cannot cover three amounts until the end of the period: what is spent, what running
-jobs will still spend, and what this job will spend. So no job begins that cannot be paid for. A job that needs more
+A waiting job is held if the cap cannot cover three amounts until the end of the period: the amount spent, the future
+spending of running jobs, and the spending of this job. So no job begins that cannot be paid for. A job that needs more
 than the cap of a whole period begins when the rest of the period is short enough. A running job is stopped only once
 the cap is reached.
 
@@ -33,14 +33,15 @@ _HOUR = timedelta(hours=1)
 
 
 class _Price(NamedTuple):
-    """What an instance takes in an hour."""
+    """The amount that an instance costs in an hour."""
 
     usd: float
     gpus: float
 
 
 def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: datetime) -> Commitment:
-    """What a job will spend from now on if it holds, or is given, capacity of this price. `kind`: the instance type."""
+    """Return the future spending of a job if it holds, or is given, capacity of this price. `kind`: the instance
+    type."""
     work = job_outlook(job)
     remaining = FORESIGHT
     if work is not None:
@@ -87,11 +88,11 @@ class BudgetView:
         return dict(by_job)
 
     def committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
-        """What these commitments take of a budget until the end of its period."""
+        """Return what these commitments take of a budget until the end of its period."""
         return committed(commitments, purse.team, purse.unit, self.now, purse.until)
 
     def request(self, job: JobView) -> Commitment:
-        """What the job will spend from now on, on the cheapest capacity that could hold it."""
+        """Return what the job will spend from now on, on the cheapest capacity that could hold it."""
         need = job.submission.spec.resources
         if need not in self._cheapest:
             self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
@@ -99,7 +100,7 @@ class BudgetView:
         return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self.now)
 
     def _instance_price(self, instance: InstanceView) -> _Price | None:
-        """What the instance takes in an hour; None if it is gone or its price is unknown."""
+        """Return what the instance takes in an hour; None if it is gone or its price is unknown."""
         if instance.is_gone:
             return None
         if instance.record is not None:
@@ -108,8 +109,8 @@ class BudgetView:
         return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
 
     def _least(self, need: Resources, *, shared: bool) -> _Price:
-        """The fewest dollars and the fewest GPUs an hour among the pools and instances that hold the need; without any,
-        among the types. `shared`: only the part of each that the job takes counts."""
+        """Return the fewest dollars and the fewest GPUs an hour among the pools and instances that hold the need;
+        without any, among the types. `shared`: only the part of each that the job takes counts."""
         priced: list[tuple[float, InstanceRecord | InstanceType]] = [
             *((p.usd_per_hour, p.instance_type) for p in self._view.pools),
             *((self.rates.rate(record), record) for record in self._kinds),
@@ -143,12 +144,12 @@ class Admission:
         self._budgets = budgets
 
     def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
-        """The first used-up budget that concerns the job; None if all have something left."""
+        """Return the first used-up budget that concerns the job; None if all have something left."""
         empty = next((p for p in self._budgets.purses if p.empty and p.concerns(job.team)), None)
         return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
 
     def hold(self, job: JobView) -> Hold | None:
-        """The hold of a waiting job for which a budget is too small; None if every budget covers it."""
+        """Return the hold of a waiting job for which a budget is too small; None if every budget covers it."""
         own_purses = [p for p in self._budgets.purses if p.concerns(job.team)]
         if not own_purses:
             return None
@@ -180,7 +181,7 @@ class Admission:
 
     @cached_property
     def _totals(self) -> dict[CapUse, float]:
-        """What all running jobs and those of this pass will spend of each budget."""
+        """The future spending of all running jobs, by budget."""
         return dict(self._budgets.totals)
 
     @cached_property
@@ -189,7 +190,7 @@ class Admission:
         return dict(self._budgets.running)
 
     def _committed(self, purse: CapUse, but: JobView) -> float:
-        """What all jobs but one will spend of the budget."""
+        """Return the future spending of all jobs but one, from the budget."""
         own = self._budgets.committed_amount(self._running.get(but.job_id, ()), purse)
         return max(0.0, self._totals[purse] - own)
 
@@ -211,7 +212,7 @@ def _cause(purse: CapUse) -> Why:
 
 
 def _holders(instance: InstanceView) -> tuple[str, ...]:
-    """The jobs that hold an instance, or for which it is on its way."""
+    """Return the jobs that hold an instance, or for which it is on its way."""
     assignment = instance.assignment
     jobs = instance.residents or (assignment.jobs if assignment is not None else ())
     return jobs or ((instance.launched_for,) if instance.launched_for is not None else ())

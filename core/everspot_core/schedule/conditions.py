@@ -11,7 +11,7 @@ from everspot_core.timing import BadZone, effective
 
 
 def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
-    """The reason for which a waiting job may not begin yet; None if it may."""
+    """Return the reason for which a waiting job may not begin yet; None if it may."""
     waits = [name for name, state in job.after if state is not JobState.SUCCEEDED]
     if waits:
         return Why.AFTER, {"jobs": ", ".join(waits)}
@@ -22,8 +22,8 @@ def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
 
 
 def outside_window(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
-    """The reason of a job that is outside its hours; None for all others. If its time zone is not known here, it never
-    runs."""
+    """Return the reason of a job that is outside its hours; None for all others. If its time zone is not known here, it
+    never runs."""
     window = job.submission.spec.window
     if window is None:
         return None
@@ -35,8 +35,8 @@ def outside_window(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
 
 
 def reckoned(view: ClusterView, now: datetime) -> ClusterView:
-    """The view with each deadline moved nearer by its job's window, so that the rest of the plan need not know of
-    windows."""
+    """Return the view with each deadline moved nearer by its job's window, so that the rest of the plan need not know
+    of windows."""
     if not any(j.submission.spec.window is not None and j.submission.deadline_at is not None for j in view.jobs):
         return view
     return replace(view, jobs=tuple(_reckoned(job, now) for job in view.jobs))

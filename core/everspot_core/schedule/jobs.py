@@ -1,4 +1,4 @@
-"""Questions about one job that its view alone answers: what is left of it, since when it waits, whether it ends."""
+"""Questions about one job that its view alone answers: its remaining work, since when it waits, whether it ends."""
 
 from datetime import datetime, timedelta
 
@@ -22,10 +22,11 @@ End = tuple[JobState, Reason, Why, Figures]
 
 
 def job_outlook(job: JobView) -> Outlook | None:
-    """The job's outlook: what the driver has measured, else what the author expects, less the steps that are done.
+    """Return the job's outlook: the driver's measurement, otherwise the author's expectation less the steps that are
+    done.
 
-    Of a job that does not run, the steps up to its newest checkpoint are done, if its last owner told which that is.
-    None if the job's length is unknown. A job that was just assigned has its whole changeover ahead.
+    For a job that does not run, the steps up to its newest checkpoint are done, if its last owner reported that
+    checkpoint. None if the job's length is unknown. A job that was just assigned has its whole changeover ahead.
     """
     if job.outlook is not None:
         return job.outlook
@@ -48,13 +49,13 @@ def job_outlook(job: JobView) -> Outlook | None:
 
 
 def _steps_done(record: JobRecord) -> int:
-    """The steps that need not be done again, as far as is known."""
+    """Return the steps that need not be done again, as far as is known."""
     progress = record.progress
     return progress.step if record.state is JobState.RUNNING or progress.durable_step is None else progress.durable_step
 
 
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
-    """The most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one
+    """Return the most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one
     interval of them, the longest where it is chosen automatically. Its progress is that of its last renewal, which may
     be ahead of its last checkpoint."""
     record, policy = job.record, job.submission.spec.checkpoint
@@ -69,17 +70,18 @@ def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
 
 
 def critical(job: JobView) -> bool:
-    """Whether the job goes before normal jobs."""
+    """Return whether the job goes before normal jobs."""
     return job.submission.spec.priority is Priority.CRITICAL
 
 
 def waiting_since(job: JobView) -> datetime:
-    """When the job began to wait, as `lease.waits_since` says."""
+    """Return when the job began to wait, as `lease.waits_since` says."""
     return waits_since(job.record, job.submission)
 
 
 def begins_at(job: JobView) -> datetime | None:
-    """The earliest moment at which a waiting job may begin, by its `start_at` or its back-off; None without either."""
+    """Return the earliest moment at which a waiting job may begin, by its `start_at` or its back-off; None without
+    either."""
     record = job.record
     if record is not None and record.state.owned:
         return None
@@ -88,7 +90,8 @@ def begins_at(job: JobView) -> datetime | None:
 
 
 def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
-    """The first of its own budgets that the job has reached, with the amount spent; None if it has reached none."""
+    """Return the first of its own budgets that the job has reached, with the amount spent; None if it has reached
+    none."""
     budget, spent = job.submission.spec.budget, job.spent
     if budget.dollars is not None and spent.dollars >= budget.dollars:
         return Why.DOLLARS, {"spent": round(spent.dollars, 4), "budget": budget.dollars}
@@ -101,7 +104,7 @@ def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
 
 
 def end_of_waiting(job: JobView, now: datetime) -> End | None:
-    """The end of a waiting job that shall not run again: state and reason; None if it may run."""
+    """Return the end of a waiting job that shall not run again: state and reason; None if it may run."""
     if job.cancel:
         return JobState.CANCELLED, Reason.CANCEL, Why.CANCEL, {}
     budget = spent_budget(job, now)
@@ -117,7 +120,7 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
 
 
 def _stuck(job: JobView) -> End | None:
-    """The end of a waiting job that another instance could bring no further; None if one could."""
+    """Return the end of a waiting job that no other instance would bring further; None if one could."""
     record = job.record
     if job.head_epoch is not None and job.head_epoch > job.epoch:
         figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}
@@ -129,8 +132,8 @@ def _stuck(job: JobView) -> End | None:
 
 
 def broken(job: JobView) -> tuple[Why, Figures] | None:
-    """The reason for which a waiting job will never begin: a job that it comes after did not succeed, or is unknown.
-    None if there is none."""
+    """Return the reason why a waiting job will never begin: a job that it comes after did not succeed, or is unknown.
+    None if there is no such reason."""
     for name, state in job.after:
         if state is None:
             return Why.AFTER_FAILED, {"job": name, "state": "is not known"}

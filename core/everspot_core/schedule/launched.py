@@ -7,7 +7,7 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def awaited(job: JobView, owner: InstanceView | None, own_launches: Iterable[InstanceView]) -> list[InstanceView]:
-    """The idle instances of the last launch for the job. `own_launches`: all instances launched for it.
+    """Return the idle instances of the last launch for the job. `own_launches`: all instances launched for it.
 
     Instances that the job was told to leave do not count, nor those older than the one that it holds.
     """
@@ -30,5 +30,5 @@ def awaited(job: JobView, owner: InstanceView | None, own_launches: Iterable[Ins
 
 
 def is_going(instance: InstanceView) -> bool:
-    """Whether the cloud has said that it takes the instance, or is taking it."""
+    """Return whether the cloud has said that it takes the instance, or is taking it."""
     return not instance.is_gone and (instance.ending or instance.notified)

@@ -1,7 +1,7 @@
 """How long jobs keep an instance: as declared, as jobs of the same program did, or as assumed.
 
-These lengths decide one question only: whether a launch would bring an instance that then has nothing to do. Deadlines
-are judged by `outlook_of`, and never by an assumption.
+These lengths decide one question only: whether a launch would provide an instance that then has nothing to do.
+Deadlines are judged by `job_outlook`, and never by an assumption.
 """
 
 from collections import defaultdict
@@ -74,7 +74,8 @@ class Lengths:
         return max(ASSUMED * changeover, elapsed) if elapsed <= LONG * changeover else None
 
     def _length_estimate(self, job: JobView) -> timedelta | None:
-        """The length that the driver measured, that jobs of the same program had, or that the author declared."""
+        """Return the length that the driver measured, that jobs of the same program had, or that the author
+        declared."""
         work = job_outlook(job)
         if job.outlook is None and (learnt := self._learnt.get(_program(job))) is not None:
             return learnt
@@ -96,7 +97,7 @@ class Lengths:
         return {program: timedelta(seconds=median(of_program)) for program, of_program in seconds.items()}
 
     def _is_overdue(self, job: JobView) -> bool:
-        """Whether a job that holds an instance has had it for much longer than was expected."""
+        """Return whether a job that holds an instance has had it for much longer than was expected."""
         expected = job.submission.spec.expected_duration
         if job.outlook is None:
             expected = self._learnt.get(_program(job), expected)
@@ -142,7 +143,7 @@ def changeover_bound(job: JobView) -> timedelta:
 
 
 def _program(job: JobView) -> Hashable:
-    """What jobs that run about equally long have in common."""
+    """Return the common facts of jobs that run about equally long."""
     spec = job.submission.spec
     return job.team, spec.recipe, _script(spec.entrypoint or ()), job.submission.code_digest
 

@@ -99,7 +99,7 @@ _BECAUSE = {
 
 
 def because(action: Action) -> str:
-    """The reason of an action, with its figures."""
+    """Return the reason of an action, with its figures."""
     figures = action.figures
     if action.cause in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
         figures = {**figures, "purse": _purse(figures)}
@@ -109,7 +109,7 @@ def because(action: Action) -> str:
 
 
 def _loss(figures: Figures) -> str:
-    """Return what a job lost again and again, and whether the cloud took it."""
+    """Return the loss that a job had again and again, and whether the cloud took it."""
     ended, times = int(str(figures["ended"])), int(str(figures["times"]))
     if not ended:
         return "its lease was lost"
@@ -118,7 +118,7 @@ def _loss(figures: Figures) -> str:
 
 
 def _purse(figures: Figures) -> str:
-    """The state of a budget in words: spent, committed, cap."""
+    """Return the state of a budget in words: spent, committed, cap."""
     spent, committed, requested, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
     request_clause = f"; this job asks for {requested}" if figures["asked"] else ""
     return (
@@ -128,7 +128,7 @@ def _purse(figures: Figures) -> str:
 
 
 def _amount(figures: Figures, name: str) -> str:
-    """Dollars to the cent, and two figures of less than that; GPU-hours to the tenth."""
+    """Return dollars to the cent, and two figures of less than that; GPU-hours to the tenth."""
     value = float(str(figures[name]))
     if figures["unit"] != Unit.DOLLARS.words:
         return f"{value:.1f} {figures['unit']}"
@@ -136,7 +136,7 @@ def _amount(figures: Figures, name: str) -> str:
 
 
 def describe_action(action: Action) -> str:
-    """The action and its reason in one sentence."""
+    """Return the action and its reason in one sentence."""
     return f"{_deed(action)}: {because(action)}"
 
 

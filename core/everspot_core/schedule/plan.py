@@ -1,12 +1,12 @@
-"""The plan: who runs where, who must stop, and what has to be repaired.
+"""The plan: who runs where, who must stop, and which assignments need repair.
 
-The order of the passes is the order of importance: dead owners, half-done and finished assignments, what the cloud
-takes away, what users want stopped, what can be ended, what can start on present instances, and last what must be
-launched or can leave.
+The order of the passes is the order of importance: dead owners, half-done and finished assignments, instances that the
+cloud takes away, jobs that users want stopped, jobs that can be ended, jobs that can start on present instances, and
+last launches and departures.
 
 There are two entry points. `plan_standing` is for the driver of standing fleets, whose capacity the cloud maintains. It
-never launches and never releases, as the type of its actions says. `plan` is for a driver that also launches
-instances, in the pools of the view, and releases them.
+never launches and never releases, as the type of its actions says. `plan` is for a driver that also launches instances,
+in the pools of the view, and releases them.
 """
 
 from datetime import datetime
@@ -23,7 +23,7 @@ from everspot_core.schedule.view import ClusterView
 
 
 def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
-    """The next actions on standing fleets. Pure: they depend on the view and on `now` (market time) alone.
+    """Return the next actions on standing fleets. Pure: they depend on the view and on `now` (market time) alone.
 
     At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
     `view.instances` is of no consequence.
@@ -34,7 +34,8 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
 
 
 def plan(view: ClusterView, now: datetime) -> list[Action]:
-    """The next actions where instances can also be launched, in the pools of the view. Otherwise as `plan_standing`."""
+    """Return the next actions where instances can also be launched, in the pools of the view. Otherwise as
+    `plan_standing`."""
     state = PlanState(reckoned(view, now), now)
     placed = _decide(state)
     if view.pools or any(i.launched_for is not None for i in view.instances):

@@ -1,4 +1,4 @@
-"""The state of a plan while it is made: what the passes read of the view, and what they have decided so far."""
+"""The state of a plan: the decisions so far, while the plan is made."""
 
 from datetime import datetime
 from functools import cached_property
@@ -12,11 +12,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class PlanState:
-    """The jobs and instances of the view, in a fixed order, and what has been decided so far.
-
-    There is one for each plan. What passes derive from the view alone is derived here, once, when the first pass needs
-    it.
-    """
+    """The jobs and instances of the view, in a fixed order, and the decisions so far."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
@@ -53,11 +49,11 @@ class PlanState:
         return Reuse(self.view, self.now)
 
     def untouched_instances(self) -> list[InstanceView]:
-        """The instances about which nothing is decided, by their ids."""
+        """Return the instances about which nothing is decided, by their ids."""
         return [i for i in self.instances.values() if i.instance_id not in self.touched_instances]
 
     def untouched_jobs(self) -> list[JobView]:
-        """The jobs about which nothing is decided, by their ids."""
+        """Return the jobs about which nothing is decided, by their ids."""
         return [j for j in self.jobs.values() if j.job_id not in self.touched_jobs]
 
     def do(self, action: StandingAction, *, job: str | None = None, instance: str | None = None) -> None:
@@ -69,8 +65,8 @@ class PlanState:
             self.touched_instances.add(instance)
 
     def busy(self, instance: InstanceView | None, name: str, job_id: str) -> bool:
-        """Whether this plan has decided about the job, or its instance, already. On a shared instance, decisions about
-        other jobs do not count."""
+        """Return whether this plan has decided about the job, or its instance, already. On a shared instance, decisions
+        about other jobs do not count."""
         if instance is not None and instance.seated:
             return job_id in self.touched_jobs
         return name in self.touched_instances

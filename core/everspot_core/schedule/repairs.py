@@ -11,7 +11,7 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def expire_dead_owners(state: PlanState) -> None:
-    """Take back each lease that stands still or whose instance is gone."""
+    """Take back each lease that is no longer renewed or whose instance is gone."""
     ttl = state.view.limits.lease_ttl.total_seconds()
     for job in state.jobs.values():
         record = job.record

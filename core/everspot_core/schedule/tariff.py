@@ -1,7 +1,7 @@
 """The cost of launched instances in an hour. The cap, the check before a launch and the reports for people all use it.
 
-An instance whose price nobody knows counts at the highest price that is known. If it counted as free, a cap in dollars
-would not limit it.
+An instance of unknown price counts at the highest known price. If it counted as free, a cap in dollars would not limit
+it.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ class Tariff:
         self._view = view
 
     def pool_price(self, pool: PoolKey) -> float | None:
-        """The pool's own price in dollars an hour; None if it is not known."""
+        """Return the pool's own price in dollars an hour; None if it is not known."""
         return self._pools.get(pool)
 
     def hourly_price(self, pool: PoolKey | None) -> float | None:
-        """The dollars an hour that an instance of the pool counts for.
+        """Return the dollars an hour that an instance of the pool counts for.
 
         It is the pool's price, else the on-demand price of its type, else the highest price that is known.
 
@@ -36,14 +36,14 @@ class Tariff:
         return usd if usd is not None else self._types.get(pool.instance_type, self._dearest)
 
     def total(self, pools: Iterable[PoolKey | None]) -> float | None:
-        """Dollars an hour for instances of these pools together; None if there are any and no price is known."""
+        """Return dollars an hour for instances of these pools together; None if there are any and no price is known."""
         each = [self.hourly_price(pool) for pool in pools]
         prices = [usd for usd in each if usd is not None]
         return sum(prices) if len(prices) == len(each) else None
 
     def launched(self) -> tuple[int, float | None]:
-        """The number of launched instances that run or come, and their dollars an hour together, as `total` counts
-        them. Released instances count until they are gone."""
+        """Return the number of launched instances that run or come, and their dollars an hour together, as `total`
+        counts them. Released instances count until they are gone."""
         pools = [instance_pool(i) for i in self._view.instances if i.launched]
         return len(pools), self.total(pools)
 

@@ -34,12 +34,12 @@ class Account:
 
 
 def simulated(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> Account:
-    """The result that the simulator predicts for a workload. `traces`: by the names that its fleet uses."""
+    """Return the result that the simulator predicts for a workload. `traces`: by the names that its fleet uses."""
     return of_run(simulate(workload, traces, plan))
 
 
 def of_run(run: WorkloadRun) -> Account:
-    """The result of a simulation."""
+    """Return the result of a simulation."""
     totals = figures(run)
     dated = {n: t for n, t in run.tasks.items() if t.submission.deadline_at is not None and not t.refused}
     ends = {n: t.finished_at for n, t in dated.items()}
@@ -60,7 +60,8 @@ def of_run(run: WorkloadRun) -> Account:
 
 
 def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Iterable[str] = ()) -> Account:
-    """The result on a live cluster, from its ledger and its events. `refused`: the ids of jobs that never started."""
+    """Return the result on a live cluster, from its ledger and its events. `refused`: the ids of jobs that never
+    started."""
     names = {job: submission.spec.name for job, submission in submissions.items()}
     out = set(refused)
     working = [i for i in bill.instances if i.launch.role is Role.AGENT]
@@ -85,7 +86,7 @@ def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Itera
 
 
 def differences(promised: Account, lived: Account, *, usd: float = 0.1, failovers: int = 1) -> list[str]:
-    """The differences between a prediction and what a cluster did, as sentences; empty if there are none.
+    """Return the differences between a prediction and the result of a cluster, as sentences; empty if there are none.
 
     `usd`: the fraction by which cost may differ; `failovers`: the number by which the sum of failovers may.
     """

@@ -24,9 +24,10 @@ def blinking(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Sett
 
 
 def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """No spot until waiting has used up all slack but two changeovers; then spot for one changeover, then none.
+    """Return a trace without spot until waiting has used up all slack but two changeovers; then with spot for one
+    changeover, then without.
 
-    A policy that takes the spot has to move to on-demand at once. The pattern repeats after the deadline.
+    A policy that takes the spot has to move to on-demand immediately. The pattern repeats after the deadline.
     """
     spare = setting.deadline - setting.job - 2 * setting.changeover
     first = max(0, int(spare / gap.total_seconds() + 1e-6))
@@ -53,7 +54,7 @@ def _again_and_again(rng: np.random.Generator, ticks: int, spell_ticks: int) -> 
 
 
 def _ticks(seconds: float, gap: timedelta) -> int:
-    """The ticks that a span of time covers, rounded up, at least one."""
+    """Return the ticks that a span of time covers, rounded up, at least one."""
     return max(1, math.ceil(seconds / gap.total_seconds() - 1e-6))
 
 

@@ -1,4 +1,4 @@
-"""The figures of many runs, from their outcomes."""
+"""Aggregates the figures of many runs from their outcomes."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Aggregate:
 
 
 def aggregate_runs(outcomes: Sequence[Outcome]) -> Aggregate:
-    """The figures of runs on one trace.
+    """Return the figures of runs on one trace.
 
     Raises:
         ValueError: if there are none.
@@ -48,7 +48,7 @@ def aggregate_runs(outcomes: Sequence[Outcome]) -> Aggregate:
 
 
 def aggregate_traces(aggregates: Mapping[str, Aggregate] | Sequence[Aggregate]) -> Aggregate:
-    """The figures of several traces together. Each trace has the same weight, however many runs it had.
+    """Return the figures of several traces together. Each trace has the same weight, however many runs it had.
 
     Raises:
         ValueError: if there are none.

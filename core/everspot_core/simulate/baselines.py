@@ -40,7 +40,7 @@ class Greedy:
     literal: bool = False
 
     def choose(self, state: State) -> Choice:
-        """What to hold from this tick on."""
+        """Return the choice from this tick on."""
         spare = state.slack - _net(state, self.literal)
         if state.mode is Mode.IDLE and spare < -EPSILON:
             return _TO_THE_END
@@ -54,7 +54,7 @@ class UniformProgress:
     literal: bool = False
 
     def choose(self, state: State) -> Choice:
-        """What to hold from this tick on."""
+        """Return the choice from this tick on."""
         if state.mode is Mode.SPOT:
             return _SPOT
         if state.mode is Mode.ON_DEMAND:
@@ -83,13 +83,13 @@ class UniformProgress:
 
 
 def _net(state: State, literal: bool) -> float:
-    """The slack reserved for two changeovers: a wasted one to spot, and the one to on-demand."""
+    """Return the slack reserved for two changeovers: a wasted one to spot, and the one to on-demand."""
     _, _, changeover, tick = state.terms
     return 2 * changeover if literal else changeover + max(changeover, tick)
 
 
 def _behind(state: State, moment: float) -> float:
-    """Seconds of computing by which the job is now behind what uniform progress has done at `moment`."""
+    """Return the seconds of computing by which the job is behind uniform progress at `moment`."""
     return moment * state.terms.job / state.terms.deadline - (state.terms.job - state.remaining)
 
 

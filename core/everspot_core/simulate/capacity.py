@@ -31,7 +31,7 @@ class PoolCapacity:
 
     @classmethod
     def from_traces(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
-        """The capacity in the traces. Several traces are the pools of one job, cut to the shortest.
+        """Return the capacity in the traces. Several traces are the pools of one job, cut to the shortest.
 
         Raises:
             BadInputs: if their ticks are not equally long, or if only some of them have prices.
@@ -55,7 +55,7 @@ class PoolCapacity:
         )
 
     def offers(self, tick: int) -> tuple[float | None, ...]:
-        """The price of an hour by pool at this tick; None where a pool is not up."""
+        """Return the price of an hour by pool at this tick; None where a pool is not up."""
         if tick >= self.ticks:
             return (None,) * len(self.up)
         prices = self.prices
@@ -64,7 +64,7 @@ class PoolCapacity:
         return tuple(prices[pool][tick] if up[tick] else None for pool, up in enumerate(self.up))
 
     def cheapest(self, tick: int) -> int | None:
-        """The cheapest pool that is up at this tick, the first of equals; None if none is up."""
+        """Return the cheapest pool that is up at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:
             return None
         up_pools, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
@@ -73,7 +73,7 @@ class PoolCapacity:
         return min(up_pools, key=lambda pool: prices[pool][tick])
 
     def spot_cost(self, pool: int, tick: int, seconds: float) -> float:
-        """The cost of holding the pool for `seconds` from the beginning of this tick."""
+        """Return the cost of holding the pool for `seconds` from the beginning of this tick."""
         if self.paid is None or self.prices is None:
             return seconds / 3600
         whole = int(seconds / self.tick_seconds)

@@ -1,7 +1,7 @@
 """A simulated cluster: its state, the passing of time, and the view that it gives to a plan.
 
-It simulates what instances, jobs and capacity do without a scheduler: instances boot; jobs are set up, run and finish;
-capacity comes and goes. Time jumps from one event to the next.
+It simulates instances, jobs and capacity without a scheduler: instances boot; jobs are set up, run and finish; capacity
+comes and goes. Time jumps from one event to the next.
 """
 
 from collections import defaultdict, deque
@@ -66,7 +66,7 @@ class Cluster:
         return not (self._coming or any(t.instances for t in self.tasks.values()) or self._booting() or idles)
 
     def next_moment(self) -> datetime | None:
-        """The time of the next event; None if there is none."""
+        """Return the time of the next event; None if there is no further event."""
         moments = [m.ready_at for m in self._booting()]
         moments += [self._next_moment(t) for t in self.tasks.values() if t.instances]
         moments += [self._coming[0].submission.submitted_at] if self._coming else []
@@ -89,7 +89,8 @@ class Cluster:
         self._happen()
 
     def view(self) -> ClusterView:
-        """The cluster as a plan sees it now. Ended jobs are in it only while an instance still refers to them."""
+        """Return the cluster as a plan sees it now. Ended jobs are in it only while an instance still refers to
+        them."""
         waits: dict[str, datetime] = {}
         referenced: set[str] = set()
         for machine in self.machines.values():
@@ -127,7 +128,7 @@ class Cluster:
         )
 
     def available(self, key: PoolKey) -> int | None:
-        """How many more instances a pool can give now; None if there is no limit."""
+        """Return how many more instances a pool can give now; None if there is no limit."""
         return room(self, key)
 
     def launch(self, key: PoolKey, job_id: str | None) -> SimulatedInstance:
@@ -164,7 +165,7 @@ class Cluster:
         self._set_up(task)
 
     def has_run(self, task: Task) -> bool:
-        """Whether the job ever held instances."""
+        """Return whether the job ever held instances."""
         return bool(task.instances) or task.done > 0 or (task.record is not None and task.record.last_owner is not None)
 
     def give_back(self, task: Task, reason: Reason) -> None:
@@ -247,7 +248,7 @@ class Cluster:
         return task.works_from if task.works_from > self.now else task.ends_at
 
     def _idle(self) -> list[SimulatedInstance]:
-        """The launched instances without a job, booting ones included."""
+        """Return the launched instances without a job, booting ones included."""
         return [m for m in self.machines.values() if m.launched_for is not None and not m.residents]
 
     def _booting(self) -> list[SimulatedInstance]:
@@ -270,7 +271,8 @@ class Cluster:
         )
 
     def _part(self, task: Task, machine: SimulatedInstance) -> float:
-        """The fraction of an instance that counts as the job's: 1, or its largest resource share where jobs share."""
+        """Return the fraction of an instance that counts as the job's: 1, or its largest resource share where jobs
+        share."""
         if not self.fleet.shared:
             return 1.0
         has, needs = total_room(Shape.from_machine(machine.instance_type)), total_room(task.job.resources)
@@ -278,7 +280,7 @@ class Cluster:
 
 
 def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
-    """For each distinct need among the jobs, the spot pools whose type fits it."""
+    """Return the spot pools whose type fits, for each distinct need among the jobs."""
     types = {t.name: t for t in workload.fleet.types}
     spot = [p.key for p in workload.fleet.pools if p.market is Market.SPOT]
     for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():

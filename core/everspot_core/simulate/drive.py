@@ -86,7 +86,7 @@ def drive(cluster: Cluster, plan: Plan = plan) -> WorkloadRun:
 
 
 def close_run(cluster: Cluster, plans: int) -> WorkloadRun:
-    """The run of a cluster that was closed."""
+    """Return the run of a cluster that was closed."""
     return WorkloadRun(
         workload=cluster.workload,
         tasks=cluster.tasks,
@@ -102,7 +102,7 @@ def close_run(cluster: Cluster, plans: int) -> WorkloadRun:
 def settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
     """Plan and act until nothing changes.
 
-    Returns how many plans that took, whether to ask again after a tick, and whether no waiting job can ever run.
+    Return how many plans that took, whether to ask again after a tick, and whether no waiting job can ever run.
     """
     for count in range(1, ROUNDS + 1):
         actions = plan(cluster.view(), cluster.now)
@@ -116,7 +116,7 @@ def settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
 
 
 def _asks_for_time(action: Hold | Stay, cluster: Cluster) -> bool:
-    """Whether the plan may decide differently after some time without any event.
+    """Return whether the plan may decide differently after some time without any event.
 
     It does not for a job that trains on spot as fast as it could anywhere, since such a job keeps its slack.
     """

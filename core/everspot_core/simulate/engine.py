@@ -46,9 +46,13 @@ class Terms(NamedTuple):
 class State(NamedTuple):
     """All that a policy may know at a tick. Times are seconds from submission.
 
-    `remaining`: seconds of computing left. `mode`: what the job holds, IDLE if it has just lost spot. `changing`:
-    seconds left of the changeover under way. `available`: a spot pool is up or held. `spot`: price of an hour by
-    pool, None where the pool is not up; `on_demand`: price of an hour on-demand.
+    Attributes:
+        remaining: seconds of computing left.
+        mode: the market that the job holds, IDLE if it has just lost spot.
+        changing: seconds left of the changeover under way.
+        available: a spot pool is up or held.
+        spot: price of an hour by pool, None where the pool is not up.
+        on_demand: price of an hour on-demand.
     """
 
     tick: int
@@ -68,9 +72,10 @@ class State(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What to hold from now on. The policy is asked again after `ticks`, or when availability changes.
+    """The choice of a policy from now on. The policy is asked again after `ticks`, or when availability changes.
 
-    `final`: on-demand to the end, without being asked again. `pool`: None for the one that is held, else the cheapest.
+    `final`: on-demand to the end, without being asked again. `pool`: None for the pool that is held, otherwise the
+    cheapest.
     """
 
     mode: Mode
@@ -80,10 +85,10 @@ class Choice(NamedTuple):
 
 
 class Policy(Protocol):
-    """A policy decides what the job holds, from the state that it is given."""
+    """A policy chooses the market that the job holds, from the present state."""
 
     def choose(self, state: State) -> Choice:
-        """What to hold from this tick on. SPOT only where it is available."""
+        """Return the choice from this tick on. SPOT only where it is available."""
         ...
 
 
@@ -135,8 +140,8 @@ def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Settin
 
 
 def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
-    """The run, step by step, until the job is done, even if that is after the deadline. A trace that has ended has no
-    spot.
+    """Yield the run, step by step, until the job is done, even if that is after the deadline. A trace that has ended
+    has no spot.
 
     Raises:
         ValueError: if the policy takes spot where there is none, or would wait for ever.
@@ -177,7 +182,7 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
 
 
 def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, at: int) -> int | None:
-    """The pool that the choice selects; None if it is not spot."""
+    """Return the pool that the choice selects; None if it is not spot."""
     if choice.final and choice.mode is not Mode.ON_DEMAND:
         raise ValueError("only on-demand can be held to the end whatever comes")
     if choice.ticks < 1:
@@ -194,7 +199,7 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
 
 
 def outcome(run_steps: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
-    """The result of a run's steps."""
+    """Return the result of a run's steps."""
     cost, changeovers, finished = 0.0, 0, 0.0
     seconds_by_mode = dict.fromkeys(Mode, 0.0)
     for step in run_steps:

@@ -1,7 +1,7 @@
 """The policy `everspot`: the scheduler's own `plan`, asked about a cluster of one job.
 
-The policy makes a view of the engine's state, asks the plan, and carries out its actions until there are none left.
-What the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
+The policy makes a view of the engine's state, asks the plan, and carries out its actions until there are none left. The
+market that the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
 """
 
 from dataclasses import dataclass, field, replace
@@ -69,7 +69,7 @@ class Planned:
     _job: "_Job" = field(init=False, repr=False, compare=False)
 
     def choose(self, state: State) -> Choice:
-        """What the plan makes the job hold from this tick on."""
+        """Return the choice that the plan makes from this tick on."""
         if state.tick == 0:
             self._job = _Job(state)
         return self._job.choose(state, self._outlook(state))
@@ -103,7 +103,7 @@ class _Job:
         self._launched = 0
 
     def choose(self, state: State, outlook: Outlook) -> Choice:
-        """Plan until nothing changes any more; the choice is what the job holds then."""
+        """Plan until nothing changes, and return the market that the job holds then."""
         now = _BEGIN + timedelta(seconds=state.now)
         self._look(state, now)
         for _ in range(_ROUNDS):
@@ -207,7 +207,7 @@ class _Job:
         )
 
     def _choice(self, state: State) -> Choice:
-        """What the job holds, for as many ticks as the plan would not change it."""
+        """Return the market that the job holds, for as many ticks as the plan would not change it."""
         instance = self._instance()
         if instance is None or instance.pool is None:
             return Choice(Mode.IDLE)

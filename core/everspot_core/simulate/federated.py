@@ -1,7 +1,7 @@
 """A workload on several clusters that take over jobs from each other.
 
-Each cluster has a fleet, traces and a scheduler of its own. A job is submitted to one of them, its home. The clusters
-decide by `everspot_core.federation` when it moves to another one, as the schedulers of a real federation do.
+Each cluster has its own fleet, traces and scheduler. A job is submitted to one of them, its home. The clusters decide
+by `everspot_core.federation` when it moves to another one, as the schedulers of a real federation do.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from everspot_core.simulate.workload import TraceSource, Workload
 
 
 class FederationTerms(Frozen):
-    """How clusters deal with each other. `every_seconds`: they look at their jobs, and tell each other of their
-    markets, once in this time."""
+    """The terms between clusters. `every_seconds`: the interval at which they look at their jobs, and publish their
+    markets."""
 
     gigabytes_per_hour: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 180.0
     every_seconds: Annotated[float, Field(ge=60, le=86_400, allow_inf_nan=False)] = 600.0

@@ -1,9 +1,9 @@
 """Runs a workload on several simulated clusters, which take over jobs from each other.
 
-The clusters have one clock. Each plans on its own, after its own events. Once in a while all of them look at their
-jobs: a job that is better off elsewhere is offered to one other cluster, by what that one has last told of its market.
-The other cluster takes it or declines, by its market of the moment. A job that moves keeps its progress, and is in
-nobody's queue while its checkpoint is copied.
+The clusters have one clock. Each plans on its own, after its own events. At an interval all of them look at their jobs.
+A job that is better off elsewhere is offered to one other cluster, by that cluster's last published market. The other
+cluster accepts or declines, by its present market. A job that moves keeps its progress, and is in no queue while its
+checkpoint is copied.
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ def simulate_federated(
 
 
 class _Member:
-    """One cluster. `due`: when its plan is to be asked again without any event."""
+    """One cluster. `due`: when its plan is asked again without any event."""
 
     def __init__(self, name: str, cluster: Cluster, plan: Plan) -> None:
         self.name, self.cluster, self.plans = name, cluster, 0
@@ -148,7 +148,7 @@ class _Federation:
         return not self._on_the_way() and all(m.cluster.over for m in self._members.values())
 
     def next_moment(self) -> datetime:
-        """The next event of any cluster, or arrival of a job."""
+        """Return the next event of any cluster, or arrival of a job."""
         arrivals = [j.arrives_at for j in self._on_the_way() if j.arrives_at is not None]
         return min([*arrivals, *(m.next_moment for m in self._members.values())])
 
@@ -195,7 +195,7 @@ class _Federation:
         return [j for j in self._jobs.values() if j.at is None]
 
     def _market(self, name: str) -> ClusterMarket:
-        """The market of a cluster, without what its own waiting jobs and those on the way to it need."""
+        """Return the market of a cluster, less the needs of its own waiting jobs and of the jobs on the way to it."""
         cluster = self._members[name].cluster
         view, fleet = cluster.view(), cluster.fleet
         coming = sum(j.task.job.nodes for j in self._on_the_way() if j.goal == name)
@@ -263,7 +263,7 @@ class _Federation:
         member.settle()
 
     def _arrive(self, job: FederatedJob) -> None:
-        """Put the job into the queue of its goal: at home as it was, elsewhere as a visit, whose wait goes on."""
+        """Put the job into the queue of its goal: at home unchanged, elsewhere as a visit, whose wait goes on."""
         member, task = self._members[job.goal], job.task
         visit = {"submitted_at": job.waits_since or self._now, "forced": True}
         task.submission = job.submission.model_copy(update=visit if job.goal != job.home else {})
@@ -274,7 +274,8 @@ class _Federation:
         member.settle()
 
     def _passage(self, job: FederatedJob, goal: str) -> Passage:
-        """The way to another cluster. From one host to the next it leads home, as only the home deals with others."""
+        """Return the way to another cluster. From one host to the next it leads home, as only the home deals with
+        others."""
         legs = [job.at or job.home] if job.home in (job.at, goal) else [job.at or job.home, job.home]
         rate, egress = self._workload.terms.gigabytes_per_hour, self._workload.egress
         ways = [Passage.for_bytes(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
@@ -282,7 +283,8 @@ class _Federation:
 
 
 def _held_pool(task: Task, cluster: Cluster) -> tuple[PoolKey | None, datetime | None]:
-    """The pool of the instances that the job holds, or that are on their way to it; and when the latter are ready."""
+    """Return the pool of the instances that the job holds, or that are on their way to it; and when the latter are
+    ready."""
     if task.instances:
         return task.instances[0].pool, None
     coming = [m for m in cluster.machines.values() if m.launched_for == task.job.id]

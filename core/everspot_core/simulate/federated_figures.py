@@ -1,4 +1,4 @@
-"""The figures of a simulated workload on several clusters: deadlines, dollars, and what moved for which reason."""
+"""The figures of a simulated workload on several clusters: deadlines, dollars, and moves by reason."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -60,12 +60,12 @@ class FederatedFigures:
         return self.usd + self.egress_usd
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the figures as plain values."""
         return {**asdict(self), "total_usd": self.total_usd}
 
 
 def federated_figures(run: FederatedRun) -> FederatedFigures:
-    """The figures of a run."""
+    """Return the figures of a run."""
     tasks = [job.task for job in run.jobs.values()]
     ended_at = max(each.ended_at for each in run.runs.values())
     late = [x for t in tasks if (x := late_hours(t, ended_at)) is not None]
@@ -92,7 +92,8 @@ def federated_figures(run: FederatedRun) -> FederatedFigures:
 
 
 def _undated_waits(run: FederatedRun, ended_at: datetime) -> dict[str, float]:
-    """The hours without an instance of each job without a deadline; until `ended_at` for one that has not ended."""
+    """Return the hours without an instance of each job without a deadline; until `ended_at` for one that has not
+    ended."""
     undated = {name: job.task for name, job in run.jobs.items() if job.submission.deadline_at is None}
     waits = {
         name: ((task.finished_at or ended_at) - run.jobs[name].submission.submitted_at) / HOUR

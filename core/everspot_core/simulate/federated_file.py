@@ -1,4 +1,4 @@
-"""Reading a workload on several clusters from the values of its file. All wrong fields are named at once."""
+"""Reads a workload on several clusters from the values of its file. All wrong fields are named together."""
 
 from collections.abc import Mapping
 
@@ -23,18 +23,19 @@ PARTS = ["jobs", "clusters", "federation", "teams", "traces", "horizon_hours"]
 
 
 class _Egress(Frozen):
-    """What is said of a cluster beside its fleet."""
+    """The facts about a cluster beside its fleet."""
 
     egress_usd_per_gb: float = 0.0
 
 
 def is_federated(values: object) -> bool:
-    """Whether these are the values of a workload on several clusters."""
+    """Return whether these are the values of a workload on several clusters."""
     return isinstance(values, Mapping) and "clusters" in values
 
 
 def parse_federated(values: Mapping[str, object], name: str, catalogue: Catalogue) -> FederatedWorkload:
-    """A workload from the decoded YAML or JSON of its file. `name`: its path. Instance types may be declared in it.
+    """Return a workload from the decoded YAML or JSON of its file. `name`: its path. Instance types may be declared in
+    it.
 
     Raises:
         BadInputs: naming every field that is wrong, and what is allowed.

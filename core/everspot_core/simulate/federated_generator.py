@@ -1,7 +1,7 @@
-"""Generates workloads on several clusters, from a seed: jobs with deadlines, and a drought on one side if asked for.
+"""Generates workloads on several clusters, from a seed: jobs with deadlines, and a drought on one side if requested.
 
-Each cluster has two spot pools that come and go by traces of their own, and on-demand. Durations are lognormal, as in
-`crowd`; jobs have deadlines, some of them tight, unless a part of them is to have none.
+Each cluster has two spot pools that come and go by their own traces, and on-demand. Durations are lognormal, as in
+`workload_generator`; jobs have deadlines, some of them tight, unless a part of them shall have none.
 """
 
 import math
@@ -26,7 +26,8 @@ _SPARE = 3.0
 
 
 def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float = 0.0) -> dict[str, Any]:
-    """A workload of `jobs` jobs, as `federated_file.parse_federated` takes it. The same seed gives the same workload.
+    """Return a workload of `jobs` jobs, as `federated_file.parse_federated` takes it. The same seed gives the same
+    workload.
 
     `undated`: the probability, 0 to 1, that a job has no deadline; nothing else depends on it.
 
@@ -64,8 +65,8 @@ def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float =
 def dried(
     values: Mapping[str, Any], cluster: str, begin: float, hours: float, *, on_demand: bool = True
 ) -> dict[str, Any]:
-    """The same workload with a drought: for so many hours from `begin` on a cluster gives nothing new and loses its
-    spot instances. `on_demand`: whether it has no new on-demand instances either."""
+    """Return the same workload with a drought: for so many hours from `begin` on a cluster gives nothing new and loses
+    its spot instances. `on_demand`: whether it has no new on-demand instances either."""
     fleet = values["clusters"][cluster]["fleet"]
     dry, full = [begin, begin + hours], f"{cluster}-on-demand"
     lasting: dict[str, Any] = {"generator": "full", "instances": 10_000}

@@ -38,7 +38,7 @@ class WaitingTimes:
 
     @classmethod
     def from_hours(cls, waited: Iterable[float]) -> "WaitingTimes":
-        """The figures of these hours; percentiles by nearest rank."""
+        """Return the figures of these hours; percentiles by nearest rank."""
         order = sorted(waited)
         if not order:
             return cls(jobs=0, mean=0.0, p50=0.0, p95=0.0, max=0.0)
@@ -91,12 +91,12 @@ class WorkloadFigures:
     hours: float
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the figures as plain values."""
         return asdict(self)
 
 
 def figures(run: WorkloadRun) -> WorkloadFigures:
-    """The figures of a run."""
+    """Return the figures of a run."""
     tasks = list(run.tasks.values())
     paid_hours, busy_hours = sum(_paid(run).values()), sum(_busy(run).values())
     late = [x for t in tasks if (x := late_hours(t, run.ended_at)) is not None]
@@ -127,7 +127,7 @@ def figures(run: WorkloadRun) -> WorkloadFigures:
 
 
 def compute_bill(run: WorkloadRun) -> SimulatedBill:
-    """The cost of the run's instances."""
+    """Return the cost of the run's instances."""
     paid, busy, free = _paid(run), _busy(run), run.workload.fleet.free_within_hours
     billed = [m for m in run.machines if not (m.interrupted and paid[m.instance_id] < free)]
     dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in billed}
@@ -138,12 +138,12 @@ def compute_bill(run: WorkloadRun) -> SimulatedBill:
 
 
 def _paid(run: WorkloadRun) -> dict[str, float]:
-    """Hours from launch to end of each instance."""
+    """Return hours from launch to end of each instance."""
     return {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
 
 
 def _busy(run: WorkloadRun) -> dict[str, float]:
-    """Hours in which each instance held at least one job."""
+    """Return the hours in which each instance held at least one job."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for attempt in run.attempts:
         for name in attempt.instances:
@@ -154,7 +154,8 @@ def _busy(run: WorkloadRun) -> dict[str, float]:
 
 
 def late_hours(task: Task, ended_at: datetime) -> float | None:
-    """Hours after the deadline: negative or 0 if it was met, None without one. Up to a millisecond is rounding."""
+    """Return hours after the deadline: negative or 0 if it was met, None without one. Up to a millisecond is
+    rounding."""
     deadline = task.submission.deadline_at
     if deadline is None or task.refused:
         return None
@@ -210,7 +211,7 @@ def jain(shares: Iterable[float]) -> float:
 
 
 def _gaps(task: Task, attempts: Iterable[Span], ended_at: datetime) -> list[Span]:
-    """The times in which the job waited."""
+    """Return the times in which the job waited."""
     over = ended_at
     if task.state.final and task.record is not None:
         over = task.record.changed_at
@@ -222,7 +223,7 @@ def _gaps(task: Task, attempts: Iterable[Span], ended_at: datetime) -> list[Span
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """The union of the spans, as spans that do not overlap, in order."""
+    """Return the union of the spans, as spans that do not overlap, in order."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -233,7 +234,7 @@ def _union(spans: Iterable[Span]) -> list[Span]:
 
 
 def _overlap(span: Span, others: Iterable[Span]) -> float:
-    """The hours of the span that lie in the others; those must not overlap."""
+    """Return the hours of the span that lie in the others; those must not overlap."""
     return sum(max(0.0, (min(span[1], end) - max(span[0], start)) / HOUR) for start, end in others)
 
 

@@ -29,7 +29,7 @@ def interrupt(cluster: "Cluster") -> None:
 
 
 def next_interruption(cluster: "Cluster") -> list[datetime]:
-    """The moments at which a notice may be due, and those at which instances with notice are taken."""
+    """Return the moments at which a notice may be due, and those at which instances with notice are taken."""
     notice = cluster.fleet.notice
     change = cluster.supply.next_change(cluster.now + notice) if notice else None
     moments = [m.taken_at for m in cluster.machines.values() if m.taken_at is not None]
@@ -37,7 +37,7 @@ def next_interruption(cluster: "Cluster") -> list[datetime]:
 
 
 def room(cluster: "Cluster", key: PoolKey) -> int | None:
-    """How many more instances a pool can give now; None if there is no limit.
+    """Return how many more instances a pool can give now; None if there is no limit.
 
     It gives no instance that it would take back within the length of a notice.
     """
@@ -51,7 +51,7 @@ def room(cluster: "Cluster", key: PoolKey) -> int | None:
 
 
 def is_up(cluster: "Cluster", key: PoolKey) -> bool:
-    """Whether the pool has capacity now, and will have some for the length of a notice."""
+    """Return whether the pool has capacity now, and will have some for the length of a notice."""
     until = cluster.now + cluster.fleet.notice
     return cluster.supply.count(key, cluster.now) != 0 and all(n for _, n in _changes(cluster, key, until))
 
@@ -92,13 +92,14 @@ def _staying(cluster: "Cluster", key: PoolKey) -> list[SimulatedInstance]:
 
 
 def _excess(instances: list[SimulatedInstance], count: int) -> list[SimulatedInstance]:
-    """The youngest instances beyond the pool's count."""
+    """Return the youngest instances beyond the pool's count."""
     order = sorted(instances, key=lambda m: (m.launched_at, m.instance_id), reverse=True)
     return order[: max(0, len(instances) - count)]
 
 
 def _changes(cluster: "Cluster", key: PoolKey, until: datetime) -> list[tuple[datetime, int]]:
-    """The moments after now up to `until` at which any pool changes, each with this pool's count from then on."""
+    """Return the moments after now up to `until` at which any pool changes, each with this pool's count from then
+    on."""
     if until <= cluster.now or cluster.supply.count(key, cluster.now) is None:
         return []
     changes, at = list[tuple[datetime, int]](), cluster.supply.next_change(cluster.now)

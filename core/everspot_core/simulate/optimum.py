@@ -35,7 +35,7 @@ class Schedule:
     holdings: tuple[int | None, ...]
 
     def choose(self, state: State) -> Choice:
-        """What the run holds at the tick."""
+        """Return the choice of the run at the tick."""
         # Rounding may leave a little work after the last tick; it is done on what was held last.
         tick = min(state.tick, len(self.holdings) - 1)
         holding = self.holdings[tick]
@@ -48,7 +48,7 @@ class Schedule:
 
 
 def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Outcome:
-    """The outcome of the cheapest run from tick `start`. Several traces are the pools of the job.
+    """Return the outcome of the cheapest run from tick `start`. Several traces are the pools of the job.
 
     If no run can meet the deadline, it is the outcome of on-demand from the start, which is the least late.
     """
@@ -56,7 +56,7 @@ def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Ou
 
 
 def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting) -> list[Outcome]:
-    """The optimum from each of the starts.
+    """Return the optimum from each of the starts.
 
     A run of some days takes some hundredths of a second with ticks of minutes. It takes up to seconds with ticks of
     half a minute, or where tick and changeover have a small common divisor, because the table has more rows then.
@@ -68,7 +68,7 @@ def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Sett
 
 
 def best(capacity: PoolCapacity, start: int, setting: Setting) -> Policy:
-    """The cheapest run from tick `start`, as a policy that replays it; `OnDemand` if none can meet the deadline.
+    """Return the cheapest run from tick `start`, as a policy that replays it; `OnDemand` if none can meet the deadline.
 
     The result is exact where the table fits into memory. Where it does not, the unit of slack is larger, and the slack
     that a changeover uses is rounded up to it. The run still meets the deadline, so it is never better than the
@@ -79,7 +79,8 @@ def best(capacity: PoolCapacity, start: int, setting: Setting) -> Policy:
 
 
 def unit(setting: Setting, tick: timedelta) -> float:
-    """The unit of slack, in seconds: the greatest common divisor of tick and changeover, or what memory allows."""
+    """Return the unit of slack, in seconds: the greatest common divisor of tick and changeover, or a larger unit if
+    memory does not allow it."""
     exact = math.gcd(*(span // timedelta(microseconds=1) for span in (tick, timedelta(seconds=setting.changeover))))
     length, slack = tick.total_seconds(), setting.deadline - setting.job
     rows = max(1, _CELLS // math.ceil(setting.deadline / length))
@@ -89,8 +90,8 @@ def unit(setting: Setting, tick: timedelta) -> float:
 
 
 class _Table:
-    """The table of one start. Row m of a column stands for m units of slack used. Columns are computed from the last
-    tick back. Holding j is pool j; the last holding is on-demand."""
+    """The table of one start. Row m of a column is m units of slack used. Columns are computed from the last tick back.
+    Holding j is pool j; the last holding is on-demand."""
 
     def __init__(self, capacity: PoolCapacity, start: int, setting: Setting) -> None:
         self.capacity, self.start = capacity, start
@@ -105,7 +106,7 @@ class _Table:
         self.holdings = len(capacity.up) + 1
 
     def solve(self) -> Schedule | None:
-        """The cheapest run; None if no run meets the deadline."""
+        """Return the cheapest run; None if no run meets the deadline."""
         if self.rows <= self.change:
             return None
         choices: list[NDArray[np.uint8]] = []
@@ -121,7 +122,8 @@ class _Table:
         return self._walk(choices[::-1], leave_table[::-1])
 
     def _column(self, tick: int, ahead: list[_Row]) -> tuple[_Row, NDArray[np.uint8], NDArray[np.bool_]]:
-        """Cost to the end by holding (idle last) and row; the best choice when idle; whether to leave each holding."""
+        """Return cost to the end by holding (idle last) and row; the best choice when idle; whether to leave each
+        holding."""
         column = np.full((self.holdings + 1, self.rows), np.inf)
         choice = np.zeros(self.rows, dtype=np.uint8)
         leave = np.zeros((self.holdings, self.rows), dtype=np.bool_)
@@ -143,7 +145,8 @@ class _Table:
         return column, choice, leave
 
     def _enter(self, holding: int, tick: int, remaining: _Row | float, later_cost: _Row) -> _Row | None:
-        """Cost to the end if a changeover to the holding begins now, by row; None if its capacity ends meanwhile."""
+        """Return cost to the end if a changeover to the holding begins now, by row; None if its capacity ends
+        meanwhile."""
         prices = [self._price(holding, t) for t in range(tick, tick + self.changing_ticks)]
         whole = [p for p in prices if p is not None]
         if len(whole) < len(prices):
@@ -155,7 +158,7 @@ class _Table:
         return later_cost[self.change :] + (sum(whole[:-1]) * self.tick + whole[-1] * (changing + computing)) / 3600
 
     def _price(self, holding: int, tick: int) -> float | None:
-        """The price of a holding at a tick, $/h; None if it is not available."""
+        """Return the price of a holding at a tick, $/h; None if it is not available."""
         at = self.start + tick
         if holding == self.holdings - 1:
             return self.capacity.on_demand_price
@@ -164,7 +167,7 @@ class _Table:
         return 1.0 if self.capacity.prices is None else self.capacity.prices[holding][at]
 
     def _remaining(self, tick: int) -> _Row | float:
-        """Seconds of computing left by row; only the least of them where even that is a tick or more."""
+        """Return seconds of computing left by row; only the least of them where even that is a tick or more."""
         least = self.job - tick * self.tick
         if least >= self.tick:
             return least
@@ -172,12 +175,12 @@ class _Table:
         return remaining
 
     def _rows_done(self, tick: int) -> int:
-        """How many rows have nothing left to compute at this tick."""
+        """Return how many rows have nothing left to compute at this tick."""
         over = tick * self.tick - self.job
         return 0 if over < -EPSILON else min(self.rows, int((over + EPSILON) / self.unit) + 1)
 
     def _walk(self, choices: list[NDArray[np.uint8]], leave_table: list[NDArray[np.uint8]]) -> Schedule:
-        """The run that the decisions give, from the first tick on."""
+        """Return the run that the decisions give, from the first tick on."""
         holdings: list[int | None] = []
         holding, row = None, 0
         while len(holdings) < self.ticks and row >= self._rows_done(len(holdings)):

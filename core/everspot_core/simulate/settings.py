@@ -55,15 +55,15 @@ class Setting:
 
 
 def seconds(hours: float) -> float:
-    """Hours as seconds, rounded to microseconds, so that whole seconds are exact and so are sums of them."""
+    """Return hours as seconds, rounded to microseconds, so that whole seconds are exact and so are sums of them."""
     return round(hours * 3600, 6)
 
 
 def starts(traces: Trace | Sequence[Trace], setting: Setting, count: int | None, seed: int) -> NDArray[np.int64]:
-    """Random ticks at which to submit the job, uniform over those whose deadline lies within the trace.
+    """Return random ticks at which to submit the job, uniform over those whose deadline is within the trace.
 
-    Several traces are the pools of one job; the shortest counts. With `count` None it is every such tick, in order. The
-    same seed gives the same ticks.
+    Several traces are the pools of one job; the shortest counts. With `count` None the result is every such tick, in
+    order. The same seed gives the same ticks.
 
     Raises:
         BadInputs: if the trace is shorter than the deadline, or `count` is below 1.

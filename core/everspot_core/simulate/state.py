@@ -92,7 +92,7 @@ class SimulatedInstance:
         self.record = self.record.model_copy(update={"state": state, "job_id": job_id, "epoch": epoch})
 
     def view(self, shared: bool) -> InstanceView:
-        """The instance as a plan sees it."""
+        """Return the instance as a plan sees it."""
         return InstanceView(
             instance_id=self.instance_id,
             may_exist=True,
@@ -162,7 +162,8 @@ class Task:
 
     @classmethod
     def from_job(cls, job: WorkloadJob, begin: datetime, *, shared: bool = False) -> "Task":
-        """The job at its submission. `shared`: it may run beside other jobs, as every job of a shared fleet may."""
+        """Return the job at its submission. `shared`: it may run beside other jobs, as every job of a shared fleet
+        may."""
         at = begin + hours(job.arrival_hours)
         spec = JobSpec(
             name=job.id,
@@ -190,14 +191,14 @@ class Task:
         return self.works_from + timedelta(microseconds=max(0, math.ceil(seconds * 1e6 - 1e-3)))
 
     def done_by(self, now: datetime) -> float:
-        """The seconds of work at speed 1 that it has done by then."""
+        """Return the seconds of work at speed 1 that it has done by then."""
         if self.works_from is None or self.stopped_at is not None:
             return self.done
         more = max(0.0, (now - self.works_from).total_seconds()) * self.speed
         return min(self.done + more, self.job.actual * 3600)
 
     def view(self, now: datetime, terms: FleetTerms, ready_at: datetime | None) -> JobView:
-        """The job as a plan sees it. `ready_at`: when the last of the instances launched for it is ready."""
+        """Return the job as a plan sees it. `ready_at`: when the last of the instances launched for it is ready."""
         done = self.done_by(now)
         upper = max(0.0, self.job.upper * 3600 - done)
         expected = self.job.hours * 3600 - done
@@ -233,5 +234,5 @@ class Task:
 
 
 def hours(count: float) -> timedelta:
-    """That many hours, to the microsecond."""
+    """Return that many hours, to the microsecond."""
     return timedelta(microseconds=round(count * 3.6e9))

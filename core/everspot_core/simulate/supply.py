@@ -34,12 +34,12 @@ class PoolSupply:
         return tuple(self._trace_names)
 
     def count(self, key: PoolKey, now: datetime) -> int | None:
-        """How many instances the pool has in all, held ones included; None if there is no limit."""
+        """Return how many instances the pool has in all, held ones included; None if there is no limit."""
         name = self._trace_names.get(key)
         return None if name is None else self._tracks[name].at(now - BEGIN)
 
     def next_change(self, now: datetime) -> datetime | None:
-        """The first moment after `now` at which any count changes; None if none ever does."""
+        """Return the first moment after `now` at which any count changes; None if none ever does."""
         changes = [c for track in self._tracks.values() if (c := track.next_change(now - BEGIN)) is not None]
         return BEGIN + min(changes) if changes else None
 

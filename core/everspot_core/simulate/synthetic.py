@@ -31,7 +31,7 @@ class Phases:
     means: tuple[float, ...]
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-        """The lengths of `count` spells, in hours."""
+        """Return the lengths of `count` spells, in hours."""
         return rng.exponential(rng.choice(self.means, count, p=self.chances))
 
     @property
@@ -70,7 +70,7 @@ def steady(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
 
 
 def diurnal(rng: np.random.Generator, ticks: int, gap: timedelta, *, swing: float = 0.9) -> Trace:
-    """Spells that follow the time of day: capacity is scarce by day and plentiful by night.
+    """Return spells that follow the time of day: capacity is scarce by day and plentiful by night.
 
     `swing`, from 0 to 1: how much the chance of an end or a beginning rises and falls around its mean.
     """
@@ -95,7 +95,8 @@ def droughts(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
 def correlated(
     rng: np.random.Generator, ticks: int, gap: timedelta, *, pools: int = 4, coupling: float = 0.7
 ) -> tuple[Trace, ...]:
-    """Pools with common scarcities and spells of their own. A scarcity reaches each pool with the chance `coupling`."""
+    """Return pools with common scarcities and their own spells. A scarcity reaches each pool with the chance
+    `coupling`."""
     plenty = _alternate(rng, ticks, gap, Phases(means=(20.0,)), Phases(means=(8.0,)))
     # Which pools a scarcity reaches is drawn once for each scarcity.
     scarcity = np.cumsum(np.diff(plenty, prepend=plenty[0]))
@@ -116,7 +117,7 @@ def with_prices(
     volatility: float = 0.1,
     reversion_hours: float = 24.0,
 ) -> Trace:
-    """The trace with a spot price that wanders around `mean`, between a tenth of it and the on-demand price.
+    """Return the trace with a spot price that wanders around `mean`, between a tenth of it and the on-demand price.
 
     `volatility`: standard deviation of the price's logarithm; `reversion_hours`: the time in which it returns to it.
     """

@@ -19,7 +19,7 @@ from everspot_core.problems import Problems
 class Spells(NamedTuple):
     """A trace as spells, runs of ticks without a change: three arrays of equal length, in order of time.
 
-    `start` and `length` count ticks; `up` tells whether there was enough capacity.
+    `start` and `length` count ticks; `up` says whether there was enough capacity.
     """
 
     start: NDArray[np.int64]
@@ -50,17 +50,17 @@ class Trace:
         return self.gap.total_seconds()
 
     def up(self, nodes: int = 1) -> NDArray[np.bool_]:
-        """Whether a gang of `nodes` instances could run, by tick; fewer instances are of no use to it."""
+        """Return whether a gang of `nodes` instances could run, by tick; fewer instances are of no use to it."""
         return self.available >= nodes
 
     def spells(self, nodes: int = 1) -> Spells:
-        """The runs of ticks with and without capacity for `nodes`."""
+        """Return the runs of ticks with and without capacity for `nodes`."""
         up = self.up(nodes)
         start = np.flatnonzero(np.concatenate(([True], up[1:] != up[:-1])))
         return Spells(start, np.diff(start, append=len(up)), up[start])
 
     def to_json(self) -> str:
-        """The trace as `parse` takes it."""
+        """Return the trace as `parse` takes it."""
         seconds = self.tick_seconds
         content: dict[str, Any] = {"metadata": {"gap_seconds": int(seconds) if seconds.is_integer() else seconds}}
         content["data"] = self.available.tolist()
@@ -70,10 +70,11 @@ class Trace:
 
 
 def parse(content: str | dict[str, Any], name: str) -> Trace:
-    """A trace from the text of its file, or from the values decoded from it. `name`: its path, or what to call it.
+    """Return a trace from the text of its file, or from the values decoded from it. `name`: its path, or another name
+    for it.
 
     Raises:
-        BadInputs: naming every field that is wrong, and what is allowed.
+        BadInputs: naming every field that is wrong, and the allowed values.
     """
     problems = Problems()
     values = _decode(content, problems)

@@ -174,15 +174,15 @@ class Fleet(FleetTerms):
     types: tuple[InstanceType, ...] = Field(default=(), description="Every type in use.")
 
     def offers(self) -> dict[PoolKey, PoolOffer]:
-        """The price and the availability of each pool."""
+        """Return the price and the availability of each pool."""
         return {o.key: o for o in (*self.standing, *self.pools)}
 
     def pool_launch_hours(self, offer: PoolOffer) -> float:
-        """Hours from a launch in this pool until the instance can be given a job."""
+        """Return hours from a launch in this pool until the instance can be given a job."""
         return self.launch_hours if offer.launch_hours is None else offer.launch_hours
 
     def changeover_to(self, offer: PoolOffer) -> Changeover | None:
-        """The changeover to this pool as it is known to a plan; None if all pools take as long."""
+        """Return the changeover to this pool as a plan knows it; None if all pools take as long."""
         if all(o.launch_hours is None for o in self.pools):
             return None
         launch = self.pool_launch_hours(offer)
@@ -231,7 +231,7 @@ class Workload(Frozen):
 
 
 class Traced(Protocol):
-    """What names traces: a workload, on one fleet or on several."""
+    """The owner of named traces: a workload, on one fleet or on several."""
 
     @property
     def traces(self) -> Mapping[str, TraceSource]:
@@ -240,7 +240,7 @@ class Traced(Protocol):
 
 
 def load_traces(workload: Traced, load: Callable[[str], Trace]) -> dict[str, Trace]:
-    """The traces by name. `load` reads the trace of a file; its errors are passed on."""
+    """Return the traces by name. `load` reads the trace of a file; its errors are passed on."""
     return {
         name: _dried(_generate(name, source) if source.file is None else _read(load(source.file), source.times), source)
         for name, source in workload.traces.items()
@@ -261,7 +261,7 @@ def _dried(trace: Trace, source: TraceSource) -> Trace:
 
 
 def _generate(name: str, source: TraceSource) -> Trace:
-    """The sum of independent groups, so that random capacity seldom comes or goes all at once."""
+    """Return the sum of independent groups, so that random capacity seldom comes or goes together."""
     gap = timedelta(minutes=5)
     ticks = math.ceil(source.hours * 12)
     if source.generator == FULL:

@@ -1,4 +1,4 @@
-"""Reading a workload from the values of its file. All wrong fields are named at once."""
+"""Reads a workload from the values of its file. All wrong fields are named together."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -25,7 +25,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
-    """A workload from the decoded YAML or JSON of its file. `name`: its path. Instance types may be declared in it.
+    """Return a workload from the decoded YAML or JSON of its file. `name`: its path. Instance types may be declared in
+    it.
 
     Raises:
         BadInputs: naming every field that is wrong, and what is allowed.
@@ -53,7 +54,7 @@ def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
 
 
 def parse_fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Problems) -> Fleet:
-    """The fleet of these values. `traces`: the names that its pools may use."""
+    """Return the fleet of these values. `traces`: the names that its pools may use."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping with `standing` or `pools`")
         return Fleet()
@@ -99,7 +100,7 @@ def parse_fleet(values: object, traces: set[str], catalogue: Catalogue, problems
 
 
 def check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problems) -> None:
-    """Add what of the jobs does not go with each other, or with the types of the fleet."""
+    """Add a problem for each part of the jobs that conflicts with other jobs, or with the types of the fleet."""
     first: dict[str, int] = {}
     types = {t.name for t in fleet.types}
     shapes = [Shape.from_machine(t) for t in fleet.types]
@@ -116,7 +117,7 @@ def check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problems
 
 
 def parse_horizon(value: object, last: float, problems: Problems) -> float:
-    """The horizon in hours; by default thirty days after the last arrival."""
+    """Return the horizon in hours; by default thirty days after the last arrival."""
     if value is None:
         return last + 720
     right = isinstance(value, int | float) and not isinstance(value, bool) and last < value <= 1e6
@@ -125,7 +126,7 @@ def parse_horizon(value: object, last: float, problems: Problems) -> float:
 
 
 def parse_teams(values: object, problems: Problems) -> dict[str, float]:
-    """The weights of teams."""
+    """Return the weights of teams."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping of weights, such as `research: 2`")
         return {}
@@ -138,7 +139,7 @@ def parse_teams(values: object, problems: Problems) -> dict[str, float]:
 
 
 def traces_named(values: object, problems: Problems) -> dict[str, TraceSource]:
-    """The valid sources of traces by name."""
+    """Return the valid sources of traces by name."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping of traces by name")
         return {}
@@ -148,12 +149,13 @@ def traces_named(values: object, problems: Problems) -> dict[str, TraceSource]:
 
 
 def list_keys(values: object) -> list[str]:
-    """The names of all traces, also of badly described ones: a pool that names such a one is not wrong itself."""
+    """Return the names of all traces, also of badly described ones: a pool that names such a one is not wrong
+    itself."""
     return [str(k) for k in values] if isinstance(values, Mapping) else []
 
 
 def parse_each(kind: type[M], values: object, problems: Problems) -> dict[int, M]:
-    """The valid ones, by their position in the list."""
+    """Return the valid ones, by their position in the list."""
     if not isinstance(values, list | tuple):
         problems.add("", "must be a list")
         return {}

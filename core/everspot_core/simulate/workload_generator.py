@@ -30,9 +30,19 @@ _KINDS = ("heavy-tailed", "diurnal", "markov", "droughts", "steady")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Team:
-    """A team's habits. `part`: its fraction of all jobs; `median`, `spread`: the lognormal distribution of a job's
-    hours; `flood`: from and to how many jobs it submits at once; `gangs`, `small`, `critical`, `deadlines`: fractions
-    of its jobs; `slack`: deadline over the upper bound of the duration, from and to."""
+    """A team's habits.
+
+    Attributes:
+        part: its fraction of all jobs.
+        median: of the lognormal distribution of a job's hours.
+        spread: of the same distribution.
+        flood: the least and the most jobs that it submits together.
+        gangs: fraction of its jobs that are gangs.
+        small: fraction of its jobs that are small.
+        critical: fraction of its jobs that are critical.
+        deadlines: fraction of its jobs that have a deadline.
+        slack: deadline over the upper bound of the duration, least and most.
+    """
 
     name: str
     part: float
@@ -56,7 +66,7 @@ _TEAMS = (
 
 
 def generate(jobs: int, seed: int) -> dict[str, Any]:
-    """A workload of `jobs` jobs, as `workload_file.parse` takes it. The same seed gives the same workload.
+    """Return a workload of `jobs` jobs, as `workload_file.parse` takes it. The same seed gives the same workload.
 
     Raises:
         ValueError: if `jobs` is below 1.
@@ -84,7 +94,7 @@ def generate(jobs: int, seed: int) -> dict[str, Any]:
 
 
 def _shares(jobs: int) -> Iterator[tuple[_Team, int]]:
-    """The number of jobs of each team; the first team gets the remainder of rounding."""
+    """Yield the number of jobs of each team; the first team gets the remainder of rounding."""
     others = [(team, int(jobs * team.part)) for team in _TEAMS[1:]]
     yield _TEAMS[0], jobs - sum(count for _, count in others)
     yield from others
@@ -100,7 +110,7 @@ def _submissions(team: _Team, count: int, days: float, rng: np.random.Generator)
 
 
 def _moment(days: float, rng: np.random.Generator) -> float:
-    """A random arrival time in hours, more likely by day than by night.
+    """Return a random arrival time in hours, more likely by day than by night.
 
     Given their number, Poisson arrivals are independent of each other.
     """

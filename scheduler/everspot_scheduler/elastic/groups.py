@@ -31,13 +31,13 @@ class Group:
 
 
 def launchable_pools(elastic: Elastic) -> list[PoolKey]:
-    """Every pool in which instances may be launched."""
+    """Return every pool in which instances may be launched."""
     pools = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
     return [pool for pool in pools if elastic.offers(pool.instance_type, pool.zone, pool.market)]
 
 
 def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
-    """The requests, in the plan's order. A gang has a request of its own, so that it alone is all or nothing."""
+    """Return the requests, in the plan's order. A gang has a request of its own, so that it alone is all or nothing."""
     alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)
     for launch in launches:
         pools = tuple(p for p in launch.ranked if elastic.offers(p.instance_type, p.zone, p.market))[:POOLS_AT_MOST]

@@ -67,27 +67,27 @@ class Intents:
             self.edition += 1
 
     def __bool__(self) -> bool:
-        """Whether there are any intents."""
+        """Return whether there are any intents."""
         return bool(self._documents) or self.unreadable
 
     def settled(self) -> Iterator[LaunchIntent]:
-        """The intents with an outcome, oldest first."""
+        """Return the intents with an outcome, oldest first."""
         return (document.value for _, document in sorted(self._documents.items()) if document.value.outcome is not None)
 
     def unsettled(self) -> list[LaunchIntent]:
-        """The intents without an outcome, oldest first."""
+        """Return the intents without an outcome, oldest first."""
         return [document.value for _, document in sorted(self._documents.items()) if document.value.outcome is None]
 
     def has_pending(self, token: str) -> bool:
-        """Whether an intent without outcome has this token: its instances are not strangers."""
+        """Return whether an intent without outcome has this token: its instances are not strangers."""
         return any(intent.token == token for intent in self.unsettled())
 
     def token(self) -> str:
-        """A new token."""
+        """Return a new token."""
         return self.mark + secrets.token_hex((TOKEN - MARK) // 2)
 
     def next(self) -> int:
-        """The number of the next intent."""
+        """Return the number of the next intent."""
         return self._newest + 1
 
     def create(self, intent: LaunchIntent) -> bool:
@@ -145,7 +145,7 @@ class Intents:
 
 
 def version_name(template: str, version: str) -> str:
-    """The name of a version of a template."""
+    """Return the name of a version of a template."""
     return f"{template}:{version}"
 
 

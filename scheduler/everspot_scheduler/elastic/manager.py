@@ -71,7 +71,7 @@ class ElasticManager:
         return self._intents.launched
 
     def settled(self) -> Iterator[LaunchIntent]:
-        """The intents whose outcome is known, oldest first."""
+        """Return the intents whose outcome is known, oldest first."""
         return self._intents.settled()
 
     @property
@@ -110,8 +110,8 @@ class ElasticManager:
         self._learn()
 
     def _living(self) -> Iterator[PoolKey]:
-        """The pool of each instance that counts towards the cap: those launched, those of intents that cannot be read,
-        and strangers, which cost money until they have ended."""
+        """Yield the pool of each instance that counts towards the cap: those launched, those of intents that cannot be
+        read, and strangers, which cost money until they have ended."""
         yield from (place.pool for name, place in self.launched.items() if not self.is_gone(name))
         for instance in self._facts.described.values():
             if is_ours(instance, self._intents) and instance.instance_id not in self.launched:
@@ -143,19 +143,20 @@ class ElasticManager:
         return "" if elastic is None else version_name(elastic.template, elastic.template_version)
 
     def is_gone(self, name: str) -> bool:
-        """Whether a launched instance has ended, as far as is known."""
+        """Return whether a launched instance has ended, as far as is known."""
         return name in self._ledger.ends or self._facts.is_gone(name) or self._unseen(name)
 
     def strangers(self) -> set[str]:
-        """The instances that no intent names: they get no job, and will be ended."""
+        """Return the instances that no intent names: they get no job, and will be ended."""
         return {i.instance_id for i in self._facts.described.values() if is_stranger(i, self._intents)}
 
     def resting(self, pool: PoolKey, now: datetime) -> PoolRefusal | None:
-        """The refusal for which the pool is not asked now; None if it may be asked."""
+        """Return the refusal for which the pool is not asked now; None if it may be asked."""
         return self.refusals.resting(pool, now, self.version, self._freed)
 
     def note(self, job_id: str) -> str:
-        """A sentence on the last launch for a job that still waits, or on why there is none; empty without either."""
+        """Return a sentence on the last launch for a job that still waits, or on why there is none; empty without
+        either."""
         if self._launcher.trouble:
             return self._launcher.trouble
         if self._unpriced:
@@ -170,17 +171,17 @@ class ElasticManager:
         return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
 
     def _knows_no_price(self) -> bool:
-        """Whether something may be launched, and no pool has a known price."""
+        """Return whether something may be launched, and no pool has a known price."""
         elastic, price = self.declared, self._ledger.usd_per_hour
         return elastic is not None and all(price(pool) is None for pool in launchable_pools(elastic))
 
     def coming(self, reported: Iterable[str]) -> bool:
-        """Whether a launched instance has not reported yet."""
+        """Return whether a launched instance has not reported yet."""
         reported_names = set(reported)
         return any(name not in reported_names and not self.is_gone(name) for name in self.launched)
 
     def _unseen(self, name: str) -> bool:
-        """Whether the cloud said that it launched the instance, and has not described it since."""
+        """Return whether the cloud said that it launched the instance, and has not described it since."""
         place = self.launched.get(name)
         described = name in self._facts.described or name in self._ledger.launches
         clock, described_at = self._store.clock, self._facts.described_at
@@ -189,7 +190,7 @@ class ElasticManager:
         return clock.to_real(clock.now() - place.settled_at) >= UNSEEN
 
     def _freed(self, quota: str, since: datetime) -> bool:
-        """Whether an instance that counts towards a quota has ended since."""
+        """Return whether an instance that counts towards a quota has ended since."""
         for name, end in self._ledger.ends.items():
             launch = self._ledger.launches.get(name) if end.ended_at > since else None
             if launch is not None and self._quota_of(launch.instance_type, launch.market) == quota:

@@ -85,7 +85,7 @@ class Refusals:
     def resting(
         self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
     ) -> PoolRefusal | None:
-        """The refusal because of which the pool rests now; None if it may be asked.
+        """Return the refusal because of which the pool rests now; None if it may be asked.
 
         `freed`: whether an instance that counts towards a quota has ended since a moment.
         """
@@ -113,7 +113,8 @@ class Refusals:
         return max(newest, key=lambda refusal: refusal.at, default=None)
 
     def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
-        """The refusal because of which everything that counts towards the quota rests now; None if it does not."""
+        """Return the refusal because of which everything that counts towards the quota rests now; None if it does
+        not."""
         last, row = self._by_quota.get(quota, (None, 0))
         if last is None or now - last.at >= _backoff(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
             return None
@@ -124,12 +125,12 @@ class Refusals:
 
 
 def _backoff(first: timedelta, row: int, most: timedelta) -> timedelta:
-    """The rest after `row` refusals in a row: `first`, doubled with each, but no longer than `most`."""
+    """Return the rest after `row` refusals in a row: `first`, doubled with each, but no longer than `most`."""
     return min(first * (1 << min(row - 1, 16)), most)
 
 
 def _pools(intent: LaunchIntent, instance_type: str, zone: str) -> set[PoolKey]:
-    """The pools of an intent that a refusal is about. An empty type or zone stands for all."""
+    """Return the pools of an intent that a refusal is about. An empty type or zone stands for all."""
     return {
         PoolKey(p.instance_type, p.zone, p.market)
         for p in intent.pools

@@ -34,7 +34,7 @@ class Releaser:
         self._strange: dict[str, timedelta] = {}
 
     def due(self, observation: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
-        """The instances that the cloud has to be asked to end now."""
+        """Return the instances that the cloud has to be asked to end now."""
         now, over = self._clock.monotonic(), set(ended)
         names = [*self._leaving(observation, facts, over), *self._strangers(observation, facts, now)]
         self._requested_at = {name: at for name, at in self._requested_at.items() if name in names}
@@ -56,7 +56,7 @@ class Releaser:
                 yield name
 
     def _strangers(self, observation: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
-        """The instances with a token that no intent has, once their grace is over and while they hold no job."""
+        """Yield the instances with a token that no intent has, once their grace is over and while they hold no job."""
         strange = [i for i in facts.described.values() if is_stranger(i, self._intents)]
         self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
         for name, since in sorted(self._strange.items()):
@@ -68,13 +68,14 @@ class Releaser:
 
 
 def is_ours(instance: CloudInstance, intents: Intents) -> bool:
-    """Whether a living instance was launched for this cluster, by an intent that is known here or not."""
+    """Return whether a living instance was launched for this cluster, by an intent that is known here or not."""
     alive = instance.role is Role.AGENT and instance.phase is Phase.ALIVE
     return alive and instance.launch.startswith(intents.mark)
 
 
 def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
-    """Whether a living instance was launched for this cluster and no intent names it; no if some cannot be read."""
+    """Return whether a living instance was launched for this cluster and no intent names it; no if some cannot be
+    read."""
     recorded = instance.instance_id in intents.launched or intents.has_pending(instance.launch)
     return is_ours(instance, intents) and not recorded and not intents.unreadable
 

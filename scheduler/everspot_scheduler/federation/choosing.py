@@ -50,8 +50,8 @@ class Choosing:
     def __call__(
         self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime
     ) -> Move | None:
-        """The move that the job should make now; None: it stays. For a job that is away, a move means that it is to
-        leave where it is."""
+        """Return the move that the job should make now; None: it stays. For a job that is away, a move means that it is
+        to leave where it is."""
         if not may_move(job, now):
             return None
         if view is not self._view:
@@ -81,7 +81,7 @@ class Choosing:
         return move
 
     def _here(self, job: JobView, own: "_Home", now: datetime) -> Forecast:
-        """The forecast where the job is."""
+        """Return the forecast where the job is."""
         away = job.record.away if job.record is not None else None
         if away is None:
             return _at_home(job, own, STAYING)
@@ -104,9 +104,9 @@ class Choosing:
         passage: Passage = STAYING,
         waits: bool = False,
     ) -> Forecast | None:
-        """The forecast at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way there, so
-        that some of what is promised there is its own. A peer of whose figures none can be made is left out of this
-        view's choices: it stops neither the choice among others nor home's own work."""
+        """Return the forecast at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way
+        there, so that some of what is promised there is its own. A peer of whose figures none can be made is left out
+        of this view's choices: it stops neither the choice among others nor home's own work."""
         if name not in self._markets:
             return None
         try:
@@ -118,7 +118,7 @@ class Choosing:
             return None
 
     def _with(self, name: str, more: int) -> ClusterMarket:
-        """The market of a peer where so many more instances are promised."""
+        """Return the market of a peer where so many more instances are promised."""
         if not more:
             return self._markets[name]
         if (name, more) not in self._less:
@@ -127,11 +127,11 @@ class Choosing:
         return self._less[name, more]
 
     def _bound_for(self, cluster: str, job: JobView) -> int:
-        """How many instances other jobs were sent for to a cluster that have yet to leave where they are."""
+        """Return how many instances other jobs were sent for to a cluster that have yet to leave where they are."""
         return sum(b.nodes for b in self._bound.values() if b.cluster == cluster and b.job_id != job.job_id)
 
     def _peer_markets(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
-        """The markets of the peers that are heard of, and have a scheduler that lives."""
+        """Yield the markets of the peers that are heard of, and have a scheduler that lives."""
         for name, heard in news.items():
             if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
                 continue
@@ -150,7 +150,7 @@ class Choosing:
             _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
     def _passage(self, job: JobView, peer: Peer, now: datetime) -> Passage:
-        """The way to or from a peer. A dataset counts unless the job has been there before."""
+        """Return the way to or from a peer. A dataset counts unless the job has been there before."""
         been = job.record is not None and any(t.cluster == peer.name and t.sent_bytes for t in job.record.trips)
         gigabytes = self._checkpoint(job, now)
         if not been:
@@ -158,7 +158,7 @@ class Choosing:
         return Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
-        """The size of the newest checkpoint, GB; that which was known last if it cannot be read."""
+        """Return the size of the newest checkpoint, GB; that which was known last if it cannot be read."""
         at, size = self._weights.get(job.job_id, (None, 0.0))
         if job.epoch == 0 or (at is not None and now - at < WEIGHED_EVERY):
             return size
@@ -192,7 +192,8 @@ class _Bound:
 
 
 def _under_way(bound: _Bound, job: JobView | None, home: str, now: datetime) -> bool:
-    """Whether the job still has to leave where it is. Once it is there, or on its way, its own record tells of it."""
+    """Return whether the job still has to leave where it is. Once it is there, or on its way, its own record tells of
+    it."""
     if job is None or job.state.final or now - bound.at >= DEFAULT.patience:
         return False
     away = job.record.away if job.record is not None else None
@@ -200,7 +201,7 @@ def _under_way(bound: _Bound, job: JobView | None, home: str, now: datetime) -> 
 
 
 def _coming(job: JobView, cluster: str) -> int:
-    """How many instances a job will need that is on its way to a cluster, which does not know of it yet."""
+    """Return how many instances a job will need that is on its way to a cluster, which does not know of it yet."""
     away = job.record.away if job.record is not None else None
     return job.nodes if away is not None and away.cluster == cluster and away.told in ("", SENT) else 0
 
@@ -212,7 +213,7 @@ class _Home:
         self.view, self.name, self.now = view, name, now
 
     def is_current(self, view: ClusterView, name: str, now: datetime) -> bool:
-        """Whether it is that of this view and moment."""
+        """Return whether it is that of this view and moment."""
         return self.view is view and (self.name, self.now) == (name, now)
 
     @cached_property
@@ -232,8 +233,8 @@ class _Home:
 
 
 def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Forecast:
-    """The forecast at home. What stands idle there is for jobs that come back: of one that waits the plan has just
-    judged that it gets none of it. `bound`: the instances for which others were called back."""
+    """Return the forecast at home. What stands idle there is for jobs that come back: of one that waits the plan has
+    just judged that it gets none of it. `bound`: the instances for which others were called back."""
     view, now = own.view, own.now
     if (view.cap is None or not view.pools) and job.state is not JobState.AWAY:
         return standing_home(job, view, own.name, now)
@@ -250,7 +251,7 @@ def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Fore
 
 
 def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
-    """The instance that the job has, or that is on its way to it."""
+    """Return the instance that the job has, or that is on its way to it."""
     owner = job.record.owner if job.record is not None else None
     for instance in view.instances:
         holds_job = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *, draining: bool) -> str:
-    """Why this cluster does not take the visit of this id; empty: it does."""
+    """Return why this cluster does not take the visit of this id; empty: it does."""
     spec = offer.submission.spec
     home = next((peer for peer in manifest.federation if peer.name == offer.home), None)
     if home is None:
@@ -107,7 +107,7 @@ class InboundVisits:
         return done
 
     def _name_is_used(self, visit: str, observation: Observation) -> bool:
-        """Whether there is or was a job of this name. No visit is one before its offer is accepted."""
+        """Return whether there is or was a job of this name. No visit is one before its offer is accepted."""
         if visit in observation.jobs or visit in observation.records or visit in observation.unreadable_jobs:
             return True
         return visit in self._store.archive.keys()  # noqa: SIM118 - a method
@@ -169,7 +169,7 @@ class InboundVisits:
             self._store.records.create(offer.visit, record)
 
     def _gives_back(self, offer: VisitOffer, record: JobRecord | None, *, draining: bool) -> str:
-        """Why a visit is sent home; empty: it stays."""
+        """Return why a visit is sent home; empty: it stays."""
         if draining:
             return f"{self._declaration.manifest.cluster} is being drained"
         waits = record is None or record.state is JobState.PENDING
@@ -215,6 +215,6 @@ class InboundVisits:
             _log.info("%s of %s has ended: %s", job.job_id, document.value.home, record.state.value)
 
     def _spent(self, job: JobSubmission, record: JobRecord | None) -> tuple[float, float]:
-        """The dollars and GPU-hours of a visit so far."""
+        """Return the dollars and GPU-hours of a visit so far."""
         spent = self._ledger.spent([(job, record)]).get(job.job_id)
         return (round(spent.dollars, 6), round(spent.gpu_hours, 6)) if spent is not None else (0.0, 0.0)

@@ -139,12 +139,12 @@ class Federation:
         self._markets.write(self._peers.news())
 
     def sights(self) -> list[PeerSight]:
-        """The peers as they were last seen, for the heartbeat."""
+        """Return the peers as they were last seen, for the heartbeat."""
         return self._peers.sights()
 
     def _chosen(self, job: JobView, view: ClusterView, news: Mapping[str, News], now: datetime) -> Move | None:
-        """The move of a job. Figures of peers may be any: a choice that fails leaves the job where it is, and stops
-        nothing that comes after it."""
+        """Return the move of a job. Figures of peers may be any: a choice that fails leaves the job where it is, and
+        stops nothing that comes after it."""
         try:
             move = self._choose(job, view, news, self._peers.home, now)
         except Exception as error:
@@ -163,7 +163,7 @@ class Federation:
             _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
     def _stopping(self, view: ClusterView, name: str) -> bool:
-        """Whether a job that runs was told to stop for its move, which is then carried out."""
+        """Return whether a job that runs was told to stop for its move, which is then carried out."""
         job = next((j for j in view.jobs if j.job_id == name), None)
         if job is None or job.record is None or not job.state.owned or job.cancel:
             return False

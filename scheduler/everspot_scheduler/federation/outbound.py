@@ -61,7 +61,8 @@ class OutboundMoves:
         )
 
     def patient(self, away: Away, state: str, peer: Peer, clock: Clock) -> bool:
-        """Whether the peer may still take its time: the offer has not stood still in this state for its patience."""
+        """Return whether the peer may still take its time: the offer has not stood still in this state for its
+        patience."""
         now = clock.monotonic()
         was, since = self._since.setdefault(away.visit, (state, now))
         if was != state:
@@ -69,7 +70,7 @@ class OutboundMoves:
         return now - since < peer.patience
 
     def mirror_due(self, visit: str, clock: Clock) -> bool:
-        """Whether it is time to note at home how a visit does."""
+        """Return whether it is time to note at home how a visit does."""
         now = clock.monotonic()
         if visit in self._mirrored and now - self._mirrored[visit] < MIRROR_EVERY:
             return False
@@ -103,7 +104,7 @@ class OutboundMoves:
         return self._history
 
     def host(self, peer: Peer) -> Store:
-        """The store of a peer."""
+        """Return the store of a peer."""
         return self._peers.store(peer)
 
 
@@ -256,8 +257,8 @@ class MoveStep:
         self._write(migration.arrive(record, visit_record, trip, now))
 
     def _read_visit(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
-        """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only
-        these and the archive, which is written before any of them is removed: it is read last."""
+        """Return the visit's record and its events; None: they are another job's. Home may not read the host's jobs,
+        only these and the archive, which is written before any of them is removed: it is read last."""
         visit = self._away.visit
         document, events = host.records.get(visit), host.events(visit, brief=True)
         archived = host.archive.get(visit)

@@ -11,12 +11,13 @@ from everspot_scheduler.federation.manager import PeerAccess
 
 
 def default_peer_access(store: Store, manifest: Manifest) -> PeerAccess:
-    """Peers are opened as who the manifest says that this scheduler is there. `manifest`: of the own cluster."""
+    """Return peers are opened as who the manifest says that this scheduler is there. `manifest`: of the own cluster."""
     return PeerAccess(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=Choosing(store))
 
 
 def open_peer(peer: Peer, own: Manifest, clock: Clock) -> Store:
-    """The store of a peer, with the peer's own cloud's credentials; those of the machine if it names no identity.
+    """Return the store of a peer, with the peer's own cloud's credentials; those of the machine if it names no
+    identity.
 
     Raises:
         StoreError: if it cannot be opened.

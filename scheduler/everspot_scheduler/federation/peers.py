@@ -58,17 +58,17 @@ class Peers:
         return self._declaration.manifest.cluster
 
     def find(self, name: str) -> Peer | None:
-        """The peer of this name; None: there is none."""
+        """Return the peer of this name; None: there is none."""
         return next((peer for peer in self.all if peer.name == name), None)
 
     def store(self, peer: Peer) -> Store:
-        """The peer's store, opened once."""
+        """Return the peer's store, opened once."""
         if peer not in self._stores:
             self._stores[peer] = self._opener(peer)
         return self._stores[peer]
 
     def news(self) -> Mapping[str, News]:
-        """What was last heard of the peers that are declared now, by name."""
+        """Return what was last heard of the peers that are declared now, by name."""
         news = self._news
         return {peer.name: news[peer.name] for peer in self.all if peer.name in news}
 
@@ -77,7 +77,7 @@ class Peers:
         self._news = {peer.name: self._heard(peer) for peer in self.all}
 
     def sights(self) -> list[PeerSight]:
-        """The peers that are declared now, as they were last seen."""
+        """Return the peers that are declared now, as they were last seen."""
         return [heard.sight for heard in self.news().values()]
 
     def _heard(self, peer: Peer) -> News:
@@ -106,7 +106,7 @@ class Peers:
         return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard=heard, sight=sight, error=wrong)
 
     def _unread(self, peer: Peer, before: News | None, error: str, *, down: bool) -> News:
-        """The news of a peer that could not be read. `down`: it does not answer, or is gone."""
+        """Return the news of a peer that could not be read. `down`: it does not answer, or is gone."""
         if before is None or before.error != error:
             _log.warning("peer %s cannot be read: %s", peer.name, error)
         now, problem = self._clock.now(), f"it cannot be read: {error[:_WORDS]}"
@@ -117,7 +117,7 @@ class Peers:
         return replace(last_news, sight=sight, error=error)
 
     def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Liveness) -> str:
-        """Why no jobs are exchanged with a peer that can be read; empty: they are."""
+        """Return why no jobs are exchanged with a peer that can be read; empty: they are."""
         mistaken = peer.mistaken(manifest.cluster if manifest is not None else None)
         if mistaken or manifest is None:
             return mistaken

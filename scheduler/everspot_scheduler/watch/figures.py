@@ -96,7 +96,7 @@ class Counting:
         self._books = _Books()
 
     def figures(self, glance: Glance, over_norm: Mapping[str, int]) -> Figures:
-        """The figures of a glance. `over_norm` as in `Figures`."""
+        """Return the figures of a glance. `over_norm` as in `Figures`."""
         view, now, beyond = glance.view, glance.now, glance.unusual.beyond
         self._books.count(glance.ledger)
         alive = [i for i in glance.instances if i.phase is Phase.ALIVE]
@@ -145,7 +145,7 @@ def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[
 
 
 def _slack(job: JobView, now: datetime) -> timedelta:
-    """The time to the deadline, less the work that is left and, for a job that holds nothing, the changeover."""
+    """Return the time to the deadline, less the work that is left and, for a job that holds nothing, the changeover."""
     work, deadline = job_outlook(job), job.submission.deadline_at or now
     if work is None:
         return deadline - now
@@ -153,7 +153,7 @@ def _slack(job: JobView, now: datetime) -> timedelta:
 
 
 def _used(purse: CapUse) -> float:
-    """The fraction that is spent. A budget of 0 is used up from the beginning."""
+    """Return the fraction that is spent. A budget of 0 is used up from the beginning."""
     return purse.spent / purse.cap if purse.cap else 1.0
 
 

@@ -63,7 +63,7 @@ class GaugePublisher:
 
 
 def select_gauges(figures: Figures) -> dict[Gauge, float]:
-    """The few figures that a cloud keeps."""
+    """Return the few figures that a cloud keeps."""
     return {
         Gauge.JOBS_WAITING: float(figures.jobs.get(JobState.PENDING.value.lower(), 0)),
         Gauge.JOBS_RUNNING: float(sum(figures.jobs.get(state, 0) for state in _RUNNING)),

@@ -1,1 +1,1 @@
-"""The market for capacity: how pools have behaved, what they would cost a job, and which market suits it now."""
+"""The market for capacity: how pools have behaved, their cost for a job, and the market that suits the job now."""

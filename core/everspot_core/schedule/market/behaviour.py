@@ -9,11 +9,15 @@ REMEMBERED = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """The spells of one pool. `ups` and `downs`: hours of the ended ones, oldest first, REMEMBERED of each at most.
+    """The spells of one pool.
 
-    `up` and `since` tell the present spell; `since` None: never looked at. `first`: the moment of the first look; the
-    spell that was under way then counts from there on. `down_since`: for a pool that is only presumed to be up again,
-    the moment since which it was seen to be down.
+    Attributes:
+        ups: hours of the ended spells with capacity, oldest first, at most REMEMBERED.
+        downs: hours of the ended spells without capacity, likewise.
+        up: whether the pool is up in the present spell.
+        since: when the present spell began; None: the pool was never looked at.
+        first: the moment of the first look; the spell of that moment counts from then on.
+        down_since: for a pool that is only presumed to be up again, the moment since which it was seen to be down.
     """
 
     up: bool = False
@@ -24,7 +28,7 @@ class Behaviour:
     down_since: datetime | None = None
 
     def observe(self, up: bool, at: datetime) -> "Behaviour":
-        """The behaviour after one more look at the pool, which found it up or not."""
+        """Return the behaviour after one more look at the pool, which found it up or not."""
         if self.since is None:
             return replace(self, up=up, since=at, first=at)
         if up == self.up:
@@ -35,15 +39,17 @@ class Behaviour:
         return replace(self, up=up, since=at, downs=(*self.downs, hours)[-REMEMBERED:])
 
     def presumed(self, at: datetime) -> "Behaviour":
-        """The behaviour of a pool that nobody has asked for a while, and that is presumed to be up again since `at`."""
+        """Return the behaviour of a pool that nobody has asked for a while, and that is presumed to be up again since
+        `at`."""
         return self if self.up else replace(self.observe(True, at), down_since=self.since)
 
     def age(self, now: datetime) -> float:
-        """Hours that the present spell has lasted; 0 before the first look."""
+        """Return hours that the present spell has lasted; 0 before the first look."""
         return _hours(self.since, now)
 
     def outage(self, now: datetime) -> float:
-        """Hours for which it has been down, also if it is presumed to be up again by now; 0 if it was seen to be up."""
+        """Return hours for which it has been down, also if it is presumed to be up again by now; 0 if it was seen to be
+        up."""
         return _hours(self.down_since if self.up else self.since, now)
 
 

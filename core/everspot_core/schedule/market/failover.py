@@ -42,7 +42,7 @@ _SPOT = Preference(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Mark
 
 
 def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: datetime | None) -> Preference:
-    """The market for a job that is not steered by a deadline.
+    """Return the market for a job that is not steered by a deadline.
 
     `since`: when it began on the on-demand instance that it holds; None while it waits, or holds a spot instance. Only
     pools that it fits count. Where none has been looked at, a failover holds for a DAY.
@@ -79,11 +79,11 @@ def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Prefer
 
 
 def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:
-    """A type that has less than the job asked for, but more than it was seen to use, and is fast enough.
+    """Return a type that has less than the job asked for, but more than it was seen to use, and is fast enough.
 
-    Only a job that has failed over lately gets one, and only types count whose speed for the job is known. The result
-    is the fastest type that keeps the deadline by the upper bounds; None if there is none. Types with less GPU memory
-    than the job was measured to use count only if there is no other, and if the job allows mixed precision.
+    Only a job that has failed over lately gets one, and only types whose speed for the job is known count. The result
+    is the fastest type that keeps the deadline by the upper bounds; None if no type does. Types with less GPU memory
+    than the measured use of the job count only if there is no other type, and if the job allows mixed precision.
     """
     measured = job.measured
     if measured is None or job_outlook(job) is None or _last_failover(job.preempted_at, now) is None:
@@ -110,7 +110,7 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> Insta
 
 
 def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
-    """The latest end of the job if it changes to a type of known speed now.
+    """Return the latest end of the job if it changes to a type of known speed now.
 
     Raises:
         ValueError: without an outlook.
@@ -122,8 +122,8 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
 
 
 def _used(requested: Resources, measured: Measured, gpu_factor: float) -> Resources:
-    """Return what the job needs, by its measured use. The number and the model of its GPUs stay as its author asked.
-    `gpu_factor`: by which its use of GPU memory changes."""
+    """Return the job's needs by its measured use. The number and the model of its GPUs stay as its author asked.
+    `gpu_factor`: the factor by which its use of GPU memory changes."""
     measured_by_name = {
         "vcpus": measured.vcpus,
         "memory_gib": measured.memory_gib,
@@ -136,7 +136,7 @@ def _used(requested: Resources, measured: Measured, gpu_factor: float) -> Resour
 
 
 def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime | None:
-    """The time of the job's last failover. Each failover begins the count of losses anew."""
+    """Return the time of the job's last failover. Each failover restarts the count of losses."""
     failover_at: datetime | None = None
     lost: list[datetime] = []
     for at in sorted(p for p in preempted_at if p <= now):
@@ -147,14 +147,14 @@ def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime 
 
 
 def _stay(preempted_at: Iterable[datetime], now: datetime) -> timedelta:
-    """How long to stay after the last loss: STAY, doubled with every PREEMPTIONS of the day before it."""
+    """Return how long to stay after the last loss: STAY, doubled with every PREEMPTIONS of the day before it."""
     lost = sorted(p for p in preempted_at if p <= now)
     of_a_day = sum(lost[-1] - p < DAY for p in lost) if lost else 1
     return STAY * (1 << (of_a_day - 1) // PREEMPTIONS)
 
 
 def _longest_up(behaviour: Behaviour, after: datetime, now: datetime) -> timedelta:
-    """The longest time for which the pool had been up without a break at any moment from `after` on.
+    """Return the longest time for which the pool had been up without a break at any moment from `after` on.
 
     A spell that ended since then counts: once the market has recovered, the job is free to go back.
     """
@@ -162,7 +162,7 @@ def _longest_up(behaviour: Behaviour, after: datetime, now: datetime) -> timedel
 
 
 def _ups(behaviour: Behaviour, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """The spells with capacity, the latest first."""
+    """Yield the spells with capacity, the latest first."""
     if behaviour.since is None:
         return
     if behaviour.up:

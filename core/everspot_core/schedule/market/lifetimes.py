@@ -52,7 +52,7 @@ class Lifetimes:
 
     @classmethod
     def from_hazard(cls, hazard: Floats) -> "Lifetimes":
-        """The distribution with these hazards."""
+        """Return the distribution with these hazards."""
         widths = np.diff(EDGES)
         survivors = np.exp(-np.append(0.0, np.cumsum(hazard[:-1] * widths)))
         spent = survivors[:-1] * -np.expm1(-hazard[:-1] * widths) / hazard[:-1]
@@ -64,18 +64,18 @@ class Lifetimes:
         return float(self.until[-1] + self.survivors[-1] / self.hazard[-1])
 
     def survival(self, age: Floats) -> Floats:
-        """The fraction of spells that lasts longer than each age, in hours."""
+        """Return the fraction of spells that lasts longer than each age, in hours."""
         at = np.searchsorted(EDGES, age, side="right") - 1
         return np.asarray(self.survivors[at] * np.exp(-self.hazard[at] * (age - EDGES[at])))
 
     def capped(self, age: Floats) -> Floats:
-        """Hours that a spell lasts on average if it is cut off at each age."""
+        """Return hours that a spell lasts on average if it is cut off at each age."""
         at = np.searchsorted(EDGES, age, side="right") - 1
         spent = -np.expm1(-self.hazard[at] * (age - EDGES[at])) / self.hazard[at]
         return np.asarray(self.until[at] + self.survivors[at] * spent)
 
     def residual(self, age: float) -> float:
-        """Hours for which a spell of that age still lasts, on average."""
+        """Return hours for which a spell of that age still lasts, on average."""
         at = np.array([age])
         reached = float(self.survival(at)[0])
         return (self.mean - float(self.capped(at)[0])) / reached if reached > 0 else float(1 / self.hazard[-1])
@@ -83,7 +83,7 @@ class Lifetimes:
 
 @lru_cache(maxsize=4096)
 def learnt(prior: Prior, ended: tuple[float, ...], running: float) -> Lifetimes:
-    """The distribution after `ended` spells (hours each) and one that has lasted `running` hours and goes on."""
+    """Return the distribution after `ended` spells (hours each) and one that has lasted `running` hours and goes on."""
     starts, widths = EDGES[:, None], np.append(np.diff(EDGES), np.inf)[:, None]
     hours = np.clip(np.array([*ended, running])[None, :] - starts, 0.0, widths).sum(axis=1)
     bracket = np.searchsorted(EDGES, np.array(ended), side="left") - 1

@@ -1,4 +1,4 @@
-"""What the pools offer a job, in the terms of the market policy: hours, and dollars for an hour of work."""
+"""The offers of the pools to a job, in the terms of the market policy: hours, and dollars for an hour of work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Acceptable(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """The pools that can hold one job, and what they offer it.
+    """The pools that can hold one job, and their offers to it.
 
     - `stock`: the pools, as for all jobs of its kind.
     - `fastest`: the speed of the on-demand pool on which it would be done first. Hours of work are at that speed.
@@ -66,7 +66,7 @@ class Offers:
         return _sized(self.job, self.stock, self.now)
 
     def acceptable(self, market: Market) -> Acceptable:
-        """All pools of the market that would do for one launch.
+        """Return all pools of the market that would do for one launch.
 
         Spot pools as expensive as on-demand, and on-demand pools that miss the deadline, count only without others.
         """
@@ -85,10 +85,12 @@ class Offers:
 
 
 class _Sized(NamedTuple):
-    """An on-demand pool.
+    """An on-demand pool, with the job's figures there.
 
-    `late`: the most hours that the job takes there, if that misses the deadline, else 0. `refused`: how fresh its last
-    refusal is, from 0 to 1. `usd`: the cost of the job there, or of an hour of work if its length is unknown.
+    Attributes:
+        late: the most hours that the job takes there, if that misses the deadline, otherwise 0.
+        refused: how fresh its last refusal is, from 0 to 1.
+        usd: the cost of the job there, or of an hour of work if its length is unknown.
     """
 
     pool: PoolView
@@ -98,7 +100,7 @@ class _Sized(NamedTuple):
 
 
 def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
-    """The offers for this job, which is of the stock's kind."""
+    """Return the offers for this job, which is of the stock's kind."""
     fastest, dry = _resort(job, stock.resorts)
     return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry)
 
@@ -106,9 +108,8 @@ def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
 def build_need(
     work: Outlook, deadline: datetime, tick: timedelta, now: datetime, *, fastest: float = 1.0, dry: float = 0.0
 ) -> Need:
-    """The need in hours, at the speed `fastest`. `dry`: hours that on-demand may take to have capacity; they count in
-    the upper bound of the changeover.
-    """
+    """Return the need in hours, at the speed `fastest`. `dry`: hours that on-demand may take to have capacity; they
+    count in the upper bound of the changeover."""
     return Need(
         time=(deadline - now) / HOUR,
         remaining=work.remaining / HOUR / fastest,
@@ -120,13 +121,14 @@ def build_need(
 
 
 def describe_held(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
-    """What the job holds, in the terms of the market policy."""
+    """Return the capacity that the job holds, in the terms of the market policy."""
     speed = offers.stock.speed(instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 
 
 def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[float, float]:
-    """Speed and driest spell of the pool on which the job would be done first if it had to go there now."""
+    """Return the speed and the longest dry spell of the pool on which the job would be done first if it had to go there
+    now."""
     if len(resorts) < 2:
         return resorts[0] if resorts else (1.0, 0.0)
     work = job_outlook(job)
@@ -135,9 +137,8 @@ def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[flo
 
 
 def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
-    """The pools in this order: those in time first; then those without a recent refusal; then reserved ones, which are
-    paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first.
-    """
+    """Return the pools in this order: those in time first; then those without a recent refusal; then reserved ones,
+    which are paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first."""
     work, deadline, pools = job_outlook(job), job.submission.deadline_at, stock.giving
     if work is None or len(pools) < 2:
         sized_pools = [_Sized(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
@@ -173,7 +174,7 @@ def _priced(job: JobView, stock: Stock, pool: PoolView, later: Changeover) -> Pr
 
 
 def _refused(pool: PoolView, now: datetime) -> float:
-    """How fresh its last refusal is; 0 if that is long ago. So the pools are tried one after the other."""
+    """Return how fresh its last refusal is; 0 if that is long ago. So the pools are tried one after the other."""
     if not pool.refused_at:
         return 0.0
     return max(0.0, 1 - abs(now - pool.refused_at[-1]) / (2 * REFUSAL_HALF_LIFE))

@@ -1,10 +1,10 @@
 """The market policy: whether a job with a deadline should hold spot, on-demand, or nothing for now.
 
-There are two rules. Safety: the policy never does what would, in the worst case, leave too little time for on-demand
-to finish the job. In the worst case spot goes at once, and the changeover and the work take as long as they may.
-Thrift: as long as it is safe, the policy alternates between the markets in the cheapest way that keeps the pace (see
-`renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious where it is
-not, without any setting.
+There are two rules. Safety: the policy never does anything that would, in the worst case, leave too little time for
+on-demand to finish the job. In the worst case spot goes immediately, and the changeover and the work take as long as
+they may. Thrift: as long as it is safe, the policy alternates between the markets in the cheapest way that keeps the
+pace (see `renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious
+where it is not, without any setting.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job still needs, in hours. Work is at the speed of the fastest on-demand type that the job can have.
+    """The remaining need of a job, in hours. Work is at the speed of the fastest on-demand type that the job can have.
 
     `changeover` includes launch, set-up and lost progress. `tick` is the longest time until the next decision.
     """
@@ -46,7 +46,7 @@ class Need:
 
     @property
     def pace(self) -> float:
-        """The progress that each remaining hour must bring, so that some slack stays in reserve.
+        """The progress that the job must make in each remaining hour, so that some slack stays in reserve.
 
         The square lowers it while there is plenty of slack. On-demand hours that turn out to have been needless cannot
         be undone, but a wait that was too long can be made up for as long as there is slack.
@@ -62,7 +62,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the job holds. `changing`: hours that its changeover may still take. `speed`: relative to that of `Need`."""
+    """The capacity that the job holds. `changing`: hours that its changeover may still take. `speed`: relative to the
+    speed of `Need`."""
 
     market: Market
     changing: float = 0.0
@@ -71,10 +72,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Spot as it is for this job, and how it has behaved.
+    """Spot for this job now, and its past behaviour.
 
-    `ups` and `downs` are the hours of ended spells with and without spot, `age` those of the present one. `usd` and
-    `on_demand_usd` are dollars for an hour of work at the speed of `Need`.
+    `ups` and `downs` are the hours of ended spells with and without spot, `age` the hours of the present spell. `usd`
+    and `on_demand_usd` are dollars for an hour of work at the speed of `Need`.
     """
 
     up: bool
@@ -87,7 +88,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketChoice:
-    """What to hold until the next decision. `market` None: nothing. `final`: no later decision will differ."""
+    """The market to hold until the next decision. `market` None: nothing. `final`: no later decision will differ."""
 
     market: Market | None
     cause: Why
@@ -96,7 +97,8 @@ class MarketChoice:
 
 
 def choose_market(need: Need, current: Held | None, spot: Spot | None) -> MarketChoice:
-    """What the job should hold now. `current`: None if it holds nothing. `spot`: None if no spot pool can hold it."""
+    """Return the market that the job should hold now. `current`: None if it holds nothing. `spot`: None if no spot pool
+    can hold it."""
     if current is not None and current.market is Market.SPOT:
         if _may_stay(need, current):
             return MarketChoice(market=Market.SPOT, cause=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
@@ -121,12 +123,12 @@ def choose_market(need: Need, current: Held | None, spot: Spot | None) -> Market
 
 
 def is_safe(need: Need) -> bool:
-    """Whether there is time for spot: on-demand is still in time if what begins now comes to nothing."""
+    """Return whether there is time for spot: on-demand is still in time if everything that begins now is lost."""
     return to_spare(need) >= -EPSILON
 
 
 def to_spare(need: Need) -> float:
-    """The hours that a job without an instance can go on waiting. After them it must go on-demand.
+    """Return the hours that a job without an instance can go on waiting. After them it must go on-demand.
 
     They leave time for the next decision and for a changeover to spot, since a changeover that must be broken off is
     paid for nothing.
@@ -135,7 +137,7 @@ def to_spare(need: Need) -> float:
 
 
 def best_way(need: Need, spot: Spot) -> Way:
-    """The cheapest way that keeps the pace of this job.
+    """Return the cheapest way that keeps the pace of this job.
 
     The present outage does not count; its age is compared with the time that is worth waiting. If it counted, a single
     long outage would make all later ones look as long, and the job would go on-demand too soon.
@@ -147,13 +149,14 @@ def best_way(need: Need, spot: Spot) -> Way:
 
 
 def _may_stay(need: Need, current: Held) -> bool:
-    """Whether on-demand is still in time if spot is lost at the next decision. Until then the job makes progress."""
+    """Return whether on-demand is still in time if spot is lost at the next decision. Until then the job makes
+    progress."""
     progress = current.speed * max(0.0, need.tick - current.changing)
     return need.slack - need.tick + progress >= need.changeover_upper - EPSILON
 
 
 def _believable(need: Need, spot: Spot) -> bool:
-    """Whether the present spell may be expected to outlast a changeover."""
+    """Return whether the present spell may be expected to outlast a changeover."""
     last = spot.ups[-DISBELIEF:]
     blinks = len(last) == DISBELIEF and max(last) < need.changeover
     return not blinks or spot.age >= need.changeover
@@ -174,7 +177,7 @@ def _returning(need: Need, spot: Spot, way: Way) -> MarketChoice:
 
 
 def last_moment(need: Need) -> MarketChoice:
-    """The choice of on-demand because there is no time for anything else."""
+    """Return the choice of on-demand because there is no time for anything else."""
     figures: Figures = {
         "left_hours": need.remaining_upper,
         "time_hours": need.time,

@@ -47,7 +47,7 @@ def rank(
     must_run: bool = False,
     accept: Collection[str] = (),
 ) -> list[Ranked]:
-    """The pools that can hold the job, best first, with or without capacity now.
+    """Return the pools that can hold the job, best first, with or without capacity now.
 
     A pool that gave notice within COOL_OFF is left out, unless there is no other one and the job must run. `accept`:
     types that count although they have less than the job asks for. A critical job goes to reserved capacity first,
@@ -66,7 +66,7 @@ def rank(
 
 
 def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
-    """The expected lifetime in hours of an instance that is launched now.
+    """Return the expected lifetime in hours of an instance that is launched now.
 
     It is the mean spell: the hours with capacity over the number of ended spells, with the prior. The present spell
     counts with its hours and without an end.
@@ -77,7 +77,7 @@ def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
 
 
 def just_noticed(pool: PoolView, now: datetime) -> bool:
-    """Whether the pool gave notice within COOL_OFF. A moment far in the future is of a clock that was wrong."""
+    """Return whether the pool gave notice within COOL_OFF. A moment far in the future is of a clock that was wrong."""
     return pool.noticed_at is not None and abs(now - pool.noticed_at) < COOL_OFF
 
 
@@ -86,9 +86,10 @@ def _class(pool: PoolView) -> int:
 
 
 def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeover]:
-    """By how much a changeover to each of these pools is longer than to the quickest of them, expected and at most.
+    """Return by how much a changeover to each of these pools is longer than to the quickest of them, expected and at
+    most.
 
-    Empty if no pool has figures of its own. A pool without figures is taken to be like the job's usual changeover.
+    Empty if no pool has its own figures. A pool without figures is taken to be like the job's usual changeover.
     """
     if all(p.changeover is None for p in pools):
         return {}
@@ -128,7 +129,7 @@ def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | Non
 
 
 def _score(pool: PoolView) -> float:
-    """The factor for the placement score; 1 for on-demand, which has none."""
+    """Return the factor for the placement score; 1 for on-demand, which has none."""
     if pool.market is Market.ON_DEMAND:
         return 1.0
     score = MIDDLE_SCORE if pool.placement_score is None else pool.placement_score

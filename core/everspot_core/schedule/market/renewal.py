@@ -44,7 +44,7 @@ class WayTable:
     on_demand: float
 
     def best(self, pace: float) -> Way:
-        """The best way for a job that must make `pace` hours of progress in each remaining hour."""
+        """Return the best way for a job that must make `pace` hours of progress in each remaining hour."""
         late = np.maximum(0.0, 1.0 - self.pace / pace) if pace > 0 else np.zeros_like(self.pace)
         at = int(np.argmin(self.usd + URGENCY * self.on_demand * late))
         wait, back = divmod(at, len(RETURNS))
@@ -53,7 +53,7 @@ class WayTable:
 
 @lru_cache(maxsize=1024)
 def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> WayTable:
-    """The table of all ways. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
+    """Return the table of all ways. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
     waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)
     stayed, reached = up.capped(RETURNS), up.survival(RETURNS)
     # An up spell that begins on on-demand: there until it has lasted `back`, a changeover, then on spot to its end.

@@ -45,18 +45,18 @@ class Reuse:
         return {p.key: p.usd_per_hour for p in self._view.pools}
 
     def suits(self, job: JobView, instance: InstanceView) -> bool:
-        """Whether the job would rather run there than have an instance launched."""
+        """Return whether the job would rather run there than have an instance launched."""
         record, kind = instance.record, instance_pool(instance)
         return record is not None and kind is not None and self.suits_kind(job, kind, Shape.from_machine(record))
 
     def suits_kind(self, job: JobView, kind: PoolKey, shape: Shape) -> bool:
-        """Whether the job would rather run on an instance of this pool and shape than have one launched."""
+        """Return whether the job would rather run on an instance of this pool and shape than have one launched."""
         if job.speeds.get(kind.instance_type, 1.0) <= 0 or not fits(job.submission.spec.resources, shape):
             return False
         return self._would_take_cached(job, kind.market) and self._pays(job, kind) and self._in_time(job, kind)
 
     def usd(self, job: JobView, instance: InstanceView) -> float:
-        """Dollars for an hour of the job's work there; 0 if nobody knows."""
+        """Return dollars for an hour of the job's work there; 0 if unknown."""
         kind = instance_pool(instance)
         return (self._work_usd(job, kind) or 0.0) if kind is not None else 0.0
 
@@ -76,9 +76,8 @@ class Reuse:
         return failed_over(job, self._view.pools, self._now, None).market is Market.SPOT
 
     def _pays(self, job: JobView, kind: PoolKey) -> bool:
-        """Whether the job costs no more there than on the best new instance. If none can be launched, spot must still
-        be cheaper than on-demand.
-        """
+        """Return whether the job costs no more there than on the best new instance. If none can be launched, spot must
+        still be cheaper than on-demand."""
         usd, offers, work = self._work_usd(job, kind), self._job_offers(job), job_outlook(job)
         new_pools = offers.acceptable(kind.market).pools or offers.on_demand_pools
         costs = [offers.stock.work_usd(p) for p in new_pools]
@@ -91,14 +90,15 @@ class Reuse:
         return usd * hours <= min(costs) * (hours + changeover)
 
     def _at_cap(self, job: JobView) -> bool:
-        """Whether the cap leaves no room for a launch for the job."""
+        """Return whether the cap leaves no room for a launch for the job."""
         if job.job_id not in self._full:
             launchable = (*self._job_offers(job).spot_pools, *self._job_offers(job).on_demand_pools)
             self._full[job.job_id] = not any(self._room.fits(job.nodes, p.usd_per_hour) for p in launchable)
         return self._full[job.job_id]
 
     def _in_time(self, job: JobView, kind: PoolKey) -> bool:
-        """Whether the deadline holds there. A spot instance always counts as in time, since on-demand can follow it."""
+        """Return whether the deadline holds there. A spot instance always counts as in time, since on-demand can follow
+        it."""
         deadline, work = job.submission.deadline_at, job_outlook(job)
         speed = job.speeds.get(kind.instance_type, 1.0)
         if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._job_offers(job).fastest:

@@ -20,9 +20,10 @@ NO_LATER = Changeover(timedelta(0), timedelta(0))
 class PricedType:
     """A type with its price and its speed.
 
-    `speed`: work per hour, relative to the speed in the job's outlook; None: unknown. `measured`: whether the speed was
-    measured with this job; else it is the catalogue's. `later`: by how much a changeover to it is longer than to the
-    quickest.
+    Attributes:
+        speed: work per hour, relative to the speed in the job's outlook; None: unknown.
+        measured: whether the speed was measured with this job; otherwise it is the catalogue's.
+        later: by how much a changeover to it is longer than to the quickest.
     """
 
     instance_type: InstanceType
@@ -36,9 +37,12 @@ class PricedType:
 class Sized:
     """A priced type with the job's figures there, changeover included.
 
-    `hours` and `usd` (over all nodes) are expected values, `hours_upper` is the upper bound. `excluded`: what excludes
-    the type: names of resources that it lacks, `speed` if that is unknown (the figures are then inf), `deadline`. If it
-    is empty, the type can be used.
+    Attributes:
+        hours: the expected hours.
+        hours_upper: the upper bound of the hours.
+        usd: the expected cost over all nodes.
+        excluded: the reasons that exclude the type: names of resources that it lacks, `speed` if that is unknown (the
+            figures are then inf), `deadline`. If it is empty, the type can be used.
     """
 
     priced: PricedType
@@ -56,7 +60,7 @@ class Sized:
 def rightsize(
     types: Iterable[PricedType], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
 ) -> list[Sized]:
-    """All types, best first: by cost, then by hours, then measured speeds first, then by name.
+    """Return all types, best first: by cost, then by hours, then measured speeds first, then by name.
 
     `time`: until the deadline; None without one. Excluded types come last, in the same order.
     """

@@ -1,4 +1,4 @@
-"""Chooses the market for a job: by its deadline if it has one, else by how often it was preempted."""
+"""Chooses the market for a job: by its deadline if it has one, otherwise by how often it was preempted."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -16,7 +16,8 @@ NO_TIME = timedelta(0)
 
 
 class Ground(Protocol):
-    """What the policy has to know beside a job and its offers: a view has it, and what is known of another cluster."""
+    """The facts that the policy needs beside a job and its offers. A view has them, and so does the market of another
+    cluster."""
 
     @property
     def pools(self) -> Iterable[PoolView]:
@@ -42,7 +43,7 @@ class Steering:
         moving: bool,
         early: timedelta = NO_TIME,
     ) -> MarketChoice:
-        """The market that suits the job.
+        """Return the market that suits the job.
 
         `on`: the instance that it holds (`moving`), or that is on its way to it (not `moving`). `early`: assume that
         the deadline is this much earlier.
@@ -64,13 +65,13 @@ class Steering:
         return choose_market(self._need(work, deadline - early, offers), current, spot)
 
     def is_safe(self, job: JobView, offers: Offers) -> bool:
-        """Whether there is time for spot; always without a deadline, or where nobody knows how long the job runs."""
+        """Return whether there is time for spot; always true without a deadline, or if the job's length is unknown."""
         deadline, work = job.submission.deadline_at, job_outlook(job)
         return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
 
     def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
-        """The latest moment at which on-demand is launched for a job without an instance, if no spot comes. On-demand
-        may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
+        """Return the latest moment at which on-demand is launched for a job without an instance, if no spot comes.
+        On-demand may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
         deadline, work = job.submission.deadline_at, job_outlook(job)
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
@@ -81,7 +82,7 @@ class Steering:
         return at if at > self._now else None
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
-        """The reason to give if on-demand is needed and has no capacity."""
+        """Return the reason to give if on-demand is needed and has no capacity."""
         deadline, work = job.submission.deadline_at, job_outlook(job)
         if deadline is None or work is None:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
@@ -91,7 +92,7 @@ class Steering:
         return MarketChoice(market=Market.ON_DEMAND, cause=Why.AT_RISK, figures=figures)
 
     def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
-        """The market for a job without a deadline, by how often it was preempted."""
+        """Return the market for a job without a deadline, by how often it was preempted."""
         since = on.launched_at if on is not None and instance_market(on) is Market.ON_DEMAND else None
         preference = failed_over(job, self._view.pools, self._now, since)
         if preference.market is Market.ON_DEMAND:
@@ -115,19 +116,19 @@ class Steering:
         return build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
-        """The longest time until the instance on its way works; at least until the next decision."""
+        """Return the longest time until the instance on its way works; at least until the next decision."""
         begun = instance.launched_at or self._now
         return max(self._view.tick, work.changeover_upper - (self._now - begun))
 
 
 def instance_market(instance: InstanceView) -> Market:
-    """The instance's market. An unknown one counts as on-demand, so that no job leaves it by mistake."""
+    """Return the instance's market. An unknown one counts as on-demand, so that no job leaves it by mistake."""
     kind = instance_pool(instance)
     return kind.market if kind is not None else Market.ON_DEMAND
 
 
 def runs_well(market: Market) -> MarketChoice:
-    """The choice to stay where it is."""
+    """Return the choice to stay where it is."""
     return MarketChoice(market=market, cause=Why.RUNS_WELL, figures={"market": market.value})
 
 

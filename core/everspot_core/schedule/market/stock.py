@@ -1,4 +1,4 @@
-"""What pools have for all jobs of one kind. It is computed once for a plan, and not once for each job."""
+"""The capacity of pools for all jobs of one kind. It is computed once for a plan, and not once for each job."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,15 +41,15 @@ class Stock:
     _spot: dict[float, Spot | None] = field(default_factory=dict, init=False, repr=False)
 
     def speed(self, instance_type: str) -> float:
-        """Work per hour on this type."""
+        """Return work per hour on this type."""
         return self.speeds.get(instance_type, 1.0)
 
     def work_usd(self, pool: PoolView) -> float:
-        """Dollars for an hour of work at speed 1."""
+        """Return dollars for an hour of work at speed 1."""
         return pool.usd_per_hour / self.speed(pool.instance_type.name)
 
     def wished(self, market: Market) -> PoolKey | None:
-        """The pool of the market where work costs least, with or without capacity now."""
+        """Return the pool of the market where work costs least, with or without capacity now."""
         return self._wished_spot if market is Market.SPOT else self._wished_on_demand
 
     @cached_property
@@ -71,7 +71,7 @@ class Stock:
         return tuple(dict.fromkeys((self.speed(p.instance_type.name), _driest(p.behaviour, self.now)) for p in pools))
 
     def spot(self, fastest: float) -> Spot | None:
-        """Spot as it is for these jobs, at the speed `fastest`; None if no spot pool can hold them. It counts as up
+        """Return spot for these jobs, at the speed `fastest`; None if no spot pool can hold them. Spot counts as up
         only if it is cheaper than on-demand."""
         if fastest not in self._spot:
             self._spot[fastest] = self._spot_at(fastest) if self.spot_pools else None
@@ -122,7 +122,7 @@ class Stocks:
         self._stocks: dict[_Key, Stock] = {}
 
     def for_job(self, job: JobView) -> Stock:
-        """The stock for jobs of this job's kind, as it is now."""
+        """Return the stock for jobs of this job's kind, as it is now."""
         need = job.submission.spec.resources
         want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
         lesser = smaller(job, self._types.values(), self._now) if job.measured else None
@@ -148,7 +148,7 @@ class Stocks:
             self._stocks = {key: s for key, s in self._stocks.items() if s.nodes not in changed}
 
     def _fitting(self, requested: Resources) -> frozenset[str]:
-        """The types that have all that is asked for."""
+        """Return the types that have all that is asked for."""
         return frozenset(name for name, kind in self._types.items() if fits(requested, Shape.from_machine(kind)))
 
     def _build(self, job: JobView, large_enough: frozenset[str], less: str | None) -> Stock:

@@ -1,4 +1,4 @@
-"""Free capacity, and what a job asks of it.
+"""Free capacity, and the request of a job for it.
 
 There are two kinds: in `exclusive` an instance holds one job, in `packing` it can hold several.
 """
@@ -38,10 +38,12 @@ Want = tuple[int, str | None, float, int, float, bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatRequest:
-    """What a job asks of free capacity.
+    """A job's request for free capacity.
 
-    `avoid`: the instance from which it was preempted last and those on which it failed. It takes any other one first,
-    but rather than wait it returns to one of them. `hours_by_type`: its hours by type, once they are computed.
+    Attributes:
+        avoid: the instance from which it was preempted last and those on which it failed. It takes any other one first,
+            but rather than wait it returns to one of them.
+        hours_by_type: its hours by type, once they are computed.
     """
 
     job: JobView
@@ -57,12 +59,12 @@ class SeatRequest:
 
     @property
     def nodes(self) -> int:
-        """The number of instances that it needs at once."""
+        """The number of instances that the job needs at the same time."""
         return self.job.nodes
 
     @property
     def need(self) -> Resources:
-        """What it needs of each of them."""
+        """The resources that the job needs on each instance."""
         return self.job.submission.spec.resources
 
     @property
@@ -72,7 +74,7 @@ class SeatRequest:
         return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.shared
 
     def hours(self, instance_type: str) -> float:
-        """The hours until it is done at the latest if it begins now; inf if they are not known."""
+        """Return the hours until it is done at the latest if it begins now; inf if they are not known."""
         if instance_type not in self.hours_by_type:
             self.hours_by_type[instance_type] = hours_left(self.job, instance_type)
         return self.hours_by_type[instance_type]
@@ -85,7 +87,7 @@ class SeatRequest:
         return slowest_hours / max(speeds), slowest_hours / min(speeds)
 
     def suits(self, market: Market, again: bool) -> tuple[bool, bool]:
-        """A sort key of an instance, best first, by its market and whether the job was there before (`again`).
+        """Return a sort key of an instance, best first, by its market and whether the job was there before (`again`).
 
         A critical job would rather return to an on-demand instance than go to spot. A normal job would rather take
         another instance than return.
@@ -95,10 +97,10 @@ class SeatRequest:
 
 
 class Capacity(Protocol):
-    """Free instances. Those that `seat` gives are not free any more."""
+    """Free instances. Instances that `seat` gives away are no longer free."""
 
     def seat(self, request: SeatRequest) -> list[InstanceView]:
-        """The instances that the job gets, as many as it has nodes; empty if it has to wait."""
+        """Return the instances that the job gets, as many as it has nodes; empty if it has to wait."""
 
     def promise(self, request: SeatRequest) -> None:
         """The job waits: from now on no other job gets anything that would make this one wait longer."""
@@ -107,18 +109,18 @@ class Capacity(Protocol):
         """Keep free on-demand instances for a critical job that cannot take them yet."""
 
     def is_aside(self, request: SeatRequest) -> bool:
-        """Whether the job could use what was set aside."""
+        """Return whether the job could use the capacity that was set aside."""
 
     def promised(self, request: SeatRequest) -> str | None:
-        """The job ahead that holds promises of free instances which this one could use; None without one."""
+        """Return the job ahead that holds promises of free instances which this one could use; None without one."""
 
 
 def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
-    """Whether the instance is healthy, has nothing assigned, and is done with its last job.
+    """Return whether the instance is healthy, has nothing assigned, and is done with its last job.
 
     An agent's report is as old as its heartbeat. So BUSY counts as free once the lease that it names has been given
     back. It does not if the lease was taken from the agent, which may not know yet. Nor does it if the agent gave the
-    job back because its machine is going or unfit, which the next heartbeat will tell.
+    job back because its machine is going or unfit, which the next heartbeat will report.
     """
     record = instance.record
     if record is None or not instance.healthy or not instance.idle:
@@ -131,7 +133,7 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
 
 
 def lingering(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> tuple[str, ...]:
-    """The jobs that its agent reported as running and that, as far as is known, it may still be running."""
+    """Return the jobs that its agent reported as running and that, as far as is known, it may still be running."""
     record = instance.record
     return tuple(r.job_id for r in record.runs if not _is_back(r, instance, records)) if record is not None else ()
 
@@ -144,7 +146,7 @@ def _is_back(resident: Resident, instance: InstanceView, records: Mapping[str, J
 
 
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
-    """Hours until the instance is free of its job: inf if unknown, a tick if it holds none any more."""
+    """Return hours until the instance is free of its job: inf if unknown, a tick if it holds none any more."""
     assignment = instance.assignment
     if instance.seated:
         return inf
@@ -154,7 +156,8 @@ def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> 
 
 
 def hours_left(job: JobView, instance_type: str) -> float:
-    """Hours until the job is done at the latest, if it runs on or, if it does not run, begins now; inf if unknown."""
+    """Return hours until the job is done at the latest, if it runs on or, if it does not run, begins now; inf if
+    unknown."""
     outlook = job_outlook(job)
     if outlook is None:
         return inf
@@ -163,7 +166,7 @@ def hours_left(job: JobView, instance_type: str) -> float:
 
 
 def instance_kind(record: InstanceRecord) -> tuple[str, Shape]:
-    """Type and shape, memory in steps of 1/8 GiB: two machines of a type report some megabytes more or less."""
+    """Return type and shape, memory in steps of 1/8 GiB: two machines of a type report some megabytes more or less."""
     shape = Shape.from_machine(record)
     return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
 
@@ -181,25 +184,25 @@ class Unstable(IntEnum):
 
 
 class PoolMarks:
-    """What the pools say for or against an instance, beside its shape."""
+    """The marks of the pools for or against an instance, beside its shape."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
         self._reserved = {p.key for p in view.pools if p.reserved}
 
     def unstable(self, instance: InstanceView) -> Unstable:
-        """Whether it may go soon."""
+        """Return whether it may go soon."""
         if instance.recommended_away:
             return Unstable.ITSELF
         return Unstable.POOL if self._noticed and instance_pool(instance) in self._noticed else Unstable.NO
 
     def reserved(self, instance: InstanceView) -> bool:
-        """Whether it is paid for even if it is not used."""
+        """Return whether it is paid for even if it is not used."""
         return bool(self._reserved) and instance_pool(instance) in self._reserved
 
 
 def _runs_or_starts(job: JobView, assignment: Assignment) -> bool:
-    """Whether the job runs there or is about to."""
+    """Return whether the job runs there or is about to."""
     return job.owned_by(assignment) or (job.state is JobState.PENDING and assignment.epoch == job.epoch + 1)
 
 

@@ -47,14 +47,14 @@ class Timeline:
             self._counts[-1] += 1
 
     def enough_until(self, count: int) -> float:
-        """The moment until which `count` are free without a break from now on."""
+        """Return the moment until which `count` are free without a break from now on."""
         if count not in self._until:
             steps = zip(self._times, self._counts, strict=True)
             self._until[count] = next((t for t, c in steps if c < count), inf)
         return self._until[count]
 
     def earliest(self, count: int, hours: float) -> float:
-        """The first moment from which `count` are free for so long without a break; never: inf."""
+        """Return the first moment from which `count` are free for so long without a break; never: inf."""
         start: float | None = None
         for time, free in zip(self._times, self._counts, strict=True):
             if start is not None and time >= start + hours:
@@ -73,7 +73,7 @@ class Timeline:
             self._counts[n] -= count
 
     def _at(self, time: float) -> int:
-        """The position at which `time` begins a step of its own."""
+        """Return the position of the step that begins at `time`, which is added if there is none."""
         if time == inf:
             return len(self._times)
         n = bisect_left(self._times, time)
@@ -86,8 +86,11 @@ class Timeline:
 class _Group:
     """The instances of one type. A job can run on each of them alike, and for as long.
 
-    `free`: by market, whether they are unstable, and whether they are reserved. `promised`: the first job to which some
-    of them are promised. `closed`: nothing more is given away. `blind`: promised for an unknown moment.
+    Attributes:
+        free: by market, whether they are unstable, and whether they are reserved.
+        promised: the first job to which some of them are promised.
+        closed: nothing more is given away.
+        blind: promised for an unknown moment.
     """
 
     def __init__(self, name: str, shape: Shape) -> None:
@@ -113,7 +116,7 @@ class _Group:
                     break
 
     def lends(self, count: int, hours: float) -> bool:
-        """Whether `count` are free, and no promise is delayed if they are in use for `hours`."""
+        """Return whether `count` are free, and no promise is delayed if they are in use for `hours`."""
         if self.closed or self.count < count or (self.blind and hours == inf):
             return False
         return self.timeline is None or self.timeline.enough_until(count) >= hours
@@ -148,7 +151,7 @@ class Exclusive:
                 self._group(instance).add(instance, (market, *standing))
 
     def seat(self, request: SeatRequest) -> list[InstanceView]:
-        """One instance, or a gang of one type; empty if the job has to wait."""
+        """Return one instance, or a gang of one type; empty if the job has to wait."""
         able = [g for g in self._fits(request) if g.lends(request.nodes, request.hours(g.name))]
         group, chosen = self._choose_one(request, able) if request.nodes == 1 else self._gang(request, able)
         if group is not None:
@@ -189,15 +192,15 @@ class Exclusive:
                 return
 
     def is_aside(self, request: SeatRequest) -> bool:
-        """Whether it could use what was set aside."""
+        """Return whether the job could use the capacity that was set aside."""
         return any(fits(request.need, s) for s in self._set_aside_shapes)
 
     def promised(self, request: SeatRequest) -> str | None:
-        """The job ahead to which free instances are promised that this one could use."""
+        """Return the job ahead to which free instances are promised that this one could use."""
         return next((g.promised for g in self._fits(request) if g.promised and g.count >= request.nodes), None)
 
     def _group(self, instance: InstanceView) -> _Group:
-        """The instance's group. Its shape is that of its smallest member."""
+        """Return the instance's group. Its shape is that of its smallest member."""
         shape = Shape.from_machine(instance_record(instance))
         key = instance_kind(instance_record(instance))
         group = self._groups.setdefault(key, _Group(key[0], shape))
@@ -205,7 +208,7 @@ class Exclusive:
         return group
 
     def _fits(self, request: SeatRequest) -> list[_Group]:
-        """The groups that can hold the job, the smallest first."""
+        """Return the groups that can hold the job, the smallest first."""
         want = request.want
         if want not in self._fitting:
             able = (g for g in self._groups.values() if fits(request.need, g.shape))
@@ -234,7 +237,7 @@ class Exclusive:
         return (None, []) if best is None else (best[1], [best[2]])
 
     def _gang(self, request: SeatRequest, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
-        """Instances of the first group that has enough, so that the gang starts where it was promised to."""
+        """Return instances of the first group that has enough, so that the gang starts where it was promised to."""
         for group in able:
             members = [i for bucket in group.free.values() for i in bucket.values()]
             unstable = frozenset(n for (_, unstable, _), bucket in group.free.items() if unstable for n in bucket)
@@ -265,7 +268,7 @@ class Exclusive:
 
 
 def _first_two(members: dict[str, InstanceView], avoid: frozenset[str]) -> Iterable[InstanceView]:
-    """The first instance that the job avoids, and the first one that it does not."""
+    """Yield the first instance that the job avoids, and the first one that it does not."""
     avoided = False
     for instance in members.values():
         if instance.instance_id not in avoid:

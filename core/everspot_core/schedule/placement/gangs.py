@@ -26,13 +26,13 @@ def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: 
 
 
 def instance_record(instance: InstanceView) -> InstanceRecord:
-    """The record of a free instance, which always has one."""
+    """Return the record of a free instance, which always has one."""
     assert instance.record is not None  # noqa: S101 - a free instance has one
     return instance.record
 
 
 def _near(members: Sequence[InstanceView]) -> Iterable[list[InstanceView]]:
-    """The sets to choose from: those of one zone and market, of one zone, of one market, and all."""
+    """Return the sets to choose from: those of one zone and market, of one zone, of one market, and all."""
     sets: dict[tuple[str, str], list[InstanceView]] = {}
     for instance in members:
         record = instance_record(instance)

@@ -19,26 +19,26 @@ _CRUMB = 1e-6
 
 
 def total_room(has: Shape | Resources) -> Room:
-    """GPUs, GPU memory over all GPUs, vCPUs, memory."""
+    """Return GPUs, GPU memory over all GPUs, vCPUs, memory."""
     return (has.gpus, has.gpus * has.gpu_memory_gib, has.vcpus, has.memory_gib)
 
 
 def less(room: Room, used: Room) -> Room:
-    """The room that is left."""
+    """Return the room that is left."""
     a, b, c, d = room
     w, x, y, z = used
     return (a - w, b - x, c - y, d - z)
 
 
 def more(room: Room, added: Room) -> Room:
-    """The sum of both."""
+    """Return the sum of both."""
     a, b, c, d = room
     w, x, y, z = added
     return (a + w, b + x, c + y, d + z)
 
 
 def is_enough(room: Room, needed: Room) -> bool:
-    """Whether the room is enough in everything."""
+    """Return whether the room is enough in everything."""
     a, b, c, d = room
     w, x, y, z = needed
     return a + _CRUMB >= w and b + _CRUMB >= x and c + _CRUMB >= y and d + _CRUMB >= z
@@ -62,13 +62,13 @@ class Host:
     blind: bool = False
 
     def kind(self) -> "Kind":
-        """The kind that it is of now. A host with promises is of a kind of its own."""
+        """Return the host's present kind. A host with promises has its own kind."""
         own = self.instance.instance_id if self.promises else ""
         record = instance_record(self.instance)
         return Kind(self.room, self.shape, record.market, self.unstable, self.reserved, record.instance_type, own)
 
     def room_at(self, time: float) -> Room:
-        """The free room at that time, less the promises."""
+        """Return the free room at that time, less the promises."""
         room = self.room
         for end, back in self.ends:
             if end <= time:
@@ -79,18 +79,18 @@ class Host:
         return room
 
     def lends(self, needed: Room, hours: float, start: float = 0.0) -> bool:
-        """Whether there is room from `start` on for `hours`, and no promise is delayed by it."""
+        """Return whether there is room from `start` on for `hours`, and no promise is delayed by it."""
         if self.closed or (self.blind and hours == inf) or not is_enough(self.room_at(start), needed):
             return False
         later = (s for s, *_ in self.promises if start < s < start + hours)
         return all(is_enough(self.room_at(s), needed) for s in later)
 
     def lacks(self, needed: Room) -> float:
-        """How much is lacking: the sum over the resources of the missing fraction of what is wanted."""
+        """Return how much is lacking: the sum, over the resources, of the missing fraction of the need."""
         return sum(max(w - r, 0.0) / w for w, r in zip(needed, self.room, strict=True) if w)
 
     def earliest(self, needed: Room, hours: float) -> float:
-        """The first moment at which there is room for `hours`; inf if none is known."""
+        """Return the first moment at which there is room for `hours`; inf if none is known."""
         if self.promises:
             times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.promises)})
             return next((t for t in times if t < inf and self.lends(needed, hours, t)), inf)
@@ -103,7 +103,7 @@ class Host:
 
 
 class Kind(NamedTuple):
-    """What interchangeable hosts have in common. `own`: the host's name, if it is like no other."""
+    """The common properties of interchangeable hosts. `own`: the host's name, if it is like no other."""
 
     room: Room
     shape: Shape
@@ -156,11 +156,11 @@ class Kinds:
                     del self.bins[kind.bin]
 
     def members(self, kind: Kind) -> list[str]:
-        """The names of all hosts of a kind."""
+        """Return the names of all hosts of a kind."""
         return sorted({n for n in self._names[kind] if self._kind.get(n) == kind})
 
     def first(self, kind: Kind, but: frozenset[str]) -> str | None:
-        """The first host of a kind that is not in `but`; None if there is none."""
+        """Return the first host of a kind that is not in `but`; None if there is none."""
         names = self._names[kind]
         while names and self._kind.get(names[0]) != kind:
             heappop(names)

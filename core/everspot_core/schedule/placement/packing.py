@@ -55,7 +55,7 @@ class Shared:
                 self._kinds.put(instance.instance_id, host.kind())
 
     def seat(self, request: SeatRequest) -> list[InstanceView]:
-        """Room on one instance, or on as many of one type as the job has nodes."""
+        """Return room on one instance, or on as many of one type as the job has nodes."""
         key, (fastest, slowest) = (request.want, request.nodes), request.span
         if key in self._refused and self._refused[key][0] <= fastest:  # room only grows less while a plan is made
             return []
@@ -109,11 +109,11 @@ class Shared:
             self._set_aside_shapes.append(spare[0].shape)
 
     def is_aside(self, request: SeatRequest) -> bool:
-        """Whether it could use what was set aside."""
+        """Return whether the job could use the room that was set aside."""
         return any(fits(request.need, s) for s in self._set_aside_shapes)
 
     def promised(self, request: SeatRequest) -> str | None:
-        """The job ahead to which room is promised that this one could use."""
+        """Return the job ahead to which room is promised that this one could use."""
         return self._refused[request.want, request.nodes][1]
 
     def _promiser(self, request: SeatRequest) -> str | None:
@@ -129,7 +129,7 @@ class Shared:
         return next((h.promises[0][3] for h in promised_hosts), None) or next(closed, None)
 
     def _shapes_for(self, request: SeatRequest) -> frozenset[int]:
-        """The shapes that the job fits, each once."""
+        """Return the shapes that the job fits, each once."""
         want = request.want
         if want not in self._able_shapes:
             self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(request.need, s))
@@ -147,7 +147,7 @@ class Shared:
         return host
 
     def _choose_one(self, request: SeatRequest) -> list[Host]:
-        """The best of the best bin that lends; an instance that the job avoids only if that is better still."""
+        """Return the best of the best bin that lends; an instance that the job avoids only if that is better still."""
         places = [(_rough(request, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= request.need.gpus]
         for name in request.avoid:
             host = self._hosts.get(name)
@@ -162,7 +162,7 @@ class Shared:
         return []
 
     def _others(self, request: SeatRequest, where: Bin) -> Iterator[Host]:
-        """One host of each kind, the best fit first, without hosts that the job avoids."""
+        """Yield one host of each kind, the best fit first, without hosts that the job avoids."""
         for kind in _by_fit(request, self._roomy(request, where)):
             name = self._kinds.first(kind, request.avoid)
             if name is not None:
@@ -191,7 +191,7 @@ class Shared:
         return []
 
     def _earliest(self, request: SeatRequest, able: list[Host]) -> list[tuple[float, Host]]:
-        """Where and when the job is promised room: on the instances, all of one type, that have it first.
+        """Return where and when the job is promised room: on the instances, all of one type, that have it first.
 
         If none is known to have it, those count where the least is lacking.
         """
@@ -243,12 +243,12 @@ def _rough(request: SeatRequest, where: Bin, *, again: bool) -> tuple[bool, bool
 
 
 def _needed_room(request: SeatRequest, shape: Shape) -> Room:
-    """The room that the job takes on an instance of this shape."""
+    """Return the room that the job takes on an instance of this shape."""
     return total_room(request.need if request.need.shared else shape)
 
 
 def _by_fit(request: SeatRequest, kinds: list[Kind]) -> list[Kind]:
-    """A sort key, best fit first: the fraction of the job's dominant resource that stays free."""
+    """Return a sort key, best fit first: the fraction of the job's dominant resource that stays free."""
     dominant = {id(k.shape): _dominant(total_room(request.need), k.shape) for k in kinds}
 
     def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
@@ -265,7 +265,7 @@ def _by_fit(request: SeatRequest, kinds: list[Kind]) -> list[Kind]:
 
 
 def _dominant(needed: Room, shape: Shape) -> tuple[int, float]:
-    """The resource of which the job needs the largest fraction, and how much of it there is."""
+    """Return the resource that the job needs the largest fraction of, and its total."""
     has = total_room(shape)
     _, n = max((w / h, n) for n, (w, h) in enumerate(zip(needed, has, strict=True)) if h)
     return n, has[n]
@@ -277,7 +277,7 @@ def _residents(instance: InstanceView) -> tuple[str, ...]:
 
 
 def _done_after(job: JobView | None, instance: InstanceView, view: ClusterView) -> float:
-    """Hours until a resident gives its room back, whatever the instance's assignment says."""
+    """Return hours until a resident gives its room back, whatever the instance's assignment says."""
     if not instance.residents:
         return done_after(job, instance, view.tick)
     return inf if job is None else hours_left(job, instance_record(instance).instance_type)

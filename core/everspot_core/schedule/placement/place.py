@@ -33,9 +33,9 @@ __all__ = ["place", "queue_order"]
 
 
 def place(state: PlanState) -> list[Assign | Hold]:
-    """Return an `Assign` for each waiting job that finds an instance, and a `Hold` for each that does not.
+    """Return an `Assign` for each of `jobs` that finds an instance among `instances`, a `Hold` for each that does not.
 
-    Jobs and instances about which the plan has decided something else take no part.
+    `jobs`: waiting jobs. `instances`: the instances that nothing else has been decided about.
     """
     jobs = [job for job in state.untouched_jobs() if job.state is JobState.PENDING]
     if not jobs:
@@ -68,7 +68,7 @@ class _Placement:
         self._held_back: list[SeatRequest] = []
 
     def decide(self, rank: int, job: JobView) -> None:
-        """Decide about the job whose turn it is."""
+        """Decide about the next job."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._assigned_jobs:
             return
         early = not_now(job, self.now)
@@ -99,7 +99,7 @@ class _Placement:
             self._capacity.promise(request)
 
     def _its_own(self, job: JobView) -> list[InstanceView]:
-        """The instances that were launched for the job last. Their size was checked at the launch.
+        """Return the instances that were launched for the job last. Their size was checked at the launch.
 
         The instance that the job was told to move away from is never among them.
         """
@@ -111,7 +111,7 @@ class _Placement:
         return batch[: job.nodes] if len(batch) >= job.nodes else []
 
     def _of_another(self, job: JobView, prefer: Market) -> list[InstanceView]:
-        """An idle instance that was launched for another job: the cheapest, and of equals the one used last."""
+        """Return an idle instance that was launched for another job: the cheapest, and of equals the one used last."""
         able = [i for i in self._idle if self._reuse.suits(job, i)]
         if len(able) < job.nodes:
             return []
@@ -157,7 +157,8 @@ class _Placement:
 
 
 def _preferred_market(job: JobView, view: ClusterView, now: datetime) -> Preference:
-    """The market that the job prefers. It is on-demand once the loss of a spot instance would cost the deadline."""
+    """Return the market that the job prefers. It is on-demand once the loss of a spot instance would cost the
+    deadline."""
     work, deadline = job_outlook(job), job.submission.deadline_at
     if work is not None and deadline is not None and not critical(job):
         need = build_need(work, deadline, view.tick, now)
@@ -184,7 +185,7 @@ def _avoided(job: JobView) -> frozenset[str]:
 def _launched(
     instances: list[InstanceView], state: PlanState
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
-    """The free instances by the job that they were launched for, and those that all jobs may take.
+    """Return the free instances by the job that they were launched for, and those that all jobs may take.
 
     All jobs may take an instance whose job is over, until it is released, and one that jobs share. Under the cap nobody
     takes the one that a job has given back to move: it makes room for the one that the job moves to.
@@ -210,9 +211,8 @@ def _waits_to_move(record: JobRecord) -> bool:
 def _split_idle(
     instances: list[InstanceView], state: PlanState
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
-    """The instances where idle ones are kept for a while, in three groups: free ones by the job that waits for them;
-    those that all jobs may take (standing ones, and shared ones that jobs run on); and idle launched ones.
-    """
+    """Return the instances where idle ones are kept for a while, in three groups: free ones by the job that waits for
+    them; those that all jobs may take (standing ones, and shared ones that jobs run on); and idle launched ones."""
     view, records, by_name = state.view, state.records, state.instances
     by_job: dict[str, list[InstanceView]] = defaultdict(list)
     for instance in view.instances:
@@ -235,19 +235,20 @@ def _split_idle(
 
 
 def _is_another(instance: InstanceView, owner: InstanceView | None) -> bool:
-    """Whether the job may still move there from its owner: to another market, or because the cloud takes the owner."""
+    """Return whether the job may still move there from its owner: to another market, or because the cloud takes the
+    owner."""
     if owner is None or is_going(owner):
         return True
     return instance_market(instance) is not instance_market(owner)
 
 
 def _age(instance: InstanceView, now: datetime) -> timedelta:
-    """How long the instance has been idle."""
+    """Return how long the instance has been idle."""
     return now - instance.idle_since if instance.idle_since is not None else timedelta(0)
 
 
 def _present(view: ClusterView) -> list[tuple[Shape, int]]:
-    """How many healthy instances have at least this; those count together that differ by some memory alone."""
+    """Return how many healthy instances have at least this; those count together that differ by some memory alone."""
     alike: dict[tuple[str, Shape], list[Shape]] = defaultdict(list)
     for instance in view.instances:
         if instance.healthy and instance.record is not None:
@@ -267,7 +268,7 @@ def _type_shapes(view: ClusterView) -> dict[str, Shape]:
 
 
 def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
-    """The type that comes nearest, and the resources that it lacks."""
+    """Return the type that comes nearest, and the resources that it lacks."""
     need = job.submission.spec.resources
     name = min(shapes, key=lambda n: (len(lacking(need, shapes[n])), n))
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}

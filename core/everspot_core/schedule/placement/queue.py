@@ -33,13 +33,14 @@ _Order = tuple[int, datetime, datetime, str]
 
 
 def queue_order(job: JobView) -> _Order:
-    """The order within a team: priority, deadline, age, and the id so that there is never a tie."""
+    """Return the order within a team: priority, deadline, age, and the id so that there is never a tie."""
     deadline = job.submission.deadline_at or _NEVER
     return (0 if critical(job) else 1, deadline, job.submission.submitted_at, job.job_id)
 
 
 def slack(job: JobView, now: datetime) -> timedelta | None:
-    """The time that the job may still wait if everything takes as long as it can; None without deadline or outlook."""
+    """Return the time that the job may still wait if everything takes as long as it can; None without deadline or
+    outlook."""
     outlook, deadline = job_outlook(job), job.submission.deadline_at
     if outlook is None or deadline is None:
         return None
@@ -65,7 +66,7 @@ class Rates:
 
 
 class Queue:
-    """The waiting jobs. Iterate over it once; `charge` what each of them is given before asking for the next."""
+    """The waiting jobs. Iterate over it once; `charge` the share of each job before asking for the next."""
 
     def __init__(self, jobs: Iterable[JobView], view: ClusterView, now: datetime, rates: Rates) -> None:
         self._shares = view.shares
@@ -103,8 +104,8 @@ class Queue:
         return share, queue_order(self._teams[team][-1]), team
 
     def _charge_running(self, view: ClusterView, rates: Rates) -> None:
-        """Charge what teams hold now, because recorded use lags behind: without this a team could take everything that
-        becomes free for an hour."""
+        """Charge the present holdings of teams, because recorded use lags behind: without this a team could take
+        everything that becomes free for an hour."""
         jobs = {j.job_id: j for j in view.jobs}
         for instance in view.instances:
             record, holders = instance.record, [j for n in _holders(instance) if (j := jobs.get(n)) is not None]
@@ -119,7 +120,7 @@ def _holders(instance: InstanceView) -> tuple[str, ...]:
 
 
 def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
-    """The group of the first four that the job belongs to (0 to 3), and its place there; None: fair share."""
+    """Return the group of the first four that the job belongs to (0 to 3), and its place there; None: fair share."""
     waited = now - waiting_since(job)
     if waited >= STARVED:
         return 0, -waited.total_seconds()
@@ -132,6 +133,7 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
 
 
 def hopeless(job: JobView, now: datetime) -> bool:
-    """Whether the job misses its deadline even if all goes as expected. It must not take the place of another job."""
+    """Return whether the job misses its deadline even if all goes as expected. It must not take the place of another
+    job."""
     outlook, deadline = job_outlook(job), job.submission.deadline_at
     return outlook is not None and deadline is not None and now + outlook.remaining > deadline

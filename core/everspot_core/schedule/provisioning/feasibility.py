@@ -1,9 +1,9 @@
 """Decides whether a job's deadline can be kept: at its submission, and when the plan first looks at it.
 
 At submission only the author's figures are known. The measure is the same as in the plan: a run on-demand, of speed 1,
-that begins at once, with the lasting bound of the measured changeover and the declared duration as the job's upper
-bound. A deadline that such a run cannot keep is infeasible. The bound by which a deadline was accepted is kept with the
-job, and the plan refuses it by no longer one.
+that begins immediately, with the lasting bound of the measured changeover and the declared duration as the job's upper
+bound. A deadline that such a run cannot keep is infeasible. The bound that accepted a deadline is kept with the job,
+and the plan refuses the job by no longer bound.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,18 @@ from everspot_core.timing import finish
 class Feasibility:
     """The answer about a deadline.
 
-    `feasible`: None if the job's length is unknown; the plan then never lets it wait for spot. `past`: the deadline is
-    not after the submission. `least`: the longest time from submission to the end of a run on-demand. `earliest`: the
-    earliest deadline that could be kept. Both are None if the length is unknown, or no date is that late. `slack`: the
-    deadline less `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at the latest; None
-    unless feasible, or if the job has a window. `cheapest`: the candidate that would finish by `earliest` for the least
-    money; `usd`: its cost on-demand, changeover included; None without a price. `changeover`: the bound of it.
-    `bounds`: the fields of the job that restrict when it may run.
+    Attributes:
+        feasible: None if the job's length is unknown; the plan then never lets it wait for spot.
+        past: the deadline is not after the submission.
+        least: the longest time from submission to the end of a run on-demand; None if the length is unknown, or no date
+            is that late.
+        earliest: the earliest deadline that could be kept; None likewise.
+        slack: the deadline less `earliest`; negative if it cannot be kept.
+        begin_by: when on-demand has to begin at the latest; None unless feasible, or if the job has a window.
+        cheapest: the candidate that would finish by `earliest` for the least money.
+        usd: its cost on-demand, changeover included; None without a price.
+        changeover: the bound of the changeover.
+        bounds: the fields of the job that restrict when it may run.
     """
 
     deadline: datetime
@@ -48,7 +53,7 @@ class Feasibility:
 def feasibility(
     submission: JobSubmission, candidates: Iterable[Candidate], changeover: timedelta = CHANGEOVER_UPPER
 ) -> Feasibility | None:
-    """Whether the deadline of this job can be kept; None if it has none.
+    """Return whether the deadline of this job can be kept; None if it has none.
 
     `candidates`: the types that it might run on, all taken as equally fast; those that cannot hold it are ignored.
     `changeover`: the lasting bound of launch, boot and set-up.
@@ -83,7 +88,7 @@ def feasibility(
 
 
 def refusal(job: JobView, offers: Offers, now: datetime, lasting: timedelta | None = None) -> Refuse | None:
-    """The refusal of a job whose deadline not even on-demand from submission on could have kept.
+    """Return the refusal of a job whose deadline not even on-demand from submission on could have kept.
 
     None for all other jobs, and for one that was submitted by force. A deadline that was feasible at submission is not
     given up later, even if on-demand runs dry: the job runs, at risk. The figures are upper bounds on the fastest type:
@@ -106,6 +111,7 @@ def refusal(job: JobView, offers: Offers, now: datetime, lasting: timedelta | No
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:
-    """The lowest on-demand price and its candidate; of equals the first by name, so that the answer is definite."""
+    """Return the lowest on-demand price and its candidate; of equals the first by name, so that the answer is
+    definite."""
     priced = [(c.on_demand.usd_per_hour, c) for c in candidates if c.on_demand is not None]
     return min(priced, key=lambda p: (p[0], p[1].instance_type.name, p[1].region), default=(None, None))

@@ -16,7 +16,7 @@ class Spares:
         self._free: list[InstanceView] | None = None
 
     def claim(self, job: JobView, busy: set[str]) -> bool:
-        """Whether enough are spare for the job; it then claims them. `busy`: instances that are given away."""
+        """Return whether enough are spare for the job; it then claims them. `busy`: instances that are given away."""
         if self._free is None:
             self._free = [
                 i for i in self._view.instances if is_free(i, self._records) and i.launched_for not in self._alive

@@ -1,7 +1,7 @@
-"""Present and arriving instances that will be free for a waiting job about as soon as a launch for it would be there.
+"""Present and arriving instances that will be free for a waiting job about as soon as a launch for it would be ready.
 
 Without this a burst of short jobs launches an instance for each job, and the first instances have run all jobs before
-the last ones have booted. A job that waits here holds nothing and is decided about anew in every plan. It waits for no
+the last ones have booted. A job that waits here holds nothing and is decided about again in every plan. It waits for no
 longer than WAITING of a changeover in each estimate, and for one upper bound of a changeover in all.
 """
 
@@ -157,7 +157,7 @@ class InFlight:
         }
 
     def _until_free(self, instance: InstanceView, jobs: Mapping[str, JobView]) -> timedelta | None:
-        """The time until the instance is free. None: nobody should wait for it."""
+        """Return the time until the instance is free. None: nobody should wait for it."""
         assigned = self._assigned.get(instance.instance_id)
         if instance.record is None:
             return self._until_arrival(instance, jobs)
@@ -193,7 +193,7 @@ class InFlight:
         return arrival + length.time if length is not None else None
 
     def _has_another(self, job: JobView, instance: InstanceView) -> bool:
-        """Whether the job has got another instance of the same market, and does not need this one any more."""
+        """Return whether the job has got another instance of the same market, and does not need this one any more."""
         if job.job_id in self._seated:
             return True
         owner = job.record.owner if job.record is not None and job.state.owned else None
@@ -202,5 +202,5 @@ class InFlight:
 
 
 def _is_free_by(group: _Group, hours: float) -> bool:
-    """Whether an instance of the group is free within so many hours."""
+    """Return whether an instance of the group is free within so many hours."""
     return bool(group.free) and group.free[0][0] <= hours

@@ -8,11 +8,11 @@ from everspot_core.schedule.view import ClusterView, InstanceView, instance_pool
 
 
 class CapRoom:
-    """What may still be launched in one round of planning.
+    """The room for launches under the cap in one round of planning.
 
-    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap; then
-    nothing more is launched. Nothing is launched either under a cap in dollars while instances run and no price is
-    known. Released instances count until they are gone.
+    Prices are the present prices, by the `Tariff`. If a price rises, running instances may exceed the cap; then nothing
+    more is launched. Nothing is launched either under a cap in dollars while instances run and no price is known.
+    Released instances count until they are gone.
     """
 
     def __init__(self, view: ClusterView) -> None:
@@ -27,7 +27,7 @@ class CapRoom:
         self._closed = usd is None and self._cap.usd_per_hour is not None
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:
-        """Whether `count` instances may be launched at this price each. `without`: instances taken as gone."""
+        """Return whether `count` instances may be launched at this price each. `without`: instances taken as gone."""
         if self._cap is None:
             return True
         given_up = list(without)
@@ -39,7 +39,7 @@ class CapRoom:
         return limit is None or usd + count * usd_per_hour <= limit + EPSILON
 
     def ever(self, count: int, usd_per_hour: float) -> bool:
-        """Whether that many would fit if nothing else ran."""
+        """Return whether that many instances would fit if nothing else ran."""
         cap = self._cap
         if cap is None:
             return True
@@ -61,7 +61,7 @@ class CapRoom:
         self._closed = True
 
     def figures(self, count: int, usd_per_hour: float) -> Figures:
-        """The figures for the reason of a job that does not fit."""
+        """Return the figures for the reason of a job that does not fit."""
         assert self._cap is not None  # noqa: S101 - without a cap everything fits
         limit = self._cap.usd_per_hour
         return {

@@ -14,7 +14,7 @@ _NONE = timedelta(0)
 
 
 def sort_by_urgency(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
-    """The jobs by urgency, in the given order within each group.
+    """Return the jobs by urgency, in the given order within each group.
 
     First come jobs past their last safe moment; then those with precedence; then those with a deadline, the nearest to
     its last safe moment first; then the others; last, jobs that run and might do better elsewhere. A job that cannot

@@ -1,4 +1,4 @@
-"""Finds out which launched instances are on their way to jobs, and which nobody needs any more."""
+"""Finds the launched instances that are on their way to jobs, and those that nobody needs any longer."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ that of its sending; whoever ends such an instance just before the cloud does pa
 class Launches:
     """The launched instances by job, in one round of planning.
 
-    `busy`: instances about which something else is decided. `failed`: pools whose launches this round gave up.
+    `busy`: instances that something else is decided about. `failed`: pools whose launches this round gave up.
     """
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
@@ -46,7 +46,7 @@ class Launches:
         }
 
     def coming(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """The instances of the job's last launch, as long as the job has not been on them.
+        """Return the instances of the job's last launch, as long as the job has not been on them.
 
         Empty once the launch is given up: a gang lost an instance, or it is not ready in time.
         """
@@ -65,7 +65,8 @@ class Launches:
         return sound
 
     def _patience(self, job: JobView, coming: Iterable[InstanceView]) -> timedelta:
-        """How long to wait for these instances: LAUNCH_PATIENCE times the longest upper bound that concerns them."""
+        """Return how long to wait for these instances: LAUNCH_PATIENCE times the longest upper bound that concerns
+        them."""
         work, pools = job_outlook(job), (instance_pool(i) for i in coming)
         bounds = [self._changeovers[pool].upper for pool in pools if pool in self._changeovers]
         if work is not None:
@@ -85,8 +86,8 @@ class Launches:
         self._settled.add(job_id)
 
     def release(self, reuse: Reuse, *, pressed: bool) -> list[Release]:
-        """The releases of launched instances that are not needed any more: at once, or once they have been idle for
-        the limit and no work is foreseen for them. `pressed`: jobs wait for their room.
+        """Return the releases of launched instances that are no longer needed: immediately, or once they have been idle
+        for the limit and no work is foreseen for them. `pressed`: jobs wait for their room.
 
         An instance that the cloud is about to take is not released: a spot instance that the cloud takes in its first
         hour may cost nothing, a released one is paid.
@@ -101,7 +102,7 @@ class Launches:
         return [*(_needed_no_more(i) for i in useless), *late]
 
     def _is_spare(self, instance: InstanceView) -> bool:
-        """Whether the instance is idle and no job of this plan waits for it."""
+        """Return whether the instance is idle and no job of this plan waits for it."""
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
         needed = waiting or (name in alive and instance.instance_id in self._retained)
@@ -109,24 +110,24 @@ class Launches:
         return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.busy
 
     def _is_taken(self, instance: InstanceView) -> bool:
-        """Whether the cloud takes it, and has not had the time for that yet. Not every notice carries a time."""
+        """Return whether the cloud takes it, and has not had the time for that yet. Not every notice carries a time."""
         if instance.deadline is not None:
             return is_going(instance) and self._now <= instance.deadline + NOTICE_MOST
         return is_going(instance) and not instance.stale and self._idle_for(instance) <= NOTICE_MOST
 
     def _is_of_use(self, instance: InstanceView) -> bool:
-        """Whether another job could use the instance, now or once it has booted."""
+        """Return whether another job could use the instance, now or once it has booted."""
         if instance.instance_id in self._given_up:
             return False
         return instance.healthy or (instance.record is None and not _lost(instance))
 
     def _idle_for(self, instance: InstanceView) -> timedelta:
-        """How long the instance has been idle; since its launch if it boots, and the longest time if unknown."""
+        """Return how long the instance has been idle; since its launch if it boots, and the longest time if unknown."""
         since = instance.idle_since or instance.launched_at
         return self._now - since if since is not None else timedelta.max
 
     def _foreseen(self, idle: list[InstanceView], reuse: Reuse) -> set[str]:
-        """The instances for jobs that may not begin yet, but will sooner than a changeover takes."""
+        """Return the instances for jobs that may not begin yet, but will sooner than a changeover takes."""
         reserved: set[str] = set()
         for job in sorted(self._view.jobs, key=queue_order):
             work, begins = job_outlook(job), begins_at(job)
@@ -147,7 +148,7 @@ class Launches:
         return Release(instance_id=instance.instance_id, cause=Why.IDLE, figures=figures)
 
     def _last(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """The instances that the job waits for, without those given away in this plan."""
+        """Return the instances that the job waits for, without those given away in this plan."""
         free = (i for i in self._by_job[job.job_id] if i.instance_id not in self.busy)
         return awaited(job, owner, free)
 
@@ -157,6 +158,6 @@ def _needed_no_more(instance: InstanceView) -> Release:
 
 
 def _lost(instance: InstanceView) -> bool:
-    """Whether the instance will never take a job."""
+    """Return whether the instance will never take a job."""
     ending = instance.record is not None and instance.record.state in (InstanceState.DRAINING, InstanceState.GONE)
     return instance.ending or instance.stale or instance.notified or ending

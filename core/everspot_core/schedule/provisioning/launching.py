@@ -1,4 +1,4 @@
-"""Chooses the pools of a launch: the best one, and those that would do in its place."""
+"""Chooses the pools of a launch: the best one, and its substitutes."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +17,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Pool
 
 
 class Launching:
-    """The pools less what this plan has launched from them, so that no capacity counts for two jobs."""
+    """The pools, less the capacity that this plan has launched from them, so that no capacity counts for two jobs."""
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
@@ -26,11 +26,11 @@ class Launching:
         self._at_cap: dict[str, Figures] = {}
 
     def offers(self, job: JobView) -> Offers:
-        """The offers that are left for the job."""
+        """Return the offers that are left for the job."""
         return build_offers(self._stocks.for_job(job), job, self._now)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
-        """A launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
+        """Return a launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
         able = self._able(to, offers)
         pools = [p for p in able.pools if self._room.fits(job.nodes, p.usd_per_hour)]
         if not pools:
@@ -57,12 +57,12 @@ class Launching:
         )
 
     def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, instances: Iterable[InstanceView]) -> bool:
-        """Whether the job's launch would fit under the cap if these launched instances were gone."""
+        """Return whether the job's launch would fit under the cap if these launched instances were gone."""
         able, given_up = self._able(to, offers), list(instances)
         return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up) for p in able.pools)
 
     def at_cap(self, job: JobView) -> MarketChoice | None:
-        """The reason of a job for which there is capacity but no room under the cap; None for all others."""
+        """Return the reason of a job for which there is capacity but no room under the cap; None for all others."""
         figures = self._at_cap.get(job.job_id)
         return MarketChoice(market=None, cause=Why.AT_CAP, figures=figures) if figures is not None else None
 
@@ -85,13 +85,13 @@ class Launching:
             self._room.close()
 
     def _able(self, to: MarketChoice, offers: Offers) -> Acceptable:
-        """The acceptable pools; those that failed in this round only if there are no others."""
+        """Return the acceptable pools; those that failed in this round only if there are no others."""
         able = offers.acceptable(Market.SPOT if to.market is Market.SPOT else Market.ON_DEMAND)
         sound = tuple(p for p in able.pools if p.key not in self._launches.failed)
         return able._replace(pools=sound or able.pools)
 
 
 def _why_smaller(job: JobView, pool: PoolView) -> Why:
-    """Return why the job gets a smaller type: as it is, or in mixed precision only."""
+    """Return why the job gets a smaller type: unchanged, or in mixed precision only."""
     used = job.measured.gpu_memory_gib if job.measured is not None else None
     return Why.SMALLER_MIXED if exceeds(used, pool.instance_type.gpu_memory_gib) else Why.SMALLER_TYPE

@@ -1,14 +1,15 @@
 """Decides which instances leave: broken ones and, of the standing fleets, excess and old ones.
 
-An instance that leaves gives back its job and powers itself off; the fleet replaces it only while it is below its
-target. So the present size of the fleet limits all departures:
+An instance that leaves gives back its job and powers itself off; the fleet replaces it only while the fleet is below
+its target. So the present size of the fleet limits all departures:
 
-- *Broken* instances go first, launched ones among them, but no more than CORDONS of a kind and type at once: if each
-  new machine is broken like the last, the image or the type is at fault, and replacing machines would never end.
+- *Broken* instances go first, launched ones among them, but no more than CORDONS of a kind and type at the same time:
+  if each new machine is broken like the last, the image or the type is at fault, and replacing machines would never
+  end.
 - *Excess* instances go only while they are idle, only if the remaining units, without those recommended away, still
   make the target, and only once everything that the fleet was last asked for has had time to arrive.
 - *Old* instances (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
-  last one is replaced. Idle ones go by themselves, busy ones when their job leaves them, or at once in a roll.
+  last one is replaced. Idle ones go by themselves; busy ones when their job leaves them, or immediately in a roll.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +38,8 @@ JOBS_TO_CORDON = 2
 
 
 def leave(state: PlanState) -> list[Leave]:
-    """Return which instances leave, of those about which nothing else is decided, and why. At most one action each."""
+    """Return the departures among `instances`, which nothing else is decided about, with their reasons. At most one
+    action for each."""
     departures = _Departures(state)
     return [*departures.broken(), *departures.excess(), *departures.old()]
 
@@ -67,7 +69,8 @@ class _Departures:
         )
 
     def broken(self) -> Iterator[Leave]:
-        """The instances that found themselves unfit, and those on which several jobs failed; launched ones included."""
+        """Yield the instances that found themselves unfit, and those on which several jobs failed; launched ones
+        included."""
         sent = Counter(
             (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons
         )
@@ -106,7 +109,7 @@ class _Departures:
                 units = units_left
 
     def old(self) -> Iterator[Leave]:
-        """A share of the instances of another generation, as far as the last share has been replaced."""
+        """Yield a share of the instances of another generation, as far as the last share has been replaced."""
         if not self.view.generation:
             return
         replaceable = [i for i in self.standing_instances if i.instance_id not in self.leaving_ids and i.reports]
@@ -123,7 +126,7 @@ class _Departures:
             yield self._send(instance, Reason.ROLL, cause, None, was=was, now=self.view.generation)
 
     def _on_the_move(self, replaceable: list[InstanceView]) -> int:
-        """How many instances are being replaced: leaving, missing from the fleets, or not reported yet."""
+        """Return how many instances are being replaced: leaving, missing from the fleets, or not reported yet."""
         leaving = sum(1 for i in self.view.instances if i.leaving and not i.is_gone) + len(self.leaving_ids)
         standing = self.view.standing
         if standing is None:
@@ -135,13 +138,14 @@ class _Departures:
         return max(leaving, missing, self.view.booting)
 
     def _counts(self, instance: InstanceView, market: Market) -> bool:
-        """Whether the instance counts for the market's fleet: it reports, and does not leave."""
+        """Return whether the instance counts for the market's fleet: it reports, and does not leave."""
         record = _agent(instance)
         here = instance.reports and instance.instance_id not in self.leaving_ids
         return here and record is not None and record.market is market
 
     def _idle(self, instance: InstanceView) -> bool:
-        """Whether the instance has no job according to the store; its own record may be as old as its heartbeat."""
+        """Return whether the instance has no job according to the store; its own record may be as old as its
+        heartbeat."""
         record = _agent(instance)
         busy = record is None or record.state is InstanceState.BUSY
         return instance.idle and (not busy or is_free(instance, self.records))
@@ -150,7 +154,7 @@ class _Departures:
         return self.now - (instance.launched_at or _booted(instance)) < YOUNG
 
     def _worth(self, instance: InstanceView) -> tuple[bool, bool, bool, float, str]:
-        """A sort key, least worth first: takes no jobs, recommended away, old, small."""
+        """Return a sort key, least worth first: takes no jobs, recommended away, old, small."""
         record = _agent(instance)
         idle = record is not None and record.state is InstanceState.READY
         standing = self.view.standing
@@ -160,13 +164,13 @@ class _Departures:
 
 
 def weight(standing: Standing, instance: InstanceView) -> float:
-    """The units for which the instance counts in its fleet."""
+    """Return the units for which the instance counts in its fleet."""
     record = instance.record
     return standing.weights.get(record.instance_type, 1.0) if record is not None else 1.0
 
 
 def fault_kind(record: InstanceRecord) -> FaultKind:
-    """The kind of fault of an instance that found itself unfit, by its own words."""
+    """Return the kind of fault of an instance that found itself unfit, by its own words."""
     words = record.detail.lower()
     if words.startswith(AGENT_FAULT):
         return FaultKind.AGENT
@@ -179,7 +183,7 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 
 def _stays(instance: InstanceView) -> bool:
-    """Whether the instance lives and nothing is about to end it."""
+    """Return whether the instance lives and nothing is about to end it."""
     is_ending = (
         instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
     )
@@ -187,7 +191,7 @@ def _stays(instance: InstanceView) -> bool:
 
 
 def _is_old(instance: InstanceView, generation: str) -> bool:
-    """Whether the instance is of another generation. An instance that names none is never old."""
+    """Return whether the instance is of another generation. An instance that names none is never old."""
     record = instance.record
     return bool(generation) and record is not None and record.generation not in ("", generation)
 

@@ -1,4 +1,4 @@
-"""Launches instances for the jobs that need them, moves running jobs, and releases what nobody needs.
+"""Launches instances for the jobs that need them, moves running jobs, and releases instances that nobody needs.
 
 `placement` has assigned present instances before. The other jobs follow the market policy, in the order in which jobs
 choose. Capacity that a pool gives to one job does not count for the next one.
@@ -43,7 +43,13 @@ from everspot_core.sharing import largest_share
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
-    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases."""
+    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases.
+
+    Args:
+        busy_jobs: The jobs that this plan has decided something else about.
+        busy_instances: The instances that this plan has decided something else about.
+        cordoned: The busy instances whose only decision is to note that the cloud takes them.
+    """
     view, jobs = state.view, state.jobs
     provisioning = _Provisioning(state)
     actions, waiting = list[Action](), dict[str, Hold]()
@@ -81,7 +87,7 @@ def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]
 
 
 class _Provisioning:
-    """One round of provisioning, with what it has decided so far."""
+    """One round of provisioning, with its decisions so far."""
 
     def __init__(self, state: PlanState) -> None:
         view, now = self.view, self.now = state.view, state.now
@@ -110,13 +116,14 @@ class _Provisioning:
             self.launches.keep(others)
 
     def refused(self, job: JobView) -> Refuse | None:
-        """The refusal of a job that has not begun and whose deadline was infeasible, even if an instance is free."""
+        """Return the refusal of a job that has not begun and whose deadline was infeasible, even if an instance is
+        free."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
         return refusal(job, self._launching.offers(job), self.now, self.view.lasting_changeover)
 
     def not_before(self, job: JobView) -> datetime | None:
-        """The end of the job's back-off after an error; None if it may begin."""
+        """Return the end of the job's back-off after an error; None if it may begin."""
         not_before = job.record.not_before if job.record is not None else None
         return not_before if not_before is not None and not_before > self.now else None
 
@@ -136,11 +143,11 @@ class _Provisioning:
             self._shared_capacity.add(job, instance_pool(coming[0]) if coming and not coming[0].healthy else None)
 
     def release(self) -> list[Release]:
-        """The releases of instances that nobody needs any more."""
+        """Return the releases of instances that nobody needs any longer."""
         return self.launches.release(self._reuse, pressed=self._launching.pressed)
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
-        """The actions for the job. `hold`: why it got no present instance; None if the job runs."""
+        """Return the actions for the job. `hold`: why it got no present instance; None if the job runs."""
         owner = self._owner(job)
         if owner is not None and is_going(owner):
             return self._replace(job, owner)
@@ -165,7 +172,7 @@ class _Provisioning:
     def _replace(self, job: JobView, owner: InstanceView) -> list[Action]:
         """Launch the replacement for a job whose instance the cloud takes: at the notice, before the job is back.
 
-        Nothing is launched if a launch is on its way to the job already, or if a free instance is there for it.
+        Nothing is launched if a launch is on its way to the job already, or if there is a free instance for it.
         """
         coming = self.launches.coming(job, owner)
         self.launches.settle(job.job_id)
@@ -182,7 +189,7 @@ class _Provisioning:
         return [launch] if launch is not None else []
 
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """The actions for a job without an instance; one may be on its way to it."""
+        """Return the actions for a job without an instance; one may be on its way to it."""
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is instance_market(coming[0]):
             self.launches.keep(coming)
@@ -218,7 +225,7 @@ class _Provisioning:
         return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
 
     def _wait_for(self, job: JobView, slot: FreeSlot, offers: Offers) -> Hold:
-        """The job waits for an instance that others hold, or that is on its way to them."""
+        """Return the job waits for an instance that others hold, or that is on its way to them."""
         self._launching.reserve(job, offers)
         if slot.instance_id is not None:
             self.launches.await_by_others(slot.instance_id)
@@ -226,13 +233,13 @@ class _Provisioning:
         return self._hold(job, choice, offers, slot.pool)
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
-        """The job waits, and goes to on-demand at its last safe moment."""
+        """Return the job waits, and goes to on-demand at its last safe moment."""
         on_demand = waits_for is not None and waits_for.market is Market.ON_DEMAND
         at = None if on_demand else self._steering.on_demand_at(job, offers)
         return Hold(job_id=job.job_id, cause=to.cause, figures=to.figures, waits_for=waits_for, on_demand_at=at)
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """The actions for a running job, which may be better off elsewhere."""
+        """Return the actions for a running job, which may be better off elsewhere."""
         if coming and self._still_wanted(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
@@ -249,11 +256,11 @@ class _Provisioning:
         return [_stay(job, owner, to)]
 
     def _swaps(self, job: JobView, to: MarketChoice, offers: Offers, own_instances: list[InstanceView]) -> bool:
-        """Whether the job's launch fits under the cap once it gives back its own instances."""
+        """Return whether the job's launch fits under the cap once it gives back its own instances."""
         return bool(own_instances) and self._launching.fits_instead(job, to, offers, own_instances)
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
-        """Whether the job still is to move from its owner to the instances on their way.
+        """Return whether the job still is to move from its owner to the instances on their way.
 
         It moves to spot only while that is safe. It moves to on-demand unless it has a whole changeover more to spare
         than staying needs, so that a small change of the outlook does not reverse the decision.
@@ -299,7 +306,7 @@ def _stop(job: JobView, owner: InstanceView, to: MarketChoice) -> Stop:
 
 
 def _has_alone(instance: InstanceView, job: JobView) -> bool:
-    """Whether the job, and no other, runs on the instance."""
+    """Return whether the job, and no other, runs on the instance."""
     assignment = instance.assignment
     return instance.residents == (job.job_id,) or (
         not instance.residents and assignment is not None and job.owned_by(assignment)

@@ -11,7 +11,7 @@ from everspot_core.schedule.view import ClusterView, JobView, PoolKey
 class Beside:
     """The room left on such instances in one round of planning. Jobs take it in the order in which they choose.
 
-    A launch may bring a smaller type than its first pool's, and a job that then finds no room gets a launch of its own
+    A launch may provide a smaller type than its first pool's, and a job that then finds no room gets its own launch
     later. So jobs that cannot wait that long do not count on this room.
     """
 
@@ -28,7 +28,8 @@ class Beside:
             self._coming.append((pool, less(total_room(shape), total_room(job.submission.spec.resources))))
 
     def find_pool(self, job: JobView, to: MarketChoice) -> PoolKey | None:
-        """The pool of a coming instance with room for the job too; None if the job needs an instance of its own."""
+        """Return the pool of a coming instance with room for the job too; None if the job needs an instance of its
+        own."""
         need = job.submission.spec.resources
         if not _may_share(job) or critical(job) or to.cause is Why.LAST_SAFE_MOMENT:
             return None

@@ -29,27 +29,27 @@ class Cap:
 class ClusterView:
     """Everything that a plan may know.
 
-    - `draining`: no job is to start, and running jobs are to stop.
+    - `draining`: no job may start, and running jobs must stop.
     - `types`: the instance types that this cluster can launch: those declared in place and those that were seen. The
       types of present instances need not be among them.
-    - `limits`: the durations by which the machines of the cluster guard themselves.
-    - `pools`: the pools of which something is known. `plan` launches instances of these and no others;
-      `plan_standing` launches none, and learns from them how the pools of the standing fleets behave.
-    - `unions`: how several pools have behaved as one, which is up while any of them is. Sets that are not named are not
-      known. Only `plan` uses it.
+    - `limits`: the durations that the machines of the cluster guard themselves by.
+    - `pools`: the known pools. `plan` launches instances of these and no others; `plan_standing` launches none, and
+      learns from them how the pools of the standing fleets behave.
+    - `unions`: how several pools have behaved as one, which is up while any of them is. Sets that are not named are
+      unknown. Only `plan` uses it.
     - `usage`: dollars that each team has used lately; older ones count less. `shares`: the weight of each team; 1 where
       it is not named.
     - `tick`: the plan is asked again after this time at the latest.
     - `shared`: an instance can hold several jobs.
-    - `standing`: what the standing fleets are declared to hold; None if that is not known, or too new to act on.
-    - `generation`: the declared generation of instances; empty if none is to be replaced for it. `rolling`: busy
-      instances of other generations are to be replaced too.
+    - `standing`: the declared size of the standing fleets; None if it is unknown, or too new to act on.
+    - `generation`: the declared generation of instances; empty if no instance must be replaced for it. `rolling`: busy
+      instances of other generations are replaced too.
     - `booting`: how many instances were launched and have not reported yet.
     - `faults`: the fault records of useless instances.
-    - `idle_limit`: a launched instance without work is released after this; zero: at once.
+    - `idle_limit`: a launched instance without work is released after this; zero: immediately.
     - `cap`: the cap on launched instances; None: no cap.
-    - `purses`: what is left of the budgets of teams and of the environment.
-    - `lasting_changeover`: the bound on a changeover by which deadlines are refused; None: that of the job's outlook.
+    - `purses`: the rest of the budgets of teams and of the environment.
+    - `lasting_changeover`: the bound on a changeover that deadlines are refused by; None: that of the job's outlook.
     """
 
     jobs: tuple[JobView, ...]

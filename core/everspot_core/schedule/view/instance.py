@@ -9,22 +9,22 @@ from everspot_core.schedule.view.pool import PoolKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView:
-    """An instance: its own record, the orders that it was given, and what the cloud says about it.
+    """An instance: its own record, its orders, and the cloud's description of it.
 
     - `may_exist`: the cloud describes it, or has said that it launched it. A record of any other id is a copy's or a
       stranger's, and gets no job.
     - `record` is None until its agent has reported.
-    - `stale`: its heartbeat has stood still for the length of a lease.
-    - `is_gone`: it runs no more, by the cloud or by its own last report.
-    - `ending`: the cloud is about to take it or is ending it. `deadline`: when it is taken, by its own notice or the
-      cloud's word, if that is known.
+    - `stale`: its heartbeat has not changed for the length of a lease.
+    - `is_gone`: it no longer runs, by the cloud or by its own last report.
+    - `ending`: the cloud is about to take it or is ending it. `deadline`: when it is taken, by its own notice or by the
+      cloud, if that is known.
     - `rebalance`: the cloud recommends to leave it. It may stay all the same.
-    - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
+    - `launched_for`: the job that a plan had it launched for; None for an instance of the standing fleets.
     - `launched_at`: when it began to cost money, if that is known.
     - `idle_since`: since when it has had no job: since its last one, or since it reported. None if it has a job, or if
-      that is not known.
-    - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is not known.
-    - `residents`: the jobs that share it; empty if none do.
+      that is unknown.
+    - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is unknown.
+    - `residents`: the jobs that share it; empty if no jobs do.
     """
 
     instance_id: str
@@ -58,11 +58,12 @@ class InstanceView:
         return self.assignment is not None and bool(self.assignment.seats)
 
     def job_orders(self, job_id: str) -> Assignment | None:
-        """The orders of its assignment for a job, as if that job had it alone; None if it does not name the job."""
+        """Return the orders of its assignment for a job, as if that job had it alone; None if it does not name the
+        job."""
         return self.assignment.for_job(job_id) if self.assignment is not None else None
 
     def stops(self, job_id: str) -> bool:
-        """Whether it was told to give that job back, or all of its jobs."""
+        """Return whether the instance was told to give that job back, or all of its jobs."""
         seat = self.job_orders(job_id)
         return self.stopping or (seat is not None and seat.order is not Order.RUN)
 
@@ -93,12 +94,12 @@ class InstanceView:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop its jobs."""
+        """Whether the instance was told to stop its jobs."""
         return self.assignment is not None and self.assignment.order is not Order.RUN
 
     @property
     def leaving(self) -> bool:
-        """Whether it was told to power off once it has no job."""
+        """Whether the instance was told to power off once it has no job."""
         return self.assignment is not None and self.assignment.order is Order.LEAVE
 
     @property
@@ -108,7 +109,7 @@ class InstanceView:
 
 
 def instance_pool(instance: InstanceView) -> PoolKey | None:
-    """The pool of an instance, by its own record or, before it has reported, by what its driver knows."""
+    """Return the pool of an instance, by its own record or, before it has reported, by what its driver knows."""
     record = instance.record
     if record is None:
         return instance.pool

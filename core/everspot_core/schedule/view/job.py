@@ -11,7 +11,7 @@ from everspot_core.records import Assignment, JobRecord, JobState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What a job has used so far over all its attempts, open ones included."""
+    """The use of a job so far over all its attempts, open ones included."""
 
     dollars: float
     gpu_hours: float
@@ -43,7 +43,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The most that a job was seen to use. None: not measured, so what its author asked for counts.
+    """The most resources that a job was seen to use. None: not measured, so the author's request counts.
 
     `mixed`: whether it trains in mixed precision.
     """
@@ -56,17 +56,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job: what its author asked for, its state, and what its author or the cluster wants of it now.
+    """A job: its author's request, its state, and the present wishes of its author or the cluster.
 
     - `record` is None until something has been decided about the job.
-    - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
-    - `nodes`: how many instances it needs at once; more than one make a gang.
-    - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is not known.
-    - `outlook`: what the driver has measured or knows; None: the plan uses what the author expects.
+    - `stale`: the record has not changed for the length of a lease, by the observer's own clock.
+    - `nodes`: how many instances it needs at the same time; more than one make a gang.
+    - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is unknown.
+    - `outlook`: the driver's measurement or knowledge; None: the plan uses the author's expectation.
     - `head_epoch`: the epoch in the head of its checkpoints; None: there is none, or it was not read.
     - `changeover`: the estimate from measured changeovers, for when `outlook` is None; None: none was measured.
     - `preempted_at`: when it lost spot instances lately, oldest first.
-    - `measured`: None if nobody has measured what it uses.
+    - `measured`: None if its use was never measured.
     - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
       duration, assumes. Types that are not named count as 1. `measured_speeds`: the types whose speed was measured with
       this job; the others are the catalogue's.
@@ -114,7 +114,7 @@ class JobView:
         return self.submission.spec.resources.shared
 
     def owned_by(self, assignment: Assignment) -> bool:
-        """Whether the lease is exactly the one that this assignment names.
+        """Return whether the lease is exactly the one that this assignment names.
 
         The lease of a gang names the first of its instances. The others are recognised by the epoch.
         """

@@ -39,5 +39,5 @@ class PoolView:
         object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
 
     def has_capacity(self, count: int) -> bool:
-        """Whether it has `count` instances now, as far as is known."""
+        """Return whether it has `count` instances now, as far as is known."""
         return self.available is None or self.available >= count

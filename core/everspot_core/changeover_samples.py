@@ -81,7 +81,7 @@ def _seconds(seconds: Any) -> float | None:
 
 
 def _market(seconds: float, pace: float) -> timedelta:
-    """Real seconds as market time, cut at twice LONGEST so that the number cannot overflow."""
+    """Return real seconds as market time, cut at twice LONGEST so that the number cannot overflow."""
     return timedelta(seconds=min(seconds * pace, 2 * LONGEST.total_seconds()))
 
 

@@ -100,7 +100,7 @@ def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
-    """Faults of the field `env`."""
+    """Return the faults of the field `env`."""
     problems: list[Problem] = []
     reserved = " and ".join(f"{prefix}*" for prefix in clouds.reserved)
     reserved_names: list[str] = []
@@ -121,7 +121,7 @@ def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
 
 
 def secret_faults(value: Any, clouds: CloudRules) -> list[Problem]:
-    """Faults of the field `secrets`."""
+    """Return the faults of the field `secrets`."""
     problems: list[Problem] = []
     *forms, last = [f"`{form}`" for form in clouds.secrets] or ["`SERVICE:NAME`"]
     allowed = f"{', '.join(forms)} or {last}" if forms else last
@@ -135,7 +135,7 @@ def secret_faults(value: Any, clouds: CloudRules) -> list[Problem]:
 
 
 def tag_faults(value: Any) -> list[Problem]:
-    """Faults of the field `tags`."""
+    """Return the faults of the field `tags`."""
     problems: list[Problem] = []
     for key, text in _texts(value, problems):
         for part, content, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
@@ -150,7 +150,7 @@ def tag_faults(value: Any) -> list[Problem]:
 
 
 def dataset_faults(value: Any) -> list[Problem]:
-    """Faults of the field `datasets`."""
+    """Return the faults of the field `datasets`."""
     problems: list[Problem] = []
     words = _listed(value, problems)
     problems += [
@@ -165,7 +165,7 @@ def dataset_faults(value: Any) -> list[Problem]:
 
 
 def setup_faults(value: Any) -> list[Problem]:
-    """Faults of the field `setup`."""
+    """Return the faults of the field `setup`."""
     problems: list[Problem] = []
     commands = _listed(value, problems)
     if len(commands) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in commands):
@@ -175,7 +175,7 @@ def setup_faults(value: Any) -> list[Problem]:
 
 
 def entrypoint_faults(value: Any) -> list[Problem]:
-    """Faults of the field `entrypoint`."""
+    """Return the faults of the field `entrypoint`."""
     problems: list[Problem] = []
     words = _listed(value, problems)
     if not isinstance(value, list) or problems:

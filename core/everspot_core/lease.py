@@ -100,9 +100,12 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
 
 
 def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
-    """Return the assigned instance starts the job. `from_zero`: it begins again at step 0, because no checkpoint of the
-    earlier run exists: nothing is done of it. None if this instance does not, or no longer, hold the assignment of this
-    epoch."""
+    """Return the record after the assigned instance has started the job. None if this instance does not, or no longer,
+    hold the assignment of this epoch.
+
+    `from_zero`: the job begins again at step 0, because no checkpoint of the earlier run exists, and its progress is
+    lost.
+    """
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
     update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
@@ -113,7 +116,8 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
 
 
 def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Return the owner's restarted agent takes up its running job again. None if the job does not run there."""
+    """Return the record after the owner's restarted agent has taken up its running job again. None if the job does not
+    run there."""
     if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
         return None
     update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}

@@ -147,7 +147,7 @@ def camel(name: str) -> str:
 
 
 def near(name: str, candidates: Iterable[str]) -> str:
-    """` (did you mean x?)`, or nothing when no known word is close."""
+    """Return ` (did you mean x?)`, or nothing when no known word is close."""
     if len(name) > _WORD_AT_MOST:
         return ""
     matches = difflib.get_close_matches(name, list(candidates), n=2, cutoff=0.6)
@@ -164,5 +164,5 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """At most `most` characters of a text, with an ellipsis in place of the rest."""
+    """Return at most `most` characters of a text, with an ellipsis in place of the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

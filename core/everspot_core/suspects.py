@@ -33,13 +33,7 @@ class Suspect:
 
 
 def find_suspects(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], now: datetime) -> list[Suspect]:
-    """Doubts from the faults of the last WINDOW, the gravest first: images, then pools, then machines.
-
-    Args:
-        faults: All that are known.
-        launches: By instance, everything that was launched.
-        now: Market time.
-    """
+    """Return the suspects by the faults of the last WINDOW, the gravest first: images, then pools, then machines."""
     lately = sorted((f for f in faults if now - f.at < WINDOW), key=lambda f: (f.at, f.instance_id))
     suspects_list, explained = [], set[str]()
     silent = [f for f in lately if f.kind is FaultKind.NEVER_REPORTED]

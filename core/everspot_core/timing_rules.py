@@ -15,7 +15,7 @@ _MOMENT: TypeAdapter[datetime] = TypeAdapter(Utc)
 
 
 def after_faults(value: Any) -> list[Problem]:
-    """Faults of the field `after`."""
+    """Return the faults of the field `after`."""
     if not isinstance(value, list):
         return []
     problems = [

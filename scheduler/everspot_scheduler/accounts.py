@@ -1,7 +1,7 @@
-"""Computes what teams and the environment have spent of their budgets, by the rules of the bill, per instance.
+"""Computes the spending of teams and of the environment, by the rules of the bill, per instance.
 
-Without any cap nothing is computed at a tick; the teams' days, from which norms are learnt, are asked for now and then.
-Costs older than SETTLED are computed once and kept, so what it takes depends on recent instances only. A scheduler that
+Without any cap nothing is computed at a tick; the teams' days, which norms are learnt from, are asked for now and then.
+Costs older than SETTLED are computed once and kept, so the effort depends on recent instances only. A scheduler that
 starts reads the archived jobs of this month.
 """
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Account:
-    """What an instance has cost up to `until`."""
+    """The cost of an instance up to `until`."""
 
     spent: dict[tuple[date, str], Amount]
     until: datetime
@@ -64,7 +64,7 @@ class Accounts:
         return cap_uses(self._budgets, self.days(observation, ledger), self._store.clock.now())
 
     def days(self, observation: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
-        """Return what each team has spent on each day of this month until now.
+        """Return the spending of each team on each day of this month until now.
 
         Raises:
             StoreError: if a document could not be read.
@@ -118,7 +118,7 @@ class Accounts:
     def _instance_spending(
         self, name: str, ledger: Ledger, month: datetime, now: datetime
     ) -> dict[tuple[date, str], Amount]:
-        """Return what an instance has cost since the month began."""
+        """Return the cost of an instance since the month began."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
         if ended is not None and ended.ended_at < month:
             self._close(name)

@@ -1,4 +1,4 @@
-"""Carries actions out. Each is one or two conditional writes on exactly what was observed.
+"""Carries actions out. Each is one or two conditional writes on exactly the documents that were observed.
 
 To lose a race is normal: then another scheduler, or the job's owner, has done the same or something newer.
 """
@@ -57,7 +57,8 @@ class ActionResult(Enum):
 
 
 class Actor:
-    """Writes what the plan asks for. Every method raises the store's errors; what was written until then stands."""
+    """Carries out the actions of a plan. Every method raises the store's errors; the documents written until then
+    remain."""
 
     def __init__(self, store: Store, history: History, faults: Faults, ledger: Ledger) -> None:
         self._store, self._history, self._faults, self._ledger = store, history, faults, ledger
@@ -197,8 +198,8 @@ class Actor:
         return _result(self._write_assignment(without, observation))
 
     def _restore(self, action: Restore, observation: Observation) -> ActionResult:
-        """Return name the job again. An order to leave stays, and on a cordoned instance the job is told to stop at
-        once."""
+        """Name the job again, and return the result. An order to leave stays, and on a cordoned instance the job is
+        told to stop immediately."""
         return _result(self._write_orders([action], observation))
 
     def _stop(self, action: Stop, observation: Observation) -> ActionResult:

@@ -1,6 +1,6 @@
-"""Follows what is not as usual, tick by tick, and writes it to `ledger/anomalies.json` when it changes.
+"""Follows anomalies, tick by tick, and writes them to `ledger/anomalies.json` when they change.
 
-What was open when the last scheduler ended is open still, so nothing is told twice.
+An anomaly that was open when the last scheduler ended stays open, so nothing is reported twice.
 """
 
 import logging
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unusual:
-    """What is not as usual. `beyond`: from where on; `open`: the anomalies that were found last."""
+    """The anomalies. `beyond`: the thresholds; `open`: the anomalies that were found last."""
 
     beyond: Thresholds
     open: Sequence[Anomaly]
@@ -71,14 +71,14 @@ class AnomalyWatch:
 
     @property
     def unusual(self) -> Unusual:
-        """What is not as usual now, by the thresholds that are declared now."""
+        """The anomalies now, by the thresholds that are declared now."""
         return Unusual(self._declaration.manifest.anomalies or USUAL, self._anomalies.open)
 
     def load(self) -> None:
-        """Read what the last scheduler has written.
+        """Read the documents of the last scheduler.
 
         Raises:
-            StoreError: if it could not be asked.
+            StoreError: if the store could not be read.
         """
         try:
             anomalies, spending = self._store.notes.anomalies(), self._store.notes.spending()
@@ -126,7 +126,8 @@ class AnomalyWatch:
         ]
 
     def _orphaned(self, described: Iterable[CloudInstance], ledger: Ledger) -> list[Finding]:
-        """Return the fleets and groups that the stack does not declare; none where it has not said what it declares."""
+        """Return the fleets and groups that the stack does not declare; none if the stack has not said what it
+        declares."""
         try:
             declared = self._store.declared_capacity()
         except BadDocument as error:

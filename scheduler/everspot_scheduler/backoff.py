@@ -9,7 +9,8 @@ QUIET_FACTOR = 2
 
 
 class Backoff:
-    """Says when the next call is due, by the monotonic clock. Throttling doubles the interval, success restores it."""
+    """Decides when the next call is due, by the monotonic clock. Throttling doubles the interval, success restores
+    it."""
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval

@@ -1,4 +1,5 @@
-"""Does what is for people alone, such as notes and figures, so that it stops nothing that a tick has yet to record."""
+"""Does work for people alone, such as notes and figures, so that its failure stops nothing that a tick has yet to
+record."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 class BestEffort:
-    """What is done beside the work of a tick. An error of the store goes on to the caller."""
+    """The work beside a tick. An error of the store goes on to the caller."""
 
     def __init__(self) -> None:
         self._doubts: dict[str, str] = {}

@@ -21,11 +21,8 @@ class Chains:
         self._ended: dict[str, JobState | None] = {}
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
-        """For each waiting job the jobs that it comes after. Jobs that come after none are left out.
-
-        Raises:
-            StoreError: if the archive could not be asked.
-        """
+        """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
+        left out."""
         waiting = {
             name: job.value.after
             for name, job in observation.jobs.items()

@@ -39,10 +39,10 @@ class ChangeoverLog:
         self._learn()
 
     def load(self) -> None:
-        """Read what the last scheduler has written.
+        """Read the document of the last scheduler.
 
         Raises:
-            StoreError: if it could not be asked.
+            StoreError: if the store could not be read.
         """
         try:
             changeovers = self._store.notes.changeovers()
@@ -85,7 +85,7 @@ class ChangeoverLog:
 
     @property
     def lasting(self) -> timedelta | None:
-        """The bound by which deadlines are refused; None where nothing has been measured yet."""
+        """The bound that deadlines are refused by; None if nothing has been measured yet."""
         return self._lasting
 
     def to(self, pool: PoolKey) -> Changeover | None:

@@ -33,7 +33,7 @@ class CloudCalls:
 
     def instances(self, facts: Facts, *, urgent: bool) -> None:
         """Ask for a description of all instances of the cluster, and for how others ended, if it is due. The
-        description counts even if the ends cannot be read; those that were known stay known."""
+        description counts even if the ends cannot be read; known ends stay known."""
 
         def call() -> None:
             now = self._clock.monotonic()

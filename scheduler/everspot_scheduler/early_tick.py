@@ -1,4 +1,4 @@
-"""Detect, between two ticks, what calls for an early tick: new jobs, and launched instances that report.
+"""Detects, between two ticks, the reasons for an early tick: new jobs, and launched instances that report.
 
 A launched instance costs money from its launch on, and a job waits for it. While one is on its way, the instances are
 listed five times in a tick's length, which costs little for so short a time. When quiet ticks are further apart, the

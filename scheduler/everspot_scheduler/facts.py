@@ -1,6 +1,6 @@
-"""Facts from the cloud: its messages and descriptions, kept until the store holds what they mean.
+"""Facts from the cloud: its messages and descriptions, kept until their meaning is in the store.
 
-All of it can be forgotten: messages that were not deleted come again, and descriptions are asked for again.
+All facts can be forgotten: messages that were not deleted come again, and descriptions are asked for again.
 """
 
 import logging
@@ -17,10 +17,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Facts:
-    """What the cloud says about the cluster's instances. All moments are market time, except `described_at`.
+    """The cloud's facts about the cluster's instances. All moments are market time, except `described_at`.
 
-    `unknown`: the instances that have reported and that no description knew; `missed`: those that had reported before
-    the last one.
+    Attributes:
+        unknown: the instances that have reported and that no description knew.
+        missed: those of them that had reported before the last description.
     """
 
     described: dict[str, CloudInstance] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Facts:
         self.ends = {end.instance_id: end for end in ends}
 
     def receive(self, messages: Iterable[Message], now: timedelta) -> None:
-        """Keep messages until the store holds what they mean. A repeated message only replaces the handle."""
+        """Keep messages until their meaning is in the store. A repeated message only replaces the handle."""
         for message in messages:
             key = (message.kind, message.instance_id, message.at, message.text)
             since = self.waiting[key][1] if key in self.waiting else now
@@ -87,7 +88,8 @@ class Facts:
                 pass
 
     def wants_description(self, is_known: Callable[[str], bool]) -> bool:
-        """Return whether a waiting message tells of a change, after the last description, that a new one would explain.
+        """Return whether a waiting message reports a change, after the last description, that a new description would
+        explain.
 
         Messages about unknown instances wait for it without hurrying it: in a shared account there may be many.
         """
@@ -100,8 +102,8 @@ class Facts:
     def acknowledgeable(self, is_known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
         """Take out the messages that may be deleted from the queue.
 
-        They are the ones whose meaning is written, and those about instances that a later description does not know:
-        these belong to others who share the account.
+        These are the messages whose meaning is written, and the messages about instances that a later description does
+        not know: those instances belong to others who share the account.
         """
         done = []
         for key, (message, received) in list(self.waiting.items()):

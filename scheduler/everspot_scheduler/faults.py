@@ -22,7 +22,7 @@ class Faults:
         self._cleared: set[str] = set()
 
     def load(self) -> None:
-        """Read what earlier schedulers have written."""
+        """Read the fault records of earlier schedulers."""
         self.records = {name: document.value for name, document in self._store.faults.scan().items()}
 
     def note(self, instance: InstanceRecord, kind: FaultKind, detail: str, image: str = "") -> None:
@@ -43,11 +43,11 @@ class Faults:
     def look_for_silent(
         self, facts: Facts, reported: Mapping[str, object], late: Callable[[CloudInstance], bool]
     ) -> None:
-        """Write a fault for each agent that never reported: those that run and are `late`, and those that were late
+        """Write a fault for each agent that never reported: the running ones that are `late`, and those that were late
         when they ended, unless the cloud took them.
 
         Args:
-            facts: What the cloud says.
+            facts: The cloud's facts.
             reported: The instances that have a heartbeat.
             late: Whether an instance lives, or has lived, for longer than the boot deadline.
         """

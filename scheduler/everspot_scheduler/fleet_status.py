@@ -1,4 +1,4 @@
-"""Writes what the scheduler knows of pools and launches to `pools.json` when it changes: for people, and for the other
+"""Writes the scheduler's knowledge of pools and launches to `pools.json` when it changes: for people, and for the other
 clusters of its federation."""
 
 import logging

@@ -11,7 +11,7 @@ _Standing = tuple[int, bool, str | None]
 
 
 class Histories:
-    """The events of the jobs of one cluster, without those that trainers wrote."""
+    """The events of the jobs of one cluster, without the events of trainers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

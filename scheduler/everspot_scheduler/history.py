@@ -22,7 +22,7 @@ _NUMBER |= {EventKind.FINISHED: 2, EventKind.DEPARTED: 3, EventKind.RETURNED: 4}
 
 
 class History:
-    """Writes the scheduler's events, also those that a crash has swallowed."""
+    """Writes the scheduler's events, including events that were lost in a crash."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class History:
         self.write(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
 
     def departed(self, record: JobRecord) -> None:
-        """Write that the job was sent to another cluster. `record`: as long as it is away."""
+        """Write that the job was sent to another cluster. `record`: of a job that is away."""
         away = record.away
         if away is not None:
             data: dict[str, JsonValue] = {"cluster": away.cluster, "visit": away.visit, "message": away.why}

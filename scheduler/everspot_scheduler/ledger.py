@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Launches, ends and prices of one cluster, with what earlier schedulers wrote."""
+    """Launches, ends and prices of one cluster, including those that earlier schedulers wrote."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
@@ -73,7 +73,7 @@ class Ledger:
         self._loaded = True
 
     def _load_table(self) -> None:
-        """Read the price table again if it is due; somebody may have written a newer one."""
+        """Read the price table again if it is due, because somebody may have written a newer one."""
         now = self._store.clock.monotonic()
         if self._table_read is not None and now - self._table_read < TABLE_EVERY:
             return
@@ -86,7 +86,7 @@ class Ledger:
         self.catalogue, self._book = priced(builtin(), table).with_types(self._types), None
 
     def types(self) -> tuple[InstanceType, ...]:
-        """Return the types that this cluster may launch: those that are declared, and those that it has had."""
+        """Return the types that this cluster may launch: the declared ones, and those that it has had."""
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
         return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 
@@ -139,12 +139,13 @@ class Ledger:
         self.write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
     def _note_vanished(self, name: str, facts: Facts) -> None:
-        """Write the end of an instance that the cloud no longer describes: as the cloud reports it, else by the last
-        heartbeat.
+        """Write the end of an instance that the cloud no longer describes: as the cloud reports it, otherwise by the
+        last heartbeat.
 
         Without the cloud's report this waits for a grace, since a description may lag behind a launch that another
         scheduler wrote. It also waits while heartbeats come: an instance that lost its tag, or was left out of an
-        answer, lives and costs money."""
+        answer, lives and costs money.
+        """
         if (cloud_end := facts.ends.get(name)) is not None:
             self.write_end(name, cloud_end.ended_at, interrupted=cloud_end.interrupted, source="describe")
             return
@@ -253,8 +254,8 @@ class Ledger:
         return list(self._points.values())
 
     def usd_per_hour(self, pool: PoolKey) -> float | None:
-        """Return the present price of an hour in a pool: the newest one, else the catalogue's; None if neither is
-        known."""
+        """Return the present price of an hour in a pool: the newest one, otherwise the catalogue's; None if both are
+        unknown."""
         if (point := self._latest.get(pool)) is not None:
             return point.usd_per_hour
         price = self.catalogue.on_demand(pool.instance_type, self._region)
@@ -268,7 +269,7 @@ class Ledger:
         return histories(launches, self.ends, now).get(pool, PoolHistory())
 
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
-        """Return what these jobs have used of their budgets so far, by the rules of the bill.
+        """Return the amounts that these jobs have used of their budgets so far, by the rules of the bill.
 
         Jobs that never had an owner are left out.
         """

@@ -1,7 +1,7 @@
 """The scheduler's loop: observe, plan, act, record. It holds no state that the next scheduler could miss.
 
 Between ticks it remembers only caches and spans of its own time: since when it has seen each ETag, and which messages
-it has not handled yet. Whenever it crashes, the next tick of any scheduler repairs what was left.
+it has not handled yet. If it crashes, the next tick of any scheduler repairs the half-done writes.
 """
 
 import logging
@@ -142,7 +142,7 @@ class Scheduler:
                 return
 
     def _receive(self) -> bool:
-        """Receive the cloud's messages. Returns whether one of them calls for a tick at once."""
+        """Receive the cloud's messages, and return whether one of them requires a tick immediately."""
         received = self._cloud.messages()
         self._facts.receive(received, self._store.clock.monotonic())
         return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in received)
@@ -151,7 +151,8 @@ class Scheduler:
         """Observe, plan, act and record, once.
 
         Raises:
-            StoreError: if the store failed. What was written until then stands, and the next tick goes on from it.
+            StoreError: if the store failed. The documents written until then remain, and the next tick goes on from
+                them.
         """
         self._load()
         self._receive()
@@ -192,7 +193,7 @@ class Scheduler:
         self._quiet, self._digest = self._quiet + 1 if quiet else 0, observation.digest()
 
     def _load(self) -> None:
-        """Read what earlier schedulers have written, once, and the price table when it is due."""
+        """Read the documents of earlier schedulers, once, and the price table when it is due."""
         self._ledger.load()
         if not self._loaded:
             self._faults.load()
@@ -241,7 +242,7 @@ class Scheduler:
         self._watch.look(view, waiting, self._facts, self._ledger, self._anomalies.unusual)
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
-        """Return the actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
+        """Return the actions of `plan` if anything is or may be launched, otherwise the actions of `plan_standing`."""
         now = self._store.clock.now()
         return plan(view, now) if self._elastic.active else plan_standing(view, now)
 

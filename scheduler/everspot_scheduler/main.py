@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _metrics(options: argparse.Namespace, manifest: Manifest) -> tuple[str, int] | None:
-    """Return the address of the metrics: by the command line, else by the manifest; None for a single tick."""
+    """Return the address of the metrics: by the command line, otherwise by the manifest; None for a single tick."""
     return None if options.once else vars(options).get("metrics", usual(manifest.metrics))
 
 

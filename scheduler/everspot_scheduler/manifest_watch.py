@@ -78,7 +78,7 @@ class ManifestWatch:
         return True
 
     def standing(self, instances: Iterable[InstanceView]) -> Standing | None:
-        """Return the declared size of the standing fleets, once it has stood for a while; else None.
+        """Return the declared size of the standing fleets, once it has not changed for a while; otherwise None.
 
         It is None too if a fleet is sized by somebody else, because releasing its excess would then never end.
         """
@@ -112,7 +112,7 @@ class ManifestWatch:
         return sum(weight(standing, i) for i in longstanding) >= _target(standing, market)
 
     def generation(self, instances: Iterable[InstanceView]) -> str:
-        """Return the generation by which instances are to be replaced.
+        """Return the generation that instances are replaced for.
 
         It is empty if instances of a market that were launched long after it was declared have another one, and none
         there has it, because replacing them would then never end.
@@ -131,7 +131,7 @@ class ManifestWatch:
         return "" if wrong else declared
 
     def rolling(self) -> bool:
-        """Return whether busy instances are to be replaced too, by the request to roll."""
+        """Return whether busy instances are replaced too, by the request to roll."""
         return bool(self.manifest.generation) and self._rolls_to == self.manifest.generation
 
 
@@ -158,7 +158,7 @@ def _generation(instance: InstanceView) -> str:
 
 
 def _launched(instance: InstanceView) -> datetime:
-    """Return the launch by the ledger; else the start of its agent, which is later for a restarted one."""
+    """Return the launch by the ledger; otherwise the start of its agent, which is later for a restarted agent."""
     assert instance.record is not None  # noqa: S101 - asked of agents that have reported only
     return instance.launched_at or instance.record.booted_at
 

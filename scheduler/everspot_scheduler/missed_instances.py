@@ -3,7 +3,7 @@
 Such an instance has left one of two traces. If its agent reported, the heartbeats say from when on it ran, and until
 when. If it never reported, only the answer to its launch says that it existed. Then nobody knows how long it cost
 money, unless the cloud reports its end. Without such a report the end is written with the source UNKNOWN, at the moment
-of the launch, and the bill names it. Otherwise it would look as if it had cost nothing.
+of the launch, and the bill names it. Otherwise the instance would look as if it had cost nothing.
 """
 
 from collections.abc import Mapping

@@ -39,7 +39,8 @@ class Notifier:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
     def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
-        """Record what was sent since the last look, and send what is due. `anomalies`: all that are open."""
+        """Record the messages that were sent since the last look, and send those that are due. `anomalies`: all that
+        are open."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True
@@ -67,7 +68,7 @@ class Notifier:
                 self._sending[notification.key] = self._pool.submit(self._send, settings, notification)
 
     def close(self) -> None:
-        """Send nothing more. It does not wait for what is being sent; the next scheduler sends that again."""
+        """Send nothing more. Messages that are being sent are not waited for; the next scheduler sends them again."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, on: Iterable[Occasion]) -> None:
@@ -85,7 +86,7 @@ class Notifier:
         self._was_off = False
 
     def _sent_record(self, key: str) -> Request | None:
-        """Return the record of this key; None: there is none that can be read."""
+        """Return the record of this key; None if there is no readable record."""
         try:
             document = self._store.sent_notices.get(key)
         except BadDocument as error:  # it may come twice, and stops no tick

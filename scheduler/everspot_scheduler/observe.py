@@ -80,8 +80,9 @@ class Observer:
     def look(self) -> Observation:
         """Read the store.
 
-        Assignments are read before records, and records before jobs. So what an assignment names was read after it: a
-        lease that is found to be over is over for good, and no job is there whose record has been removed.
+        Assignments are read before records, and records before jobs. So the documents that an assignment names were
+        read after it: a lease that is found to be over is over for good, and no job is there whose record has been
+        removed.
 
         Raises:
             StoreError: if the store cannot be read; nothing is known then.

@@ -1,8 +1,8 @@
-"""Builds the plan's view of pools: their price, their free capacity, and how they have behaved.
+"""Builds the plan's view of pools: their price, their free capacity, and their past behaviour.
 
-A pool cannot be observed directly. Its capacity is derived from the instances that came from it and from refused
-launches. A pool is up from a launch on. It is down from a refusal, or from the moment at which the cloud took its last
-instance, until the next launch. Instances that we end say nothing.
+A pool cannot be observed directly. Its capacity is derived from its instances and from refused launches. A pool is up
+from a launch on. It is down from a refusal, or from the moment at which the cloud took its last instance, until the
+next launch. Instances that we end show nothing.
 
 A pool that nobody asks shows nothing new. So a pool that may be asked, and has refused nothing for a while, is presumed
 to be up. To be wrong costs nothing, because a job that would move there launches first and leaves its instance
@@ -56,7 +56,7 @@ class _Event(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool:
-    """What is known of one pool. `live`: the number of instances that have neither ended nor got notice. `events`: in
+    """The known facts of one pool. `live`: the number of instances that have neither ended nor got notice. `events`: in
     order of time."""
 
     launches: list[LaunchRecord] = field(default_factory=list)
@@ -86,8 +86,8 @@ class Pools:
     ) -> tuple[PoolView, ...]:
         """Return the plan's views of the pools with a known price.
 
-        With elastic capacity these are all pools that may be launched in, else those with recent events. Only pools
-        with new events are computed anew.
+        With elastic capacity these are all pools that may be launched in, otherwise those with recent events. Only
+        pools with new events are computed again.
         """
         changed = self._changed(facts, ledger) | self._refused(elastic_manager)
         for key in changed:
@@ -223,7 +223,7 @@ class Pools:
 
 
 def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[frozenset[PoolKey]]:
-    """For every kind of job, the set of spot pools that can hold it."""
+    """Return the set of spot pools that can hold the job, for every kind of job."""
     spot = [p for p in pools if p.market is Market.SPOT]
     return {
         frozenset(p.key for p in spot if fits(need, Shape.from_machine(p.instance_type)))

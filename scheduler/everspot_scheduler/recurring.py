@@ -27,8 +27,8 @@ class RecurringJobs:
         self._repeated: set[str] = set()
 
     def go_on(self, observation: Observation) -> None:
-        """Submit the next runs of series whose last run has ended. A cancelled run ends its series, and so does one
-        that did not run because a job that it comes after had failed.
+        """Submit the next runs of series whose last run has ended. A cancelled run ends its series, and so does a run
+        that never began because a job that it comes after had failed.
 
         Raises:
             StoreError: if the store failed; the next tick tries again.

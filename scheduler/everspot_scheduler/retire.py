@@ -47,7 +47,7 @@ class Retirement:
         return clock.to_real(clock.now() - at) >= self._declaration.limits.archive_after
 
     def _is_over(self, name: str, record: JobRecord, observation: Observation) -> bool:
-        """Return whether the job ended long ago, or the record is what a crash left of an archived one."""
+        """Return whether the job ended long ago, or the record is the rest of an archived job after a crash."""
         if name in self._stuck or name in observation.unreadable_jobs:
             return False
         return name not in observation.jobs or (record.state.final and self._long_ago(record.changed_at))
@@ -65,7 +65,7 @@ class Retirement:
             self._stuck.add(record.job_id)
 
     def _is_gone(self, name: str, observation: Observation, facts: Facts, ledger: Ledger) -> bool:
-        """Return whether the instance's end is written and long ago, and its heartbeat stands still."""
+        """Return whether the instance's end is written and long ago, and its heartbeat no longer changes."""
         end = ledger.ends.get(name)
         if end is None or name in observation.unreadable_assignments or not self._long_ago(end.ended_at):
             return False

@@ -37,7 +37,8 @@ class Scores:
         return types, min(waiting, elastic.max_instances)
 
     def refresh(self, cloud: Cloud, request: tuple[Iterable[InstanceType], int]) -> None:
-        """Ask for the scores of these types, so many instances of each group at once. Raises the cloud's errors."""
+        """Ask for the scores of these types, for this many instances of each group together. Raises the cloud's
+        errors."""
         types, count = request
         for group in groups(types):
             for score in cloud.placement_scores(group, count):
@@ -45,7 +46,7 @@ class Scores:
                     self._scores[name, score.zone] = score.score, score.at
 
     def score(self, pool: PoolKey) -> int | None:
-        """Return the score of a pool, 1 to 10; None if there is none, if it is old, or if the pool is not spot."""
+        """Return the score of a pool, 1 to 10; None if there is no score, if it is old, or if the pool is not spot."""
         score, at = self._scores.get((pool.instance_type, pool.zone), (None, None))
         if pool.market is not Market.SPOT or at is None or self._clock.now() - at > BELIEVED:
             return None

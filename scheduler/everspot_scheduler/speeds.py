@@ -1,4 +1,4 @@
-"""Measured speeds: how fast each job ran on each instance type, relative to what its author expects."""
+"""Measured speeds: how fast each job ran on each instance type, relative to its author's expectation."""
 
 from collections.abc import Container, Mapping
 from types import MappingProxyType
@@ -26,8 +26,7 @@ class Speeds:
     def read(
         self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None
     ) -> Mapping[str, float]:
-        """Return the known speeds of the job, by type. `instance_type`: the type on which its record's progress was
-        made."""
+        """Return the known speeds of the job, by type. `instance_type`: the type of its record's progress."""
         speeds, job = self._speeds.get(submission.job_id, _NONE), submission.job_id
         speed = self._measured(submission, record)
         if speed is None or instance_type is None or speeds.get(instance_type) == speed:

@@ -1,4 +1,4 @@
-"""What jobs with a budget in dollars or GPU-hours have used of it, at home and at peers."""
+"""The used amounts of budgets in dollars or GPU-hours, of each job, at home and at peers."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ READ_EVERY = timedelta(seconds=10)
 
 
 class SpentMeter:
-    """Remembers what jobs have used, and computes it anew when it is due. Only events of jobs with a budget are read.
+    """Remembers the used amounts of jobs, and computes them again when due. Only events of jobs with a budget are read.
 
     `jobs`: by id, as of the last reading.
     """
@@ -27,7 +27,7 @@ class SpentMeter:
         self.jobs: dict[str, Spent] = {}
 
     def look(self, observation: Observation) -> None:
-        """Read what the jobs have used, if it is due."""
+        """Read the used amounts of the jobs, if due."""
         if not self._backoff.take(self._clock.monotonic()):
             return
         limited = []

@@ -1,4 +1,4 @@
-"""Finds documents that stand still: their ETag has not changed for a while, by this machine's own monotonic clock."""
+"""Finds stale documents: their ETag has not changed for a while, by this machine's own monotonic clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Staleness:
     """Remembers since when each document has had its ETag.
 
     It uses no time that another machine wrote, and a scheduler that has just started grants every owner the full
-    length. Time in which nothing could be read does not count, because a silent store silences the owners too.
-    A version's age counts from after the read that first saw it to before the read that last saw it. So it never counts
+    length. Time in which nothing could be read does not count, because a silent store silences the owners too. A
+    version's age counts from after the read that first saw it to before the read that last saw it. So it never counts
     as older than it is, and an owner, which counts from before its write, gives up first.
     """
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class UsageMeter:
-    """Adds up, tick by tick, what the instances of running jobs cost, and stores it when it is due."""
+    """Adds up, tick by tick, the cost of the instances of running jobs, and stores it when due."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,10 +32,10 @@ class UsageMeter:
         self._backoff, self._written = Backoff(WRITE_EVERY), self._at
 
     def load(self) -> None:
-        """Read what the last scheduler has written.
+        """Read the document of the last scheduler.
 
         Raises:
-            StoreError: if it could not be asked.
+            StoreError: if the store could not be read.
         """
         try:
             usage = self._store.notes.usage()

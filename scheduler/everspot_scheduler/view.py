@@ -40,7 +40,7 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInputs:
-    """What a scheduler knows in a tick beside the documents that it has just read.
+    """The scheduler's knowledge in a tick beside the documents that it has just read.
 
     - `spent`: by job, for those whose budget needs it.
     - `losses`: by job, when it lost spot instances, for those that lost them often.
@@ -48,7 +48,7 @@ class PlanInputs:
     - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
     - `elastic_manager`: the elastic capacity. `changeovers`: their measured lengths.
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
-    - `purses`: the budgets of teams and of the environment, with what is spent.
+    - `purses`: the budgets of teams and of the environment, with the spent amounts.
     - `after`: by job, the states of the jobs that it comes after.
     """
 
@@ -187,7 +187,7 @@ class Viewer:
 
 
 def _measured(record: JobRecord | None) -> Measured | None:
-    """Return what the job's agents measured. They measure memory, not processors."""
+    """Return the measurements of the job's agents. They measure memory, not processors."""
     progress = record.progress if record is not None else None
     if progress is None or (progress.memory_gib is None and progress.gpu_memory_gib is None):
         return None

@@ -29,10 +29,10 @@ class Waits:
         return len(self._now)
 
     def load(self) -> None:
-        """Read what the last scheduler has written. A reason that still holds keeps the moment at which it was found.
+        """Read the document of the last scheduler. A reason that still holds keeps the moment at which it was found.
 
         Raises:
-            StoreError: if it could not be asked.
+            StoreError: if the store could not be read.
         """
         try:
             waiting = self._store.notes.waiting()
@@ -76,7 +76,7 @@ class Waits:
 
 def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
     """Return the entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change.
-    The entry of a back-off stays as it is, because its seconds only run down."""
+    The entry of a back-off does not change, because its seconds only run down."""
     earlier = before if before is not None and before.why == hold.cause.value else None
     if earlier is not None and hold.cause is Why.BACK_OFF:
         return earlier

@@ -32,7 +32,7 @@ class PoolRates:
         self.dates: set[date] = set()
 
     def on_demand(self, instance_type: str, region: str) -> Fraction | None:
-        """Return the list price, None if it is not known."""
+        """Return the list price; None if it is unknown."""
         price = self._catalogue.on_demand(instance_type, region)
         return None if price is None else self._noted(price)
 
@@ -62,8 +62,8 @@ class PoolRates:
         return [rate for rate in pool_rates if rate is not None]
 
     def beyond_limit(self, candidate: TypeOption, zones: Sequence[str], region: str) -> str:
-        """Return that a candidate gets no Spot because of its limit, in words with both prices; empty if that is not
-        so."""
+        """Return the sentence that a candidate gets no Spot because of its limit, with both prices; empty if it gets
+        some."""
         limit = candidate.max_price
         free = self.pools(replace(candidate, max_price=None), zones, region) if limit is not None else []
         lowest = min((pool.low for pool in free), default=None)
@@ -75,7 +75,7 @@ class PoolRates:
         )
 
     def on_demand_pool(self, candidate: TypeOption, region: str) -> PoolRate | None:
-        """Return the on-demand price of a candidate as that of a pool, None if it is not known."""
+        """Return the on-demand price of a candidate as that of a pool; None if it is unknown."""
         price = self.on_demand(candidate.instance_type, region)
         return None if price is None else PoolRate(candidate, "", price, price, price)
 

@@ -129,7 +129,8 @@ def _moment(raw: Mapping[str, Any], column: str, problems: list[Problem]) -> dat
 
 
 def _amount(value: Any, column: str, problems: list[Problem]) -> Fraction | None:
-    """Exact. Numbers beyond all bounds are refused, because a few letters would make one of gigabytes."""
+    """Return the exact amount. Numbers beyond all bounds are refused, because a few letters would make one of
+    gigabytes."""
     text = _text(value)
     if _NUMBER.fullmatch(text) is None:
         problems.append(Problem(column, f"is {shown(text)}, not a number"))

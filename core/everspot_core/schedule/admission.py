@@ -56,7 +56,8 @@ def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: d
 
 
 class BudgetView:
-    """The budgets of one view before a plan decides anything: what running jobs will spend, and what others need."""
+    """The budgets of one view before a plan decides anything: the future spending of running jobs, and the needs of
+    others."""
 
     def __init__(self, view: ClusterView, now: datetime, rates: Rates) -> None:
         self.now, self.purses = now, view.purses
@@ -66,7 +67,7 @@ class BudgetView:
 
     @cached_property
     def totals(self) -> dict[CapUse, float]:
-        """What all running jobs will spend of each budget."""
+        """The future spending of all running jobs, by budget."""
         all_commitments = [c for own in self.running.values() for c in own]
         return {purse: self.committed_amount(all_commitments, purse) for purse in self.purses}
 
@@ -88,11 +89,11 @@ class BudgetView:
         return dict(by_job)
 
     def committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
-        """Return what these commitments take of a budget until the end of its period."""
+        """Return the amount of a budget that these commitments use until the end of its period."""
         return committed(commitments, purse.team, purse.unit, self.now, purse.until)
 
     def request(self, job: JobView) -> Commitment:
-        """Return what the job will spend from now on, on the cheapest capacity that could hold it."""
+        """Return the future spending of the job on the cheapest capacity that could hold it."""
         need = job.submission.spec.resources
         if need not in self._cheapest:
             self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
@@ -100,7 +101,7 @@ class BudgetView:
         return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self.now)
 
     def _instance_price(self, instance: InstanceView) -> _Price | None:
-        """Return what the instance takes in an hour; None if it is gone or its price is unknown."""
+        """Return the cost of the instance in an hour; None if the instance is gone or its price is unknown."""
         if instance.is_gone:
             return None
         if instance.record is not None:
@@ -136,8 +137,8 @@ class BudgetView:
 class Admission:
     """The budgets in one pass of a plan, with the commitments that the pass makes.
 
-    Each pass begins at the budgets of the view. Provisioning counts what placement gave a job anew: it may refuse such
-    a job, and charges whole instances.
+    Each pass begins at the budgets of the view. Provisioning counts again the jobs that placement gave capacity to: it
+    may refuse such a job, and charges whole instances.
     """
 
     def __init__(self, budgets: BudgetView) -> None:
@@ -181,7 +182,7 @@ class Admission:
 
     @cached_property
     def _totals(self) -> dict[CapUse, float]:
-        """The future spending of all running jobs, by budget."""
+        """The future spending of all running jobs and of the jobs of this pass, by budget."""
         return dict(self._budgets.totals)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The state of a plan: the decisions so far, while the plan is made."""
+"""The state of a plan while it is made: the inputs of the passes, derived from the view, and their decisions so far."""
 
 from datetime import datetime
 from functools import cached_property
@@ -12,7 +12,11 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class PlanState:
-    """The jobs and instances of the view, in a fixed order, and the decisions so far."""
+    """The jobs and instances of the view, in a fixed order, and the decisions so far.
+
+    There is one for each plan. Values that passes derive from the view alone are derived here, once, when the first
+    pass needs them.
+    """
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now

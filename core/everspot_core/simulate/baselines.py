@@ -94,5 +94,5 @@ def _behind(state: State, moment: float) -> float:
 
 
 def _ticks(seconds: float, tick: float) -> int:
-    """Whole ticks within the time, at least one. Asking a policy once too often changes nothing."""
+    """Return the whole ticks within the time, at least one. Asking a policy once too often changes nothing."""
     return max(1, int(seconds / tick))

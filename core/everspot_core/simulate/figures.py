@@ -204,7 +204,8 @@ def _fairness(run: WorkloadRun, max_wait: float) -> Fairness:
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Jain's index of fairness: 1 if all are alike, 1/n if one has everything; 1 if there is nothing to share."""
+    """Return Jain's index of fairness: 1 if all are alike, 1/n if one has everything; 1 if there is nothing to
+    share."""
     all_shares = list(shares)
     squares = sum(x * x for x in all_shares)
     return sum(all_shares) ** 2 / (len(all_shares) * squares) if squares else 1.0

@@ -37,7 +37,8 @@ def launchable_pools(elastic: Elastic) -> list[PoolKey]:
 
 
 def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
-    """Return the requests, in the plan's order. A gang has a request of its own, so that it alone is all or nothing."""
+    """Return the requests, in the plan's order. A gang has its own request, so that the request is all or nothing for
+    it alone."""
     alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)
     for launch in launches:
         pools = tuple(p for p in launch.ranked if elastic.offers(p.instance_type, p.zone, p.market))[:POOLS_AT_MOST]
@@ -53,7 +54,7 @@ def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
 
 
 def launch_pools(pools: Iterable[PoolKey], places: Mapping[str, str], prices: Mapping[str, float]) -> list[LaunchPool]:
-    """These pools in the form of an intent. `prices`: the highest Spot price that is paid, by type."""
+    """Return these pools in the form of an intent. `prices`: the highest Spot price that is paid, by type."""
     return [
         LaunchPool(
             instance_type=pool.instance_type,

@@ -1,4 +1,4 @@
-"""What may still be launched under the cap, computed before each launch."""
+"""The room for launches under the cap, computed before each launch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ from everspot_scheduler.elastic.groups import Group
 
 
 class RemainingCap:
-    """What the cap leaves; each cut takes its part of it.
+    """The rest of the cap; each cut takes its part of it.
 
     `instances` and `usd_per_hour`: those of all running and coming launched instances.
     """
@@ -20,7 +20,7 @@ class RemainingCap:
         self._usd = cap.usd_per_hour - usd_per_hour if cap.usd_per_hour is not None else None
 
     def cut(self, group: Group, price: Callable[[PoolKey], float | None]) -> tuple[Group, float] | None:
-        """As much of the group as fits, and its highest cost an hour; None if nothing fits.
+        """Return as much of the group as fits, and its highest cost an hour; None if nothing fits.
 
         A pool that is too expensive for even one instance (for the whole gang, if it is one) is left out, so that the
         others may still serve. If a pool has no known price, the cost cannot be checked, and nothing is launched.

@@ -1,8 +1,9 @@
 """Asks the cloud for a plan's launches, and settles intents that have no outcome yet.
 
-The order is: the intent, the request, the outcome. A scheduler that finds an intent without an outcome repeats the
-request, which launches nothing more if it was carried out (the intent holds the whole request and its token), or takes
-what the cloud describes under the token as the outcome. While there is such an intent, nothing new is launched.
+The order is: the intent, the request, the outcome. A scheduler that finds an intent without an outcome has two ways. It
+repeats the request, which launches nothing more if it was carried out, because the intent holds the whole request and
+its token. Or it takes the cloud's description of the token as the outcome. While there is such an intent, nothing new
+is launched.
 """
 
 import logging
@@ -58,7 +59,7 @@ class Launcher:
             self._request(again, here)
 
     def launch(self, launches: Sequence[Launch], elastic: Elastic, room: RemainingCap, price: Price) -> None:
-        """Launch what the plan asks for, as far as the cap has room."""
+        """Launch the instances of the plan, as far as the cap has room."""
         clock = self._store.clock
         if not launches or self._intents.unsettled() or not self._backoff.due(clock.monotonic()):
             return

@@ -97,7 +97,7 @@ class ElasticManager:
         self._learn()
 
     def launch(self, launches: list[Launch], tariff: Tariff) -> None:
-        """Launch what the plan asks for, under the cap and by the plan's own prices."""
+        """Launch the instances of the plan, under the cap and by the plan's own prices."""
         elastic, cap = self.declared, self.cap
         if elastic is None or cap is None or not launches:
             return

@@ -49,10 +49,10 @@ class Refusals:
         self.dry: dict[PoolKey, tuple[datetime, ...]] = {}
 
     def learn(self, intents: Iterable[LaunchIntent]) -> None:
-        """Replace all that is known by the outcomes of these settled intents, oldest first.
+        """Replace all knowledge by the outcomes of these settled intents, oldest first.
 
         `dry` then has, by pool, the times of its capacity refusals, oldest first. `by_job` has the last refusal of each
-        job whose last launch brought it no instance.
+        job whose last launch provided no instance.
         """
         by_pool: dict[PoolKey, list[PoolRefusal]] = defaultdict(list)
         self._by_quota, self._succeeded, self.by_job = {}, {}, {}
@@ -85,7 +85,7 @@ class Refusals:
     def resting(
         self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
     ) -> PoolRefusal | None:
-        """Return the refusal because of which the pool rests now; None if it may be asked.
+        """Return the refusal that makes the pool rest now; None if the pool may be asked.
 
         `freed`: whether an instance that counts towards a quota has ended since a moment.
         """
@@ -102,8 +102,8 @@ class Refusals:
         return row[-1] if row and now - row[-1].at < _backoff(REST, len(row), REST_MOST) else None
 
     def for_good(self, pools: Iterable[PoolKey], version: str) -> PoolRefusal | None:
-        """Return the newest refusal if each of these pools refuses this version of the template for good, such as one
-        whose image is gone; else None."""
+        """Return the newest refusal if each of these pools refuses this version of the template for good, for example
+        because its image is gone; otherwise None."""
         newest: list[PoolRefusal] = []
         for pool in pools:
             wrong = [r for r in self._by_pool.get(pool, []) if r.kind.for_good and r.version == version]
@@ -113,8 +113,7 @@ class Refusals:
         return max(newest, key=lambda refusal: refusal.at, default=None)
 
     def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
-        """Return the refusal because of which everything that counts towards the quota rests now; None if it does
-        not."""
+        """Return the refusal that makes everything that counts towards the quota rest now; None if it does not rest."""
         last, row = self._by_quota.get(quota, (None, 0))
         if last is None or now - last.at >= _backoff(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
             return None
@@ -130,7 +129,7 @@ def _backoff(first: timedelta, row: int, most: timedelta) -> timedelta:
 
 
 def _pools(intent: LaunchIntent, instance_type: str, zone: str) -> set[PoolKey]:
-    """Return the pools of an intent that a refusal is about. An empty type or zone stands for all."""
+    """Return the pools of an intent that a refusal is about. An empty type or zone means all of them."""
     return {
         PoolKey(p.instance_type, p.zone, p.market)
         for p in intent.pools

@@ -1,1 +1,1 @@
-"""A cluster among its peers: the jobs that it sends to them, and those that it takes."""
+"""A cluster among its peers: the jobs that it sends to them, and the jobs that it takes."""

@@ -1,4 +1,4 @@
-"""Does what waits for other clusters' networks beside the scheduler's loop, one errand of a name at a time."""
+"""Runs calls that wait for other clusters' networks beside the scheduler's loop, one call of a name at a time."""
 
 import logging
 from collections.abc import Callable
@@ -17,8 +17,8 @@ class BackgroundCalls:
         self._under_way: dict[str, Future[None]] = {}
 
     def begin(self, name: str, call: Callable[[], None]) -> None:
-        """Begin an errand, unless one of this name is under way. Its errors are logged, and whoever began it may begin
-        it again."""
+        """Begin a call, unless one of this name is under way. Its errors are logged, and the caller may begin it
+        again."""
         if self._pool is None:
             return _tried(name, call)
         self._under_way = {n: future for n, future in self._under_way.items() if not future.done()}

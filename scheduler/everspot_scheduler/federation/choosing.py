@@ -1,8 +1,8 @@
-"""Whether a job should move, by what the plan sees of its home and what the peers publish.
+"""Decides whether a job should move, by the plan's view of its home and the published figures of the peers.
 
-The decision itself is `everspot_core.federation.decide`. Here its figures are put together: the market of the own
-cluster from the plan's view, those of the peers from their `pools.json`, and the way there from the bytes that would be
-copied.
+The decision itself is `everspot_core.federation.decision.decide`. This module collects its figures: the market of the
+own cluster from the plan's view, the markets of the peers from their `pools.json`, and the way there from the bytes
+that would be copied.
 """
 
 import logging
@@ -34,7 +34,7 @@ _THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
 
 class Choosing:
-    """The choice for the jobs of one cluster. It is a function of what it is given, and of the sizes in the store."""
+    """The choice for the jobs of one cluster. It is a function of its arguments and of the sizes in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -104,9 +104,12 @@ class Choosing:
         passage: Passage = STAYING,
         waits: bool = False,
     ) -> Forecast | None:
-        """Return the forecast at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way
-        there, so that some of what is promised there is its own. A peer of whose figures none can be made is left out
-        of this view's choices: it stops neither the choice among others nor home's own work."""
+        """Return the forecast at a peer; None if nothing is known of it.
+
+        `waits`: the job waits there or is on its way there, so that some of the promised instances are its own. A peer
+        whose published figures make no forecast possible is left out of this view's choices. It stops neither the
+        choice among others nor home's own work.
+        """
         if name not in self._markets:
             return None
         try:
@@ -143,7 +146,7 @@ class Choosing:
                 self._doubt(name, error)
 
     def _doubt(self, name: str, error: Exception) -> None:
-        """Tell once that what a peer publishes makes no sense."""
+        """Report once that the published figures of a peer make no sense."""
         message = f"{type(error).__name__}: {error}"
         if self._doubts.get(name) != message:
             self._doubts[name] = message
@@ -158,7 +161,7 @@ class Choosing:
         return Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
-        """Return the size of the newest checkpoint, GB; that which was known last if it cannot be read."""
+        """Return the size of the newest checkpoint, GB; the last known size if it cannot be read."""
         at, size = self._weights.get(job.job_id, (None, 0.0))
         if job.epoch == 0 or (at is not None and now - at < WEIGHED_EVERY):
             return size
@@ -192,8 +195,8 @@ class _Bound:
 
 
 def _under_way(bound: _Bound, job: JobView | None, home: str, now: datetime) -> bool:
-    """Return whether the job still has to leave where it is. Once it is there, or on its way, its own record tells of
-    it."""
+    """Return whether the job still has to leave its present cluster. Once it is at the other cluster, or on its way,
+    its own record says so."""
     if job is None or job.state.final or now - bound.at >= DEFAULT.patience:
         return False
     away = job.record.away if job.record is not None else None
@@ -207,7 +210,7 @@ def _coming(job: JobView, cluster: str) -> int:
 
 
 class _Home:
-    """What is the same of home for all jobs of one tick: it is counted once, where it is asked for."""
+    """The facts about home that are the same for all jobs of one tick. Each is counted once, on first use."""
 
     def __init__(self, view: ClusterView, name: str, now: datetime) -> None:
         self.view, self.name, self.now = view, name, now
@@ -223,7 +226,7 @@ class _Home:
 
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
-        """What stands idle there."""
+        """The idle instances at home."""
         return idle_in(self.view)
 
     @cached_property
@@ -233,8 +236,11 @@ class _Home:
 
 
 def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Forecast:
-    """Return the forecast at home. What stands idle there is for jobs that come back: of one that waits the plan has
-    just judged that it gets none of it. `bound`: the instances for which others were called back."""
+    """Return the forecast at home.
+
+    Idle instances there are for jobs that come back: the plan has just decided that a waiting job gets none of them.
+    `bound`: the instances that other jobs were called back for.
+    """
     view, now = own.view, own.now
     if (view.cap is None or not view.pools) and job.state is not JobState.AWAY:
         return standing_home(job, view, own.name, now)

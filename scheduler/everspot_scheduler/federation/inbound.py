@@ -73,7 +73,7 @@ class InboundVisits:
         self._reported_at: dict[str, timedelta] = {}
 
     def look(self, observation: Observation) -> None:
-        """Answer offers, and go on with what was accepted. What it does to visits is in `observation` afterwards."""
+        """Answer offers, and go on with accepted visits. Changes of visits are in `observation` afterwards."""
         scanned = self._store.visits.scan()
         hosted = {visit for visit, document in scanned.items() if document.value.state.hosted}
         self._reported_at = {visit: at for visit, at in self._reported_at.items() if visit in hosted}
@@ -142,7 +142,7 @@ class InboundVisits:
     def _report_progress(
         self, document: Versioned[VisitOffer], job: JobSubmission, record: JobRecord | None, observation: Observation
     ) -> None:
-        """Write into the offer what the visit has cost so far, and what it has: home's decisions count with both."""
+        """Write the visit's cost so far and its instance into the offer: home's decisions count with both."""
         offer, now = document.value, self._store.clock.monotonic()
         owner = (record.owner or "") if record is not None and record.state.owned else ""
         runs = observation.instances[owner].value if owner in observation.instances else None
@@ -159,7 +159,7 @@ class InboundVisits:
         return Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market, standing=standing)
 
     def _create(self, visit: str, document: Versioned[VisitOffer]) -> None:
-        """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""
+        """Create the visit's job. Its record only has the job's progress; without it the job runs all the same."""
         now, offer = self._store.clock.now(), document.value
         if misnamed(visit, offer):  # an earlier release accepted it, or its home wrote that itself
             if self._store.jobs.get(visit) is None:
@@ -206,7 +206,7 @@ class InboundVisits:
             _log.error("%s of %s goes back, and never was a job here: %s", visit, document.value.home, reason)
 
     def _end(self, visit: str, document: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
-        """Write into the offer that the visit has ended, and what it has cost."""
+        """Write into the offer that the visit has ended, and its cost."""
         if job.visit != document.value.submission.visit:
             self._void(visit, document)
             return

@@ -1,7 +1,7 @@
 """The scheduler's part in a federation: home to its own jobs, host to those of its peers.
 
-What is decided, is decided by `Chooser`, a pure function of what the plan sees and of what the peers publish. A waiting
-job that is to move is sent away before the next plan; a running one is told to stop first, as for any other move.
+A `Chooser` decides, as a pure function of the plan's view and the published figures of the peers. A waiting job that
+should move is sent away before the next plan; a running one is told to stop first, as for any other move.
 """
 
 import logging
@@ -32,7 +32,7 @@ from everspot_scheduler.observe import Observation
 LISTEN_EVERY = timedelta(seconds=20)
 """Real time between two looks at what peers publish."""
 STEP_EVERY = timedelta(seconds=5)
-"""Real time between two steps of journeys."""
+"""Real time between two steps of moves."""
 HOST_EVERY = timedelta(seconds=10)
 """Real time between two looks for offers of peers while no visit is here. With one there is a look before each plan,
 since a visit that is called back must get no instance again."""
@@ -87,7 +87,7 @@ class Federation:
         self._undecided: set[str] = set()
 
     def look(self, observation: Observation, spent: Mapping[str, tuple[float, float]]) -> None:
-        """Before a plan: serve visits, send jobs away that are to move, and go on with journeys. `spent`: the dollars
+        """Serve visits, send away the jobs that should move, and go on with moves, before a plan. `spent`: the dollars
         and GPU-hours of jobs that have a budget in them.
 
         Raises:
@@ -111,10 +111,10 @@ class Federation:
             self._outbound.forget(visits)
             for name in away:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
-                self._background_calls.begin(f"the journey of {name}", self._going_on(name, used, back))
+                self._background_calls.begin(f"the move of {name}", self._going_on(name, used, back))
 
     def choose(self, view: ClusterView, actions: Collection[object]) -> None:
-        """After a plan: decide which jobs move. `actions`: the plan's. A job to which it has just given an instance
+        """Decide, after a plan, which jobs move. `actions`: the plan's. A job that the plan has just given an instance
         still waits in `view`, and stays."""
         news = self._peers.news()
         if not news or view.draining:
@@ -156,14 +156,14 @@ class Federation:
         return move
 
     def _host(self, observation: Observation) -> None:
-        """Serve visits. A role that may not answer offers is told of, and stops nothing else."""
+        """Serve visits. A role that may not answer offers is reported, and stops nothing else."""
         try:
             self._inbound.look(observation)
         except StoreDenied as error:
             _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
     def _stopping(self, view: ClusterView, name: str) -> bool:
-        """Return whether a job that runs was told to stop for its move, which is then carried out."""
+        """Return whether a running job was told to stop for its move. The move is then carried out."""
         job = next((j for j in view.jobs if j.job_id == name), None)
         if job is None or job.record is None or not job.state.owned or job.cancel:
             return False

@@ -1,4 +1,4 @@
-"""Notes in the own store of what peers publish of their pools, for people who cannot read the peers' stores."""
+"""Notes the published pools of peers in the own store, for people who cannot read the peers' stores."""
 
 import logging
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class MarketStatusWriter:
         self._written: dict[str, PeerMarket] = {}
 
     def write(self, news: Mapping[str, News]) -> None:
-        """Note what is new of the peers that could be read. A failed write is tried again with later news."""
+        """Note the new figures of the peers that could be read. A failed write is tried again with later news."""
         now = self._store.clock.monotonic()
         for name, heard in news.items():
             if heard.error or heard.fleet is None or heard.manifest is None:

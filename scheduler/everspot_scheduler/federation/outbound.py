@@ -1,8 +1,8 @@
-"""Home's side of a journey: what is done, step by step, about a job that is away.
+"""Home's side of a move: the steps for a job that is away.
 
-A step reads the job's record and the offer, and does what follows. Nothing is remembered that a step needs, so it may
-be cut off anywhere, and be done by several schedulers at once: what decides is a conditional write, of the record at
-home or of the offer at the host. The steps wait for networks, so they run beside the scheduler's loop.
+A step reads the job's record and the offer, and acts on them. Steps remember nothing that another step needs, so a step
+may be cut off anywhere, and several schedulers may do it at the same time: a conditional write decides, of the record
+at home or of the offer at the host. The steps wait for networks, so they run beside the scheduler's loop.
 """
 
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class OutboundMoves:
-    """The journeys of one home's jobs. Thread-safe for different jobs. Methods raise the errors of either store."""
+    """The moves of one home's jobs. Thread-safe for different jobs. Methods raise the errors of either store."""
 
     def __init__(self, store: Store, peers: Peers, history: History, home: str) -> None:
         self._store, self._peers, self._history, self._home = store, peers, history, home
@@ -109,25 +109,25 @@ class OutboundMoves:
 
 
 class MoveStep:
-    """One step of one journey."""
+    """One step of one move."""
 
     def __init__(
         self,
-        journeys: OutboundMoves,
+        moves: OutboundMoves,
         document: Versioned[JobRecord],
         job: JobSubmission,
         peer: Peer,
         back: str,
         spent: tuple[float, float],
     ) -> None:
-        self._all, self._document, self._job, self._peer, self._back = journeys, document, job, peer, back
-        self._store, self._clock = journeys.store, journeys.store.clock
+        self._all, self._document, self._job, self._peer, self._back = moves, document, job, peer, back
+        self._store, self._clock = moves.store, moves.store.clock
         self._spent = spent
         assert document.value.away is not None  # noqa: S101 - asked for jobs that are away only
         self._away = document.value.away
 
     def take(self, *, cancelled: bool) -> None:
-        """Do what the offer's state calls for."""
+        """Do the step that the offer's state requires."""
         if not self._away.told:
             return self._begin()
         host = self._all.host(self._peer)
@@ -154,8 +154,11 @@ class MoveStep:
         return None
 
     def _begin(self) -> None:
-        """Copy what the visit needs. Until the record says that all is sent nobody may offer it: so while it does not,
-        home may take the job back by the record alone, whether or not the host answers."""
+        """Copy the files that the visit needs.
+
+        Nobody may offer the visit until the record says that everything is sent. Until then home may take the job back
+        by the record alone, whether or not the host answers.
+        """
         patient = self._all.patient(self._away, "", self._peer, self._clock)
         if self._back:
             return self._home(TripEnd.WITHDRAWN, self._back, None)
@@ -208,7 +211,7 @@ class MoveStep:
             self._home(TripEnd.WITHDRAWN, reason, done.value)
 
     def _follow(self, host: Store, offer: Versioned[VisitOffer], *, cancelled: bool) -> None:
-        """Pass on what home wants, and note how the visit does."""
+        """Pass on the wishes of home, and note the progress of the visit."""
         visit = self._away.visit
         if cancelled:
             host.cancels.create(visit, Request(at=self._clock.now(), by=f"home {self._all.home}"))
@@ -222,7 +225,7 @@ class MoveStep:
             self._note(state, visit_record.value.progress if visit_record is not None else None, 0, offer.value)
 
     def _settle(self, host: Store, offer: VisitOffer) -> None:
-        """Bring home what the visit has made, then end the job, or put it back into the queue."""
+        """Copy the results of the visit to home, then end the job, or put it back into the queue."""
         visit = self._read_visit(host, offer)
         if visit is None:
             self._home(TripEnd.REFUSED, f"{self._away.visit} is another job at {self._peer.name}", None)

@@ -1,4 +1,4 @@
-"""The peers of a cluster as its scheduler knows them: their stores, and what they publish of themselves."""
+"""The peers of a cluster as its scheduler knows them: their stores, and their published documents."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -24,10 +24,14 @@ Opener = Callable[[Peer], Store]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a peer publishes: its manifest, its pools, and whether a scheduler there lives, by its heartbeat.
+    """The published documents of a peer: its manifest, its pools, and whether a scheduler there lives, by its
+    heartbeat.
 
-    `heard`: its heartbeats as of the last look that succeeded; None: there was none. `sight`: the same for people.
-    `error`: why it gets no jobs: nothing newer could be read, or it is not what was declared; empty: it may get some.
+    Attributes:
+        heard: its heartbeats as of the last look that succeeded; None: there was none.
+        sight: the same for people.
+        error: why it gets no jobs: nothing newer could be read, or it is not the declared cluster; empty: it may get
+            some.
     """
 
     peer: Peer
@@ -58,7 +62,7 @@ class Peers:
         return self._declaration.manifest.cluster
 
     def find(self, name: str) -> Peer | None:
-        """Return the peer of this name; None: there is none."""
+        """Return the peer of this name; None if there is no such peer."""
         return next((peer for peer in self.all if peer.name == name), None)
 
     def store(self, peer: Peer) -> Store:
@@ -68,12 +72,12 @@ class Peers:
         return self._stores[peer]
 
     def news(self) -> Mapping[str, News]:
-        """Return what was last heard of the peers that are declared now, by name."""
+        """Return the last news of the peers that are declared now, by name."""
         news = self._news
         return {peer.name: news[peer.name] for peer in self.all if peer.name in news}
 
     def listen(self) -> None:
-        """Read what the peers publish. A peer that cannot be read keeps what was known of it, with the error."""
+        """Read the published documents of the peers. A peer that cannot be read keeps its last news, with the error."""
         self._news = {peer.name: self._heard(peer) for peer in self.all}
 
     def sights(self) -> list[PeerSight]:

@@ -1,4 +1,4 @@
-"""Computes the figures of one moment from what a tick has seen anyway. Times and dollars are in market time."""
+"""Computes the figures of one moment from the facts of a tick. Times and dollars are in market time."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ NO_TIME = timedelta(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What a tick has seen and decided. `instances`: as the cloud describes them."""
+    """The observations and decisions of a tick. `instances`: as the cloud describes them."""
 
     view: ClusterView
     waiting: tuple[Hold, ...]
@@ -36,16 +36,16 @@ class Glance:
 class Figures:
     """Numbers for people and for alarms.
 
-    - `jobs`: by state; those that have ended count until they are archived. `waiting`: by the code of the reason.
+    - `jobs`: by state; ended jobs count until they are archived. `waiting`: by the code of the reason.
     - `instances`: that live, agents alone, by market, type and phase: coming, idle, busy or leaving.
-    - `usd_per_hour`: of everything that lives, by role and market; what has no known price is left out.
+    - `usd_per_hour`: of everything that lives, by role and market, without instances of unknown price.
     - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began.
     - `slack`: the least time that a job has to spare before its deadline; None without deadlines.
     - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
-    - `anomalies`: those that are open, by kind.
+    - `anomalies`: the open ones, by kind.
     - `over_norm`: pools in use that do worse than usual, by the norm that they exceed.
-    - `budgets`: the fraction that is spent, by scope (team or environment), team, period and unit; 1 of a budget of 0.
-      `budget_used`: the highest of them, without budgets of 0 of which nothing is spent.
+    - `budgets`: the spent fraction, by scope (team or environment), team, period and unit; 1 of a budget of 0.
+      `budget_used`: the highest of them, without budgets of 0 that have no spending.
     """
 
     at: datetime
@@ -68,7 +68,7 @@ class Figures:
 
 @dataclass(slots=True)
 class _Books:
-    """How many instances each pool has given and taken. It is counted anew only when the ledger has grown."""
+    """How many instances each pool has given and taken. They are counted again only when the ledger has grown."""
 
     size: tuple[int, int] = (-1, -1)
     launched: Counter[PoolKey] = field(default_factory=Counter)

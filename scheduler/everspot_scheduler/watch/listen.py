@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def address(text: str) -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`; None for `off`.
+    """Return the host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`; None for `off`.
 
     Raises:
-        argparse.ArgumentTypeError: if it is none of them.
+        argparse.ArgumentTypeError: if the text is none of them.
     """
     if text == OFF:
         return None
@@ -34,13 +34,14 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 def usual(metrics: Metrics | None) -> tuple[str, int]:
-    """Host and port by the manifest, for a command line that names none."""
+    """Return the host and port by the manifest, for a command line that names none."""
     return (LOOPBACK, METRICS_PORT) if metrics is None else (EVERYWHERE, metrics.port)
 
 
 @contextmanager
 def watchers(where: tuple[str, int] | None) -> Iterator[list[Watcher]]:
-    """The watchers while the block lasts. If the address cannot be used, there are none, and the scheduler runs on."""
+    """Yield the watchers while the block lasts. If the address cannot be used, there are none, and the scheduler runs
+    on."""
     if where is None:
         yield []
         return

@@ -40,7 +40,7 @@ class Watcher(Protocol):
         ...
 
     def launched(self, intent: LaunchIntent) -> None:
-        """Take note of a launch whose outcome is known. It is called once for each."""
+        """Note a launch whose outcome is known. It is called once for each."""
         ...
 
 
@@ -76,7 +76,7 @@ class Watch:
         self._notify(lambda watcher: watcher.ticked(took.total_seconds(), failed=failed))
 
     def launches(self, settled: Iterable[LaunchIntent]) -> None:
-        """Tell the watchers of launches whose outcome has become known since the last call; of none at the first
+        """Report launches whose outcome has become known since the last call to the watchers; none at the first
         call."""
         if not any(watcher.awake for watcher in self._watchers):
             return

@@ -30,7 +30,7 @@ class Prior:
     weight: float
 
     def hazards(self) -> Floats:
-        """Ends per hour in each bracket."""
+        """Return the ends per hour in each bracket."""
         ends = np.append(EDGES[1:], 2 * EDGES[-1])
         return np.asarray(self.level / ((EDGES + ends) / 2 + self.offset))
 

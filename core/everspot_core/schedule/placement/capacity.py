@@ -74,7 +74,7 @@ class SeatRequest:
         return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.shared
 
     def hours(self, instance_type: str) -> float:
-        """Return the hours until it is done at the latest if it begins now; inf if they are not known."""
+        """Return the hours until the job is done at the latest if it begins now; inf if unknown."""
         if instance_type not in self.hours_by_type:
             self.hours_by_type[instance_type] = hours_left(self.job, instance_type)
         return self.hours_by_type[instance_type]
@@ -146,7 +146,7 @@ def _is_back(resident: Resident, instance: InstanceView, records: Mapping[str, J
 
 
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
-    """Return hours until the instance is free of its job: inf if unknown, a tick if it holds none any more."""
+    """Return the hours until the instance is free of its job: inf if unknown, a tick if it no longer holds one."""
     assignment = instance.assignment
     if instance.seated:
         return inf

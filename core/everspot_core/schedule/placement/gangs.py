@@ -7,11 +7,7 @@ from everspot_core.schedule.view import InstanceView
 
 
 def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: frozenset[str]) -> list[InstanceView]:
-    """`nodes` of `members`, all of one type, or nothing.
-
-    If possible, none of them is about to go. Then as few zones as possible count, because a gang communicates all the
-    time; then one market, because the loss of one spot instance stops all; then the preferred market.
-    """
+    """Return `nodes` of `members`, all of one type, or nothing."""
     best: tuple[tuple[int, int, int, int, tuple[str, ...]], list[InstanceView]] | None = None
     for candidates in _near(members):
         if len(candidates) < nodes:

@@ -176,7 +176,7 @@ class Shared:
         return [k for k in self._kinds.bins[where] if id(k.shape) in able and is_enough(k.room, total_room(k.shape))]
 
     def _gang(self, request: SeatRequest) -> list[Host]:
-        """Hosts of the smallest type that has room on enough instances."""
+        """Return hosts of the smallest type that has room on enough instances."""
         by_type: dict[tuple[Shape, str], list[Kind]] = {}
         for kind in (k for b in self._kinds.bins for k in self._roomy(request, b)):
             by_type.setdefault((kind.shape, kind.name), []).append(kind)

@@ -33,9 +33,9 @@ __all__ = ["place", "queue_order"]
 
 
 def place(state: PlanState) -> list[Assign | Hold]:
-    """Return an `Assign` for each of `jobs` that finds an instance among `instances`, a `Hold` for each that does not.
+    """Return an `Assign` for each waiting job that finds an instance, and a `Hold` for each that does not.
 
-    `jobs`: waiting jobs. `instances`: the instances that nothing else has been decided about.
+    Jobs and instances that the plan has decided something else about are left out.
     """
     jobs = [job for job in state.untouched_jobs() if job.state is JobState.PENDING]
     if not jobs:

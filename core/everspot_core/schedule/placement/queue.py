@@ -56,7 +56,7 @@ class Rates:
         self._types = {name: usd for name, usd in priced_types if usd is not None}
 
     def rate(self, record: InstanceRecord) -> float:
-        """US dollars an hour of this instance."""
+        """Return the US dollars an hour of this instance."""
         usd = self._pools.get(PoolKey(record.instance_type, record.zone, record.market))
         if usd is not None:
             return usd

@@ -38,8 +38,8 @@ JOBS_TO_CORDON = 2
 
 
 def leave(state: PlanState) -> list[Leave]:
-    """Return the departures among `instances`, which nothing else is decided about, with their reasons. At most one
-    action for each."""
+    """Return the departures of instances that nothing else is decided about, with their reasons. At most one action
+    each."""
     departures = _Departures(state)
     return [*departures.broken(), *departures.excess(), *departures.old()]
 
@@ -90,7 +90,7 @@ class _Departures:
                 yield self._send(instance, Reason.CORDON, cause, fault, **figures)
 
     def excess(self) -> Iterator[Leave]:
-        """Idle instances without which a market still has its target, the least worth first (`_worth`)."""
+        """Yield the idle instances without which a market still has its target, the least worth first (`_worth`)."""
         standing = self.view.standing
         if standing is None:
             return
@@ -203,8 +203,8 @@ def _booted(instance: InstanceView) -> datetime:
 
 
 def _failed_on(jobs: Iterable[JobView]) -> dict[str, list[str]]:
-    """By instance, the jobs that failed there and have come further elsewhere since, so that the instance is suspect. A
-    job that fails on every instance says nothing against any of them."""
+    """Return, by instance, the jobs that failed there and have come further elsewhere since, so that the instance is
+    suspect. A job that fails on every instance says nothing against any of them."""
     failed: dict[str, list[str]] = defaultdict(list)
     for job in sorted(jobs, key=lambda j: j.job_id):
         record = job.record

@@ -43,13 +43,7 @@ from everspot_core.sharing import largest_share
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
-    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases.
-
-    Args:
-        busy_jobs: The jobs that this plan has decided something else about.
-        busy_instances: The instances that this plan has decided something else about.
-        cordoned: The busy instances whose only decision is to note that the cloud takes them.
-    """
+    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases."""
     view, jobs = state.view, state.jobs
     provisioning = _Provisioning(state)
     actions, waiting = list[Action](), dict[str, Hold]()
@@ -225,7 +219,7 @@ class _Provisioning:
         return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
 
     def _wait_for(self, job: JobView, slot: FreeSlot, offers: Offers) -> Hold:
-        """Return the job waits for an instance that others hold, or that is on its way to them."""
+        """Return the hold of a job that waits for an instance that others hold, or that is on its way to them."""
         self._launching.reserve(job, offers)
         if slot.instance_id is not None:
             self.launches.await_by_others(slot.instance_id)
@@ -233,7 +227,7 @@ class _Provisioning:
         return self._hold(job, choice, offers, slot.pool)
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
-        """Return the job waits, and goes to on-demand at its last safe moment."""
+        """Return the hold of a job that waits, and goes to on-demand at its last safe moment."""
         on_demand = waits_for is not None and waits_for.market is Market.ON_DEMAND
         at = None if on_demand else self._steering.on_demand_at(job, offers)
         return Hold(job_id=job.job_id, cause=to.cause, figures=to.figures, waits_for=waits_for, on_demand_at=at)

@@ -26,8 +26,8 @@ from pydantic import JsonValue
 from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd
 from everspot_train.agent.artifacts.copies import (
     Changed,
+    FolderCopier,
     UnreadableFile,
-    copy_files,
     copy_growing,
     find_torn,
     read_stamp,
@@ -121,6 +121,7 @@ class FolderCheckpoints:
         self._root = os.fsencode(folder)
         self._watch = FolderWatch(self._root)
         self._copies = scratch / "folder"
+        self._copier = FolderCopier(self._root, scratch / "copies")
         self._interval = interval or INTERVAL
         self._spacing = min(interval, SPACING) if interval is not None else SPACING
         self._keep = keep
@@ -212,6 +213,7 @@ class FolderCheckpoints:
         if self._library:
             return
         with self._lock:
+            self._copier.clear()  # now nothing changes any more
             look = self._watch.look(self._clock.monotonic(), thorough=True)
             assessment = self._assessor.conclude(look, ended)
             if is_due(look, assessment, self._published.last, self._dirty):
@@ -326,11 +328,12 @@ class FolderCheckpoints:
     def _sources(
         self, look: Look, assessment: Assessment, sources: Mapping[bytes, str], *, copy: bool
     ) -> dict[bytes, Path]:
+        shutil.rmtree(self._copies, ignore_errors=True)  # the logs of the last try
         if not copy:
             return {path: Path(os.fsdecode(self._root + b"/" + path)) for path in sources}
-        state = {path: name for path, name in sources.items() if path not in assessment.others}
+        state = [path for path in sources if path not in assessment.others]
         logs = {path: name for path, name in sources.items() if path in assessment.others}
-        copies = copy_files(self._root, state, look, self._copies) | copy_growing(self._root, logs, self._copies)
+        copies = self._copier.copy(state, look) | copy_growing(self._root, logs, self._copies)
         for path in assessment.settings:  # one that is rewritten belongs to the next round
             if read_stamp(self._root, path) != look.items[path].stamp:
                 raise Changed(os.fsdecode(path))
@@ -382,6 +385,7 @@ class FolderCheckpoints:
         seconds = round(self.took.total_seconds(), 3)
         self._emit(EventKind.CHECKPOINTED, files=count, bytes=size, seconds=seconds, trigger=trigger)
         shutil.rmtree(self._copies, ignore_errors=True)
+        self._copier.clear()
         try:
             self._checkpoints.retire()
         except Fenced:

@@ -6,12 +6,23 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from everspot_train.agent.artifacts.contents import Wholeness, check_content
 from everspot_train.agent.artifacts.look import Look, Stamp
 
+_SMALL_BYTES = 256 << 10
+"""The size up to which a file is read into memory first."""
+_MEMORY_BYTES = 64 << 20
+"""The most that is held in memory of one folder."""
+_MOST_OPEN = 256
+"""The most files that are held open. A process may have 1,024 open, unless more are allowed."""
+_TICK_NS = 20_000_000
+"""Longer than a tick of the kernel's clock, by which files are stamped: 10 ms at the slowest (CONFIG_HZ=100)."""
 _FICLONE = 0x40049409  # linux/fs.h: shares the blocks of a file with a new one, on btrfs and xfs
 
 
@@ -33,40 +44,150 @@ class UnreadableFile(Exception):
         self.reason = reason
 
 
-def copy_files(root: bytes, names: Mapping[bytes, str], look: Look, target: Path) -> dict[bytes, Path]:
-    """Copy files as `look` saw them.
+class FolderCopier:
+    """Copies files of one folder as they were at one look, although their program goes on.
+
+    The files have to be read while none of them changes, and a program may pause for less time than it takes to copy
+    thousands of them. So only what has to happen in such a pause happens in it: small files are read into memory, and
+    larger ones are opened. An open file keeps its content when another one is renamed to its path, so it is copied
+    afterwards. What was read before a file changed is kept for the next try, in which only changed files are read.
 
     Args:
         root: the folder.
-        names: the name of each copy, by path.
-        look: the folder when it was judged.
-        target: the folder for the copies, which is emptied.
-
-    Raises:
-        Changed: if a file is no more as it was then.
-        UnreadableFile: if a file cannot be read.
-        OSError: if the disk cannot take the copies.
+        target: the folder for the copies.
     """
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    copies = {}
-    for path, name in names.items():
-        source, copy = Path(os.fsdecode(os.path.join(root, path))), target / name
+
+    def __init__(self, root: bytes, target: Path) -> None:
+        self._root = root
+        self._target = target
+        self._memory: dict[bytes, tuple[Stamp, bytes]] = {}
+        self._files: dict[bytes, tuple[Stamp, Path]] = {}
+        self._memory_bytes = 0
+        self._number = 0
+
+    def copy(self, paths: Collection[bytes], look: Look) -> dict[bytes, Path]:
+        """Copy files as `look` saw them. Returns the copies, which stay until `clear`.
+
+        Raises:
+            Changed: if a file is no more as it was then.
+            UnreadableFile: if a file cannot be read.
+            OSError: if the disk cannot take the copies.
+        """
+        self._target.mkdir(parents=True, exist_ok=True)
+        stamps = {path: look.items[path].stamp for path in paths}
+        self._forget_others(stamps)
+        opened: dict[bytes, FileIO] = {}
         try:
-            _copy(source, copy)
+            changed: Changed | None = None
+            for path, stamp in stamps.items():
+                if path not in self._memory and path not in self._files:
+                    try:
+                        self._capture(path, stamp, opened)
+                    except Changed as error:  # the others are read all the same, for the next try
+                        changed = changed or error
+            if changed is not None:
+                raise changed
+            for path, stamp in stamps.items():
+                if read_stamp(self._root, path) != stamp:
+                    raise Changed(os.fsdecode(path))
+            for path, reader in opened.items():
+                self._copy_open(path, stamps[path], reader)
+        except Changed:
+            self._forget_unsettled()
+            raise
+        finally:
+            for reader in opened.values():
+                reader.close()
+        for path in list(self._memory):
+            stamp, content = self._memory[path]
+            with self._new_copy() as copy:
+                copy.write_bytes(content)
+            self._files[path] = stamp, copy
+            self._drop_memory(path)
+        return {path: self._files[path][1] for path in paths}
+
+    def clear(self) -> None:
+        """Remove all copies."""
+        self._memory.clear()
+        self._memory_bytes = 0
+        self._files.clear()
+        shutil.rmtree(self._target, ignore_errors=True)
+
+    def _capture(self, path: bytes, stamp: Stamp, opened: dict[bytes, FileIO]) -> None:
+        """Read a small file, or open a larger one for later. Beyond the limits of both the file is copied at once."""
+        try:
+            reader = FileIO(os.path.join(self._root, path))
         except FileNotFoundError as error:
-            raise Changed(str(error)) from error
+            raise Changed(os.fsdecode(path)) from error
         except PermissionError as error:
             raise UnreadableFile(path, error.strerror or str(error)) from error
-        copies[path] = copy
-    for path in names:
-        if read_stamp(root, path) != look.items[path].stamp:
-            raise Changed(os.fsdecode(path))
-    return copies
+        keep_open = False
+        try:
+            if _stamp(os.fstat(reader.fileno())) != stamp:
+                raise Changed(os.fsdecode(path))
+            size = stamp[0]
+            if size <= _SMALL_BYTES and size + self._memory_bytes <= _MEMORY_BYTES:
+                content = reader.read(size)
+                self._memory[path] = stamp, content
+                self._memory_bytes += len(content)
+            elif len(opened) < _MOST_OPEN:
+                opened[path], keep_open = reader, True
+            else:
+                self._copy_open(path, stamp, reader)
+        finally:
+            if not keep_open:
+                reader.close()
+
+    def _copy_open(self, path: bytes, stamp: Stamp, reader: FileIO) -> None:
+        with self._new_copy() as copy:
+            with copy.open("xb") as writer:
+                try:
+                    fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
+                except OSError:
+                    shutil.copyfileobj(reader, writer, 1 << 22)
+            status = os.fstat(reader.fileno())
+            size, mtime_ns, ctime_ns, _ = stamp
+            # To remove the path, or rename another file to it, changes ctime alone.
+            is_same = (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
+            if not is_same or (status.st_nlink > 0 and status.st_ctime_ns != ctime_ns):
+                raise Changed(os.fsdecode(path))
+        self._files[path] = stamp, copy
+
+    def _forget_others(self, stamps: Mapping[bytes, Stamp]) -> None:
+        """Remove what was read of files that are not asked for, or have changed since."""
+        for path in [path for path, (stamp, _) in self._memory.items() if stamps.get(path) != stamp]:
+            self._drop_memory(path)
+        for path, (stamp, copy) in list(self._files.items()):
+            if stamps.get(path) != stamp:
+                copy.unlink(missing_ok=True)
+                del self._files[path]
+
+    def _forget_unsettled(self) -> None:
+        """Remove what was read within a tick of the kernel's clock after its last change: a change right after that
+        would leave the stamp as it is."""
+        latest = time.time_ns() - _TICK_NS
+        stamps = {path: stamp for path, (stamp, _) in (*self._memory.items(), *self._files.items())}
+        self._forget_others({path: stamp for path, stamp in stamps.items() if stamp[2] < latest})
+
+    def _drop_memory(self, path: bytes) -> None:
+        _, content = self._memory.pop(path)
+        self._memory_bytes -= len(content)
+
+    @contextmanager
+    def _new_copy(self) -> Iterator[Path]:
+        """The path of a new copy, which is removed if writing it fails."""
+        self._number += 1
+        copy = self._target / f"copy-{self._number}"
+        try:
+            yield copy
+        except BaseException:
+            copy.unlink(missing_ok=True)
+            raise
 
 
 def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[bytes, Path]:
     """Copy logs as they are now. Those that cannot be read are left out."""
+    target.mkdir(parents=True, exist_ok=True)
     copies = {}
     for path, name in names.items():
         try:
@@ -80,9 +201,12 @@ def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[
 def read_stamp(root: bytes, path: bytes) -> Stamp | None:
     """The stamp of a file now; None if it is gone."""
     try:
-        status = os.lstat(os.path.join(root, path))
+        return _stamp(os.lstat(os.path.join(root, path)))
     except OSError:
         return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 

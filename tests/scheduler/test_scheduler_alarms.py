@@ -65,8 +65,8 @@ class Watched(ElasticCluster):
         for _ in range(count):
             if works:
                 self.run(1)
-                self.schedulers[0]._watch.ticked(timedelta(seconds=0.1))  # as the loop does behind each tick
-                keeper = self.schedulers[0]._watch._watchers[-1]
+                self.schedulers[0].publish.watch.ticked(timedelta(seconds=0.1))  # as the loop does behind each tick
+                keeper = self.schedulers[0].publish.watch._watchers[-1]
                 if keeper._putting is not None:
                     keeper._putting.result()
             for agent in self.agents.values():

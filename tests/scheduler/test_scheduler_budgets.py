@@ -26,7 +26,9 @@ def billed(cluster: Cluster):
     archived = store.archive.scan()
     events = store.events_by_job(list(store.jobs.scan())) | {job: d.events for job, d in archived.items()}
     ledgers = [[d.value for d in table.scan().values()] for table in (store.launches, store.ends)]
-    return bill(*ledgers, store.prices(), events, scheduler._ledger.catalogue, cluster.clock.now(), rules=BILLING)
+    return bill(
+        *ledgers, store.prices(), events, scheduler.services.ledger.catalogue, cluster.clock.now(), rules=BILLING
+    )
 
 
 def append_finish_events(cluster: Cluster) -> None:
@@ -42,7 +44,7 @@ def append_finish_events(cluster: Cluster) -> None:
 def purses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
     """What is spent by now, as a scheduler that has just begun, or the one that runs, finds it."""
     scheduler = cluster.schedulers[0]
-    spending = (accounts or Accounts(cluster.store)).look(scheduler._observer.look(), scheduler._ledger)
+    spending = (accounts or Accounts(cluster.store)).look(scheduler.observe.observer.look(), scheduler.services.ledger)
     return {(p.team, p.unit): p.spent for p in spending}
 
 
@@ -120,7 +122,7 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
     assert cluster.store.archive.scan(), "some have left the tables"
     bill = billed(cluster)
     team_usd = sum(float(j.cost) for j in bill.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
-    running = cluster.schedulers[0]._accounts
+    running = cluster.schedulers[0].services.accounts
     for accounts in (running, Accounts(cluster.store)):
         spent = purses(cluster, accounts)
         assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(bill.cost))

@@ -98,7 +98,7 @@ def test_prices_of_pools_that_were_never_used_are_known_and_not_written(here):
     )
     here.run(2)
     scheduler = here.schedulers[0]
-    assert scheduler._ledger.usd_per_hour(SPOT) == 0.0123
+    assert scheduler.services.ledger.usd_per_hour(SPOT) == 0.0123
     assert here.store.prices() == []
 
 
@@ -108,7 +108,7 @@ def test_prices_of_pools_that_were_never_used_are_known_and_not_written(here):
 def test_no_launch_passes_the_cap(tmp_path, cap, most):
     clock = ManualClock()
     here = ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.ON_DEMAND], **cap)
-    usd = here.schedulers[0]._ledger.usd_per_hour(ON_DEMAND)
+    usd = here.schedulers[0].services.ledger.usd_per_hour(ON_DEMAND)
     most = most or int(0.2 / usd)
     for n in range(6):
         here.submit(f"j{n}")
@@ -196,7 +196,7 @@ def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_t
     """A type that is launched no more, and that no catalogue prices: its instance is not free."""
     clock = ManualClock()
     here = ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.ON_DEMAND], max_usd_per_hour=0.2)
-    usd = here.schedulers[0]._ledger.usd_per_hour(ON_DEMAND)
+    usd = here.schedulers[0].services.ledger.usd_per_hour(ON_DEMAND)
     here.boots = False
     for n in range(2):
         here.submit(f"j{n}")

@@ -189,7 +189,7 @@ def test_what_is_asked_for_again_after_a_change_is_there_once_and_a_tick_later(
         (name, document), *_ = here.store.launching.scan().items()
         here.store.launching.replace(name, document, document.value.model_copy(update={"tags": {"team": "vision"}}))
         here.schedulers = [here.scheduler()]
-    monkeypatch.setattr(here.schedulers[0]._facts, "describe", lambda *described: None)
+    monkeypatch.setattr(here.schedulers[0].services.facts, "describe", lambda *described: None)
     here.boots = False
     here.run(1)
     (brought,) = here.living()

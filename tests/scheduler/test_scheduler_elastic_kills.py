@@ -117,19 +117,19 @@ def test_of_two_that_have_seen_the_same_one_launches(tmp_path: Path) -> None:
     first, second = here.scheduler("s1"), here.scheduler("s2")
     for job in JOBS:
         here.submit(job)
-    plan, looked = second._elastic.launch, []
+    plan, looked = second.services.elastic.launch, []
 
     def late(*args: Any) -> None:
         first.tick()
         looked.append(len(here.cloud.described))
         plan(*args)
 
-    second._elastic.launch = late  # type: ignore[method-assign]
+    second.services.elastic.launch = late  # type: ignore[method-assign]
     second.tick()
     assert looked == [len(JOBS)]
     assert len(here.cloud.described) == len(JOBS)
     assert [(i.seq, i.scheduler_id) for i in here.intents()] == [(1, "s1")]
-    second._elastic.launch = plan  # type: ignore[method-assign]
+    second.services.elastic.launch = plan  # type: ignore[method-assign]
     here.schedulers = [first, second]
     work(here)
     assert ({here.state(job) for job in JOBS}, here.living()) == ({"SUCCEEDED"}, {})
@@ -171,7 +171,7 @@ def test_a_release_lost_between_two_schedulers_puts_no_job_on_what_is_ended(tmp_
     first, second = here.schedulers[0], here.scheduler("s2")
     second.tick()
     here.later(minutes=6)
-    release = first._actor._release
+    release = first.services.actor._release
 
     def late(action: Any, observation: Any) -> Any:
         here.submit("b")
@@ -180,10 +180,10 @@ def test_a_release_lost_between_two_schedulers_puts_no_job_on_what_is_ended(tmp_
         here.store.assignments.replace(action.instance_id, document, reassigned)
         return release(action, observation)
 
-    first._actor._release = late  # type: ignore[method-assign]
+    first.services.actor._release = late  # type: ignore[method-assign]
     first.tick()
     assert here.cloud.terminated == []
-    first._actor._release = release  # type: ignore[method-assign]
+    first.services.actor._release = release  # type: ignore[method-assign]
     here.schedulers = [first, second]
     here.run(12)
     assert here.state("b") == "SUCCEEDED"

@@ -134,8 +134,9 @@ def test_a_family_of_pools_has_behaved_as_one(tmp_path):
 def joint_behaviour(here: ElasticCluster, choice: frozenset[PoolKey]) -> Behaviour:
     """How these pools behave together, as the plan is told."""
     scheduler = here.schedulers[0]
-    views = scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._elastic, here.clock.now())
-    return scheduler._pools.unions([choice], views)[choice]
+    services, pools = scheduler.services, scheduler.observe.pools
+    views = pools.look(services.facts, services.ledger, services.elastic, here.clock.now())
+    return pools.unions([choice], views)[choice]
 
 
 def test_a_pool_that_nobody_asks_is_presumed_to_be_up_after_a_while_and_was_down_if_it_refuses_again(spot_only):

@@ -241,7 +241,6 @@ def test_the_loop_goes_on_after_an_error_and_ends_when_it_is_told_to(
 
 def test_a_message_ends_the_wait_for_the_next_tick(cluster: Cluster) -> None:
     scheduler, ticks = cluster.schedulers[0], []
-    scheduler._tick_every = timedelta(seconds=60)
     cluster.agent("i-1")
 
     def once_asleep(_: timedelta) -> None:

@@ -34,10 +34,9 @@ def spot(cluster: Cluster) -> Cluster:
 def scores(cluster: Cluster) -> dict[Market, int | None]:
     """By the market of its pools, as the plan sees them."""
     scheduler = cluster.schedulers[0]
-    return {
-        pool.market: pool.placement_score
-        for pool in scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._elastic, cluster.clock.now())
-    }
+    services, now = scheduler.services, cluster.clock.now()
+    views = scheduler.observe.pools.look(services.facts, services.ledger, services.elastic, now)
+    return {pool.market: pool.placement_score for pool in views}
 
 
 def test_a_cluster_without_jobs_asks_for_no_scores(spot: Cluster) -> None:

@@ -195,7 +195,7 @@ def test_a_scheduler_that_dies_or_comes_late_makes_no_run_twice_and_none_too_few
     """The store fails at the very write; another scheduler has been there before; the run has left the tables."""
     submit(cluster, "nightly", every="1h")
     end(cluster, "nightly", {})
-    observation = cluster.schedulers[0]._observer.look()
+    observation = cluster.schedulers[0].observe.observer.look()
     with monkeypatch.context() as broken:
         broken.setattr(cluster.store.jobs, "create", fail)
         with pytest.raises(ConnectionError):

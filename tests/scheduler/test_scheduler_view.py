@@ -30,7 +30,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[[], ClusterView]:
         views.append(view)
         return plan_standing(view, now)
 
-    monkeypatch.setattr("everspot_scheduler.loop.plan_standing", spy)
+    monkeypatch.setattr("everspot_scheduler.phases.decide.plan_standing", spy)
     return lambda: views[-1]
 
 

@@ -1,0 +1,79 @@
+"""A part of a tick, a phase of parts, and what one tick has read and decided so far."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from everspot_core.schedule import Action, ClusterView, Hold, Launch, StandingAction
+
+from everspot_scheduler.best_effort import BestEffort
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.view import PlanInputs
+
+
+class Tick:
+    """What one tick has read and decided so far. A part sets a field, and only later parts read it.
+
+    Attributes:
+        observation: The documents of the store, set by the part "tables". What writes a document puts the new version
+            there.
+        inputs: The plan's input beside the documents, set by the part "plan inputs".
+        view: What the last plan of the tick was made of, set by the part "view".
+        actions: The last plan of the tick, set by the part "plan".
+    """
+
+    observation: Observation
+    inputs: PlanInputs
+    view: ClusterView
+    actions: Sequence[Action | StandingAction]
+
+    @property
+    def waiting_jobs(self) -> list[Hold]:
+        """The jobs that wait."""
+        return [action for action in self.actions if isinstance(action, Hold)]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches."""
+        return [action for action in self.actions if isinstance(action, Launch)]
+
+
+@dataclass(frozen=True)
+class TickPart:
+    """One part of a tick.
+
+    Attributes:
+        name: Names the part in the documentation and in the log.
+        run: Does the part's work. Raises the store's errors, which end the tick.
+        best_effort: Whether any other error is only logged: the part is for people, and stops nothing that a later part
+            has to record.
+    """
+
+    name: str
+    run: Callable[[Tick], None]
+    best_effort: bool = False
+
+
+class TickPhase:
+    """Parts of a tick that are done one after the other.
+
+    Attributes:
+        name: The phase.
+        parts: Its parts in their order.
+    """
+
+    def __init__(self, name: str, parts: Sequence[TickPart]) -> None:
+        self.name, self.parts = name, tuple(parts)
+        self._best_effort = BestEffort()
+
+    def run(self, tick: Tick) -> None:
+        """Do each part.
+
+        Raises:
+            StoreError: if the store failed. The documents written until then remain.
+        """
+        for part in self.parts:
+            if part.best_effort:
+                self._best_effort.do(part.name, partial(part.run, tick))
+            else:
+                part.run(tick)

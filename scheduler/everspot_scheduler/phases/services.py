@@ -1,0 +1,116 @@
+"""The parts of the scheduler that several phases of a tick use."""
+
+from dataclasses import dataclass
+
+from everspot_clouds.base import Cloud, MessageKind
+from everspot_core.manifest import Manifest
+from everspot_store import Store
+
+from everspot_scheduler.accounts import Accounts
+from everspot_scheduler.act import Actor
+from everspot_scheduler.anomalies import AnomalyWatch
+from everspot_scheduler.changeovers import ChangeoverLog
+from everspot_scheduler.cloud_calls import CloudCalls
+from everspot_scheduler.elastic.manager import ElasticManager
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.faults import Faults
+from everspot_scheduler.federation.manager import Federation, PeerAccess
+from everspot_scheduler.federation.peer_access import default_peer_access
+from everspot_scheduler.history import History
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.scores import Scores
+from everspot_scheduler.waiting import Waits
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerServices:
+    """What several phases use. What one phase alone uses belongs to that phase.
+
+    Attributes:
+        scheduler_id: The name of this scheduler.
+        store: The cluster's store.
+        cloud: The cluster's cloud.
+        manifest_watch: The manifest as it is now.
+        cloud_calls: Calls to the cloud, as often as they are due.
+        facts: What the cloud says of instances.
+        ledger: Launches, ends and prices.
+        history: The events of jobs.
+        faults: Instances that are no use.
+        elastic: Launched instances.
+        actor: Carries actions out.
+        federation: Jobs that visit other clusters, and those that visit here.
+        accounts: The spending of teams.
+        changeovers: How long changeovers took.
+        anomalies: What is not as usual.
+        scores: The cloud's placement scores.
+        waits: Why jobs wait.
+    """
+
+    scheduler_id: str
+    store: Store
+    cloud: Cloud
+    manifest_watch: ManifestWatch
+    cloud_calls: CloudCalls
+    facts: Facts
+    ledger: Ledger
+    history: History
+    faults: Faults
+    elastic: ElasticManager
+    actor: Actor
+    federation: Federation
+    accounts: Accounts
+    changeovers: ChangeoverLog
+    anomalies: AnomalyWatch
+    scores: Scores
+    waits: Waits
+
+    @classmethod
+    def build(
+        cls, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str, peer_access: PeerAccess | None = None
+    ) -> "SchedulerServices":
+        """Return the services of a scheduler that begins. Nothing is read yet."""
+        manifest_watch, history, faults = ManifestWatch(store, manifest), History(store), Faults(store)
+        facts, ledger, accounts = Facts(), Ledger(store, manifest), Accounts(store)
+        actor = Actor(store, history, faults, ledger)
+        elastic = ElasticManager(store, cloud, manifest_watch, facts, ledger, scheduler_id)
+        federation = Federation(
+            store,
+            manifest_watch,
+            actor,
+            history,
+            ledger,
+            peer_access or default_peer_access(store, manifest),
+            lambda: elastic.launched,
+        )
+        return cls(
+            scheduler_id=scheduler_id,
+            store=store,
+            cloud=cloud,
+            manifest_watch=manifest_watch,
+            cloud_calls=CloudCalls(cloud, store.clock, manifest.limits.tick_every),
+            facts=facts,
+            ledger=ledger,
+            history=history,
+            faults=faults,
+            elastic=elastic,
+            actor=actor,
+            federation=federation,
+            accounts=accounts,
+            changeovers=ChangeoverLog(store),
+            anomalies=AnomalyWatch(store, scheduler_id, accounts, manifest_watch),
+            scores=Scores(store.clock),
+            waits=Waits(store, scheduler_id),
+        )
+
+    def receive_messages(self) -> bool:
+        """Receive the cloud's messages, and return whether one of them requires a tick immediately."""
+        received = self.cloud.messages()
+        self.facts.receive(received, self.store.clock.monotonic())
+        return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in received)
+
+    def recognizes(self, name: str, observation: Observation) -> bool:
+        """Return whether an instance is the cluster's, as far as anything says. Messages about others are dropped."""
+        launched = name in self.ledger.launches or name in self.elastic.launched
+        return launched or name in self.facts.described or name in observation.instances

@@ -11,14 +11,14 @@ all addresses are as open as the whole."""
 
 
 def open_ranges(value: Any) -> list[str]:
-    """The known ranges of a list, or of one text, that hold nearly everybody: each by itself, or, where none does, what
-    neighbours among them come to."""
+    """Return the known ranges of a list, or of one text, that contain nearly all addresses: each range alone, or
+    otherwise the unions of neighbouring ranges."""
     networks = [(each, network) for each in texts(value) if (network := _network(each)) is not None]
     return [each for each, network in networks if _open(network)] or _together([network for _, network in networks])
 
 
 def _together(ranges: list[IPv4Network | IPv6Network]) -> list[str]:
-    """The widest of what ranges come to that are not open alone."""
+    """Return the widest union of the ranges that are not open alone."""
     joined: list[IPv4Network | IPv6Network] = []
     joined += collapse_addresses([each for each in ranges if isinstance(each, IPv4Network)])
     joined += collapse_addresses([each for each in ranges if isinstance(each, IPv6Network)])

@@ -1,7 +1,7 @@
-"""The rules as the engine asks for them: its analyzer protocol, of which this is the server.
+"""The server of the engine's analyzer protocol, by which the engine asks for the rules.
 
-Levels are those of the stack's environment, which the engine tells first; every problem carries its own, because an
-exception makes one of them advisory. pulumi-policy serves one level for a rule, and does not say which stack it is.
+Levels are those of the stack's environment, which the engine names first. Every problem carries its own level, because
+an exception makes one of them advisory. pulumi-policy serves one level for a rule, and does not say which stack it is.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,16 +48,16 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def ConfigureStack(
         self, request: pb.AnalyzerStackConfigureRequest, context: Any
     ) -> pb.AnalyzerStackConfigureResponse:
-        """Learn which stack it is, before anything else is asked."""
+        """Note which stack it is, before any other call."""
         self._stack = request.stack
         return pb.AnalyzerStackConfigureResponse()
 
     def GetPluginInfo(self, request: Any, context: Any) -> plugin_pb2.PluginInfo:
-        """The pack's version."""
+        """Return the pack's version."""
         return plugin_pb2.PluginInfo(version=self._version)
 
     def GetAnalyzerInfo(self, request: Any, context: Any) -> pb.AnalyzerInfo:
-        """All rules, each at the level that it has in this stack's environment."""
+        """Return all rules, each at the level that it has in this stack's environment."""
         listed = [self._info(each, pb.POLICY_TYPE_RESOURCE) for each in RULES.values()]
         listed += [self._info(each, pb.POLICY_TYPE_STACK) for each in STACK_RULES.values()]
         return pb.AnalyzerInfo(name=NAME, version=self._version, supportsConfig=True, policies=listed)
@@ -78,7 +78,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return info
 
     def Configure(self, request: pb.ConfigureAnalyzerRequest, context: Any) -> empty_pb2.Empty:
-        """Take what the engine was told by --policy-pack-config: levels over the settings' ones, and the estimate."""
+        """Note the settings of --policy-pack-config: levels over the settings' ones, and the estimate."""
         rules = request.policyConfig
         self._levels = {name: NAMES[rules[name].enforcementLevel] for name in rules}
         cost = rules[COST].properties if COST in rules else {}

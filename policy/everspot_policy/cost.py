@@ -1,8 +1,8 @@
-"""`everspot-policy cost STACK USD`: the rule that holds a month's cost against the budget, without the engine.
+"""`everspot-policy cost STACK USD`: the rule that compares a month's cost with the budget, without the engine.
 
-What a month costs is known once a preview has ended, and then the engine asks no pack any more. So whoever has made the
-estimate asks by this command, with the same settings, levels and exceptions. The answer is a JSON list of events as the
-engine logs them, empty if the rule holds.
+The cost of a month is known once a preview has ended, and by then the engine asks no pack. So the program that has made
+the estimate asks by this command, with the same settings, levels and exceptions. The answer is a JSON list of events as
+the engine logs them, empty if the rule holds.
 """
 
 import json
@@ -45,7 +45,7 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
 
 
 def events(settings: PolicySettings, stack: str, high: float, today: date) -> list[dict[str, Any]]:
-    """What the rule says of a stack that costs at most `high` USD a month."""
+    """Return the rule's findings for a stack that costs at most `high` USD a month, as events."""
     rule, level = STACK_RULES[COST], settings.level(COST, stack)
     problems = [problem for _, problem in rule.look((), settings.bounds(stack, high))]
     if level is Level.OFF or not problems:

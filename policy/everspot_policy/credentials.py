@@ -1,4 +1,4 @@
-"""Credentials that stand plainly in what is declared, on whichever cloud."""
+"""Plain-text credentials in declared inputs, on every cloud."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,7 +30,8 @@ _DEEPEST = 40
     types=("*",),
 )
 def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
-    """Values of any input that look like a credential by form, name or randomness, and are not marked as secret."""
+    """Find values of any input that look like a credential by form, name or randomness, and are not marked as
+    secret."""
     elsewhere = {name for rule, names in _JUDGED_ELSEWHERE if rule.concerns(subject.type) for name in names}
     for name, value in subject.inputs.items():
         if name in elsewhere:
@@ -42,7 +43,8 @@ def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
 
 
 def _texts(path: str, key: str, value: Any, depth: int) -> Iterator[tuple[str, str, str]]:
-    """Every known text of an input: its path, the name that says what it is, and itself. A key is a text as well."""
+    """Yield every known text of an input: its path, the name that describes it, and the text. A key is a text as
+    well."""
     if hidden(value) or depth > _DEEPEST:
         return
     if isinstance(value, str):
@@ -61,7 +63,7 @@ def _texts(path: str, key: str, value: Any, depth: int) -> Iterator[tuple[str, s
 
 
 def _name_beside(value: Mapping[str, Any]) -> str:
-    """The name of a pair of name and value, as lists of variables have them."""
+    """Return the name of a pair of name and value, as lists of variables have them."""
     return next(
         (each for key, each in value.items() if str(key).lower() in ("name", "key") and isinstance(each, str)), ""
     )

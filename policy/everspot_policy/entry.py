@@ -17,7 +17,7 @@ EVERSPOT_POLICY_SETTINGS names the file of settings, in full. Without it every r
 
 
 def main() -> None:
-    """Check the extra, then serve the engine, or answer a question of its own."""
+    """Check the extra, then serve the engine, or answer a command."""
     extras.check("everspot-policy", "policy")
     if sys.argv[1:2] in (["--help"], ["-h"]):
         sys.stdout.write(HELP)

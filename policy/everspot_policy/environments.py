@@ -1,4 +1,4 @@
-"""What an environment's name says of it."""
+"""The facts that an environment's name states."""
 
 import re
 
@@ -11,10 +11,10 @@ def _words(name: str) -> set[str]:
 
 
 def is_production(name: str) -> bool:
-    """Whether a name such as `aws-prod` is that of a production environment."""
+    """Return whether a name such as `aws-prod` is that of a production environment."""
     return bool(_words(name) & PRODUCTION) and not is_development(name)
 
 
 def is_development(name: str) -> bool:
-    """Whether a name such as `aws-dev` is that of an environment for trying things."""
+    """Return whether a name such as `aws-dev` is that of an environment for trying things."""
     return bool(_words(name) & DEVELOPMENT)

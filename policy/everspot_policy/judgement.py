@@ -1,4 +1,4 @@
-"""What follows from the problems of one resource, with the settings of its environment and the day's exceptions."""
+"""The judgement of one resource's problems, with the settings of its environment and the exceptions of the day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Judgement:
     expired: RuleException | None = None
 
     def __str__(self) -> str:
-        """For who reads the preview: what is wrong, what to do, and what an exception says of it."""
+        """Return the text for a reader of the preview: the problem, the remedy, and the exception."""
         text = "; ".join(str(problem) for problem in self.problems[:TOLD_AT_MOST])
         more = len(self.problems) - TOLD_AT_MOST
         text += f"; and {more} more." if more > 0 else "."
@@ -47,7 +47,8 @@ def weigh(
     settings: PolicySettings,
     today: date,
 ) -> Judgement:
-    """What follows from a resource's problems with a rule of this level. An exception that ended excuses nothing."""
+    """Return the judgement of a resource's problems with a rule of this level. An exception that ended excuses
+    nothing."""
     exception = settings.exception(rule.id, subject)
     if exception is None:
         return Judgement(rule, tuple(problems), level)

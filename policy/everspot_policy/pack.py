@@ -1,7 +1,7 @@
 """The program `everspot-policy`: the rules as a policy pack of the engine.
 
 `pulumi preview --policy-pack "$(command -v everspot-policy)"` starts it, and ends it. The settings are the file that
-EVERSPOT_POLICY_SETTINGS names; without one, every rule counts as it stands.
+EVERSPOT_POLICY_SETTINGS names; without one, every rule has its default level.
 """
 
 import os

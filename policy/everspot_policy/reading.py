@@ -1,4 +1,4 @@
-"""Inputs read without trust: any JSON may stand anywhere, and what is hidden, unknown or a secret, is no mistake.
+"""Reads inputs without trust: any JSON may be anywhere, and hidden, unknown or secret values are no mistakes.
 
 Every function takes any value and raises nothing.
 """
@@ -15,27 +15,27 @@ _DEEPEST = 40  # of a document's lists and objects: nobody's is deeper, and deep
 
 
 def hidden(value: Any) -> bool:
-    """Whether nothing can be said of a value yet: it is a secret, or only the update will know it."""
+    """Return whether nothing can be said of a value yet: it is a secret, or only the update will know it."""
     return unknown(value) or secret(value)
 
 
 def yes(value: Any) -> bool:
-    """Whether a known value says yes: as a boolean, or as one of the texts that providers take for it."""
+    """Return whether a known value says yes: as a boolean, or as one of the texts that providers take for it."""
     return value is True or (isinstance(value, str) and value.strip().lower() in _YES)
 
 
 def lacks(value: Any) -> bool:
-    """Whether a value, if it is known, does not say yes. Saying nothing is not yes."""
+    """Return whether a value, if it is known, does not say yes. Saying nothing is not yes."""
     return not hidden(value) and not yes(value)
 
 
 def denied(value: Any) -> bool:
-    """Whether a value is given, known, and does not say yes."""
+    """Return whether a value is given, known, and does not say yes."""
     return value is not None and lacks(value)
 
 
 def number(value: Any) -> float | None:
-    """A known, finite number, also as a text; else None."""
+    """Return a known, finite number, also as a text; otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -46,18 +46,18 @@ def number(value: Any) -> float | None:
 
 
 def text(value: Any) -> str:
-    """A known text; else the empty one."""
+    """Return a known text; otherwise the empty one."""
     return value if isinstance(value, str) and not hidden(value) else ""
 
 
 def texts(value: Any) -> list[str]:
-    """The known texts of a list; a text alone counts as a list of one."""
+    """Return the known texts of a list; a text alone counts as a list of one."""
     items = value if isinstance(value, list | tuple) else [value]
     return [each for each in items if text(each)]
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A known object; else an empty one."""
+    """Return a known object; otherwise an empty one."""
     return value if isinstance(value, Mapping) and not hidden(value) else {}
 
 
@@ -73,7 +73,7 @@ def objects(inputs: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping
 
 
 def document(value: Any) -> Any:
-    """What a JSON document says, given as its text or as it is; None if it is hidden or none."""
+    """Return the content of a JSON document, given as a text or as an object; None if it is hidden or no document."""
     if hidden(value):
         return None
     if isinstance(value, str):

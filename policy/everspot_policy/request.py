@@ -1,4 +1,4 @@
-"""What the engine sends about a resource, as a rule's subject: plain values, unknown ones marked, secrets noted."""
+"""The engine's request about a resource, as a rule's subject: plain values, unknown ones marked, secrets noted."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -29,8 +29,8 @@ SHORTEST = 3
 
 
 def subject(request: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
-    """The subject of a request. A secret's value is judged like any other, and added to `secrets`: nothing that is told
-    may hold it."""
+    """Return the subject of a request. A secret's value is judged like any other, and added to `secrets`: no output may
+    contain it."""
     own: set[str] = set()
     inputs = plain(json_format.MessageToDict(request.properties), own.add)
     secrets |= own
@@ -48,8 +48,8 @@ def subject(request: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secret
 
 
 def plain(value: Any, noted: Callable[[str], object], *, hide: bool = False) -> Any:
-    """A value of the engine's without its markers: secrets opened, and every text in them `noted`; of the several marks
-    of what is unknown the one that rules know. `hide`: whether it lies within a secret."""
+    """Return a value of the engine's without its markers: secrets opened, and every text in them `noted`; all markers
+    of unknown values become the one that rules know. `hide`: whether the value is within a secret."""
     if isinstance(value, Mapping):
         if secret(value):
             return plain(value.get("value"), noted, hide=True)
@@ -66,7 +66,7 @@ def plain(value: Any, noted: Callable[[str], object], *, hide: bool = False) -> 
 
 
 def struck(text: str, secrets: Iterable[str]) -> str:
-    """A text without the secrets."""
+    """Return a text without the secrets."""
     for each in sorted(secrets, key=len, reverse=True):
         if len(each) >= SHORTEST:
             text = text.replace(each, "[secret]")

@@ -1,4 +1,4 @@
-"""What a rule is: who it is about, how serious it is, and a pure function from a declared resource to problems."""
+"""The parts of a rule: its resource types, its severity, and a pure function from a declared resource to problems."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from everspot_core.problems import Problem
 
 
 class Level(StrEnum):
-    """What follows when a rule is broken."""
+    """The consequence of a broken rule."""
 
     MANDATORY = "mandatory"
     """Preview and update fail."""
@@ -33,10 +33,14 @@ class Severity(StrEnum):
 class Subject:
     """One resource as a rule sees it.
 
-    `inputs`: in camelCase, as the provider's own SDK names them, with the engine's markers for what is secret or only
-    known after an update. `environment`: the stack's name, which counts where no tag says it. `protected`: whether the
-    engine refuses to delete it; None: nobody asked. `urn`, `depends`: its own URN and those that its inputs come from.
-    `secrets`: texts among the inputs that are marked as secret.
+    Attributes:
+        inputs: in camelCase, as the provider's own SDK names them, with the engine's markers for values that are secret
+            or only known after an update.
+        environment: the stack's name, which counts where no tag says it.
+        protected: whether the engine refuses to delete it; None: nobody asked.
+        urn: its own URN.
+        depends: the URNs that its inputs come from.
+        secrets: texts among the inputs that are marked as secret.
     """
 
     type: str
@@ -56,8 +60,11 @@ Judge = Callable[[Subject], Iterator[Problem]]
 class Rule:
     """A rule about single resources.
 
-    `title`: what has to hold, one sentence. `remedy`: what to do about a problem, and where the rule ends.
-    `types`: patterns of the resource types that it looks at. `twins`: the ids of Checkov's checks of the same thing.
+    Attributes:
+        title: the requirement, one sentence.
+        remedy: how to fix a problem, and the limits of the rule.
+        types: patterns of the resource types that it looks at.
+        twins: the ids of Checkov's checks of the same thing.
     """
 
     id: str
@@ -70,7 +77,7 @@ class Rule:
     look: Judge = field(repr=False, kw_only=True)
 
     def concerns(self, type_: str) -> bool:
-        """Whether the rule looks at resources of this type."""
+        """Return whether the rule looks at resources of this type."""
         return any(fnmatchcase(type_, pattern) for pattern in self.types)
 
 
@@ -91,8 +98,8 @@ def rule(
 def judge(
     rule: Rule, type_: str, inputs: Mapping[str, Any], *, environment: str = "", protected: bool | None = None
 ) -> list[Problem]:
-    """What a rule finds wrong with a resource of a type with these inputs. Values that are secret or not known yet are
-    taken to be right: the rule sees them when they are known, at the latest in the update."""
+    """Return the problems of a rule with a resource of a type with these inputs. Secret or unknown values count as
+    right: the rule sees them when they are known, at the latest in the update."""
     return problems(rule, Subject(type_, inputs, environment=environment, protected=protected))
 
 

@@ -44,7 +44,7 @@ def _printed(value: str, most: int) -> str:
 
 
 def _day(value: object) -> object:
-    """Take a day as it is written, and nothing else: a bare number would be seconds since 1970."""
+    """Return a day as it is written, and nothing else: a bare number would be seconds since 1970."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         raise ValueError(f"has to be a day such as 2027-06-30, not {shown(value)}")
     try:
@@ -70,7 +70,7 @@ class _Written(Frozen):
 
 
 class EnvironmentRules(_Written):
-    """What one environment is held to, or with the name `*` every one."""
+    """The rules of one environment, or with the name `*` of every one."""
 
     levels: dict[str, Level] = Field(default_factory=dict, description="Level by rule.")
     budget_usd_per_month: Number | None = Field(None, ge=0.01, le=1e9, description="What a month may cost.")
@@ -100,12 +100,12 @@ class RuleException(_Written):
     environments: tuple[Word, ...] = Field((), description="Where; everywhere if nothing is said.")
 
     def covers(self, rule: str, subject: Subject) -> bool:
-        """Whether it is about this rule and this resource, whatever the day."""
+        """Return whether it is about this rule and this resource, whatever the day."""
         names_resource = self.resource in (subject.name, subject.urn)
         return self.is_for(subject.environment) and self.rule == rule and names_resource
 
     def is_for(self, environment: str) -> bool:
-        """Whether it is about this environment."""
+        """Return whether it is about this environment."""
         return not self.environments or environment in self.environments
 
 
@@ -116,7 +116,7 @@ class PolicySettings(_Written):
     exceptions: tuple[RuleException, ...] = ()
 
     def level(self, rule: str, environment: str) -> Level:
-        """The level of a rule in an environment: the environment's, that of `*`, or the rule's own."""
+        """Return the level of a rule in an environment: the environment's, that of `*`, or the rule's own."""
         for name in (environment, ALL):
             rules = self.environments.get(name)
             if rules is not None and rule in rules.levels:
@@ -124,7 +124,7 @@ class PolicySettings(_Written):
         return KNOWN[rule]
 
     def bounds(self, environment: str, high: float | None = None) -> Bounds:
-        """What an environment is held to. `high`: USD a month that it costs at most by the estimate."""
+        """Return the bounds of an environment. `high`: the most USD a month that it costs by the estimate."""
         own = self.environments.get(environment, EnvironmentRules())
         fallback = self.environments.get(ALL, EnvironmentRules())
         budget = fallback.budget_usd_per_month if own.budget_usd_per_month is None else own.budget_usd_per_month
@@ -133,7 +133,7 @@ class PolicySettings(_Written):
         return Bounds(environment, budget, high, teams or (), MOST_ON_DEMAND if share is None else Fraction(share))
 
     def exception(self, rule: str, subject: Subject) -> RuleException | None:
-        """The exception that covers a resource, the one that holds longest."""
+        """Return the exception that covers a resource, the one that holds longest."""
         covering = [each for each in self.exceptions if each.covers(rule, subject)]
         return max(covering, key=lambda each: each.until, default=None)
 
@@ -193,6 +193,6 @@ def _check_names(problems: Problems, content: dict[str, Any]) -> None:
 
 
 def _path(steps: tuple[int | str, ...]) -> str:
-    """A place in the file: `exceptions[2].until`."""
+    """Return a place in the file: `exceptions[2].until`."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     return path.lstrip(".")

@@ -9,7 +9,7 @@ SETTINGS = "EVERSPOT_POLICY_SETTINGS"
 
 
 def settings(environ: Mapping[str, str]) -> PolicySettings:
-    """The settings of the file that an environment variable names.
+    """Return the settings of the file that an environment variable names.
 
     Raises:
         everspot_core.problems.BadInputs: with everything that is wrong in it.

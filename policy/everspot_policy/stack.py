@@ -20,10 +20,13 @@ COST = "cost-within-budget"
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stack is held to.
+    """The bounds of a stack.
 
-    `budget`, `high`: USD a month that the environment may cost, and that it will cost at most by the estimate; None:
-    nobody said. `teams`: those that there are; empty: any. `on_demand_share`: of standing capacity, in development.
+    Attributes:
+        budget: USD a month that the environment may cost; None: unknown.
+        high: the most USD a month that it will cost by the estimate; None: unknown.
+        teams: the existing teams; empty: any.
+        on_demand_share: of standing capacity, in development.
     """
 
     environment: str = ""
@@ -39,8 +42,8 @@ Found = tuple[str, Problem]
 
 @dataclass(frozen=True)
 class StackRule:
-    """A rule about a whole stack; its words are those of `Rule`. `whole`: what it says is of the stack itself, and of
-    none of its resources."""
+    """A rule about a whole stack, with the same texts as `Rule`. `whole`: its problems are about the stack itself, and
+    about none of its resources."""
 
     id: str
     level: Level
@@ -52,14 +55,14 @@ class StackRule:
 
 
 def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
-    """What an environment may cost, beside the high end of what it is estimated to cost. One of them unknown: nothing
-    is said; an estimate that could not be made is no estimate of nothing."""
+    """Yield the budget of an environment, beside the high end of its estimated cost. Nothing is reported if one of them
+    is unknown: a failed estimate is not an estimate of zero."""
     if bounds.high is not None and bounds.budget is not None and bounds.high > bounds.budget:
         yield "", Problem("", f"may cost up to ${bounds.high:,.2f} a month; its budget is ${bounds.budget:,.2f}")
 
 
 def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
-    """Teams that are not known, and the resources of any team but the one that has most of the stack."""
+    """Find unknown teams, and the resources of any team but the one that has most of the stack."""
     team_tags: list[tuple[str, str, str]] = []
     for subject in subjects:
         teams = gcp_tags.teams(subject) if subject.type.startswith("gcp:") else aws_tags.teams(subject)
@@ -76,8 +79,8 @@ def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
 
 
 def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
-    """More of the standing capacity on-demand than development may have; one unit it always may. Elastic capacity is
-    bought where it is cheapest."""
+    """Find more of the standing capacity on-demand than development may have; one unit it always may. Elastic capacity
+    is bought where it is cheapest."""
     if not is_development(bounds.environment):
         return
     parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
@@ -91,7 +94,7 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Fo
 
 
 def _bucket_has_policy(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
-    """Buckets of S3 that no policy is declared for, and that so take requests without TLS."""
+    """Find buckets of S3 without a declared policy, which accept requests without TLS."""
     for bucket in aws_storage.without_policy(subjects):
         yield bucket.urn, Problem("", "has no policy in this stack, and so none that refuses what comes without TLS")
 

@@ -1,4 +1,5 @@
-"""Which environments a change touches: those whose file it edits, and all of them where it could change the program."""
+"""Finds the environments that a change affects: those whose file it edits, and all of them if it could change the
+program."""
 
 import re
 import subprocess
@@ -31,18 +32,23 @@ NAMES_ALLOWED = "letters, digits, _, . and - are allowed"
 
 
 def is_misnamed(environment: str) -> bool:
-    """Whether no stack can be called so."""
+    """Return whether no stack can be called so."""
     return STACK_NAME.fullmatch(environment) is None
 
 
 class ChangeError(ReviewError):
-    """What a change touches cannot be said; a sentence for people."""
+    """The affected environments cannot be determined; a sentence for people."""
 
 
 @dataclass(frozen=True)
 class Touched:
-    """What a change touches. `environments`: in the order in which they are applied; `removed`: those whose file is no
-    longer there; `program`: the files by which all environments are touched, empty if only their own were edited."""
+    """The environments that a change affects.
+
+    Attributes:
+        environments: in the order in which they are applied.
+        removed: the environments whose file no longer exists.
+        program: the changed files that affect all environments, empty if only their own files were edited.
+    """
 
     environments: tuple[str, ...]
     removed: tuple[str, ...]
@@ -59,10 +65,10 @@ class Project:
 
     @classmethod
     def read(cls, root: Path) -> "Project":
-        """The project in a folder.
+        """Return the project in a folder.
 
         Raises:
-            ChangeError: if there is none, or it cannot be read.
+            ChangeError: if there is no project, or it cannot be read.
         """
         try:
             text = (root / "Pulumi.yaml").read_text()
@@ -71,7 +77,7 @@ class Project:
         return cls(root, _settings(root, text))
 
     def environment(self, path: str) -> str | None:
-        """The environment that a file of the repository is the settings of."""
+        """Return the environment that a file of the repository is the settings of."""
         folder, _, name = path.rpartition("/")
         fits = (
             folder == self.settings and name.startswith("Pulumi.") and name.endswith(".yaml") and name != "Pulumi.yaml"
@@ -79,11 +85,12 @@ class Project:
         return name.removeprefix("Pulumi.").removesuffix(".yaml") if fits else None
 
     def file(self, environment: str) -> Path:
-        """The settings file of an environment."""
+        """Return the settings file of an environment."""
         return _top(self.root) / self.settings / f"Pulumi.{environment}.yaml"
 
     def text_at(self, environment: str, base: str) -> str | None:
-        """The settings of an environment at the revision that HEAD and `base` have in common; None if it had none."""
+        """Return the settings of an environment at the revision that HEAD and `base` have in common; None if it had
+        none."""
         common = git(self.root, "merge-base", base, "HEAD").strip()
         path = f"{self.settings}/Pulumi.{environment}.yaml".lstrip("/")
         if not git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, path):
@@ -91,8 +98,8 @@ class Project:
         return git(self.root, "show", f"{common}:{path}")
 
     def environments(self) -> list[str]:
-        """All environments, in the order in which they are applied: what an account has once comes before clusters,
-        which refer to it, and its bootstrap first."""
+        """Return all environments, in the order in which they are applied: resources that an account has once come
+        before clusters, which refer to them, and the account's bootstrap first."""
         settings_files = list((_top(self.root) / self.settings).glob("Pulumi.*.yaml"))
         names = [
             name for path in settings_files if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))
@@ -100,7 +107,7 @@ class Project:
         return sorted(names, key=lambda name: (self._has_cluster(name), not self.by_hand(name), name))
 
     def touched(self, base: str, bystanders: Sequence[str] = (), *, misnamed: bool = False) -> Touched:
-        """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
+        """Return what has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
         files that no program reads, beside `BYSTANDERS`; `misnamed`: whether to take environments that no stack can be
         called after.
 
@@ -134,7 +141,8 @@ class Project:
         return sorted(entry[3:] for entry in status.split("\0") if entry)
 
     def _before(self, base: str) -> set[str]:
-        """The environments at the revision that HEAD and `base` have in common, wherever their settings lay then."""
+        """Return the environments at the revision that HEAD and `base` have in common, wherever their settings lay
+        then."""
         common = git(self.root, "merge-base", base, "HEAD").strip()
         inside = git(self.root, "rev-parse", "--show-prefix").strip()
         listed = git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
@@ -146,7 +154,7 @@ class Project:
         return {name for path in files if (name := earlier.environment(path))}
 
     def revision(self, name: str) -> str:
-        """The full name of a revision.
+        """Return the full name of a revision.
 
         Raises:
             ChangeError: if git knows none of this name.
@@ -156,11 +164,12 @@ class Project:
         return git(self.root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
     def behind(self, base: str) -> int:
-        """How many commits of a revision HEAD has not."""
+        """Return how many commits of a revision HEAD has not."""
         return int(git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
 
     def by_hand(self, name: str) -> bool:
-        """Whether an administrator applies an environment: what it makes is what jobs are held to."""
+        """Return whether an administrator applies an environment, because it creates the limits of the jobs
+        themselves."""
         return "bootstrap" in (self._sections(name) or ())
 
     def _has_cluster(self, name: str) -> bool:
@@ -168,7 +177,8 @@ class Project:
         return sections is None or "cluster" in sections or not {"account", "bootstrap"} & sections
 
     def _sections(self, name: str) -> set[str] | None:
-        """What an environment declares; None if its file cannot be read: the preview says what is wrong with it."""
+        """Return the declared sections of an environment; None if its file cannot be read: the preview reports the
+        reason."""
         try:
             declared: Any = load(self.file(name).read_text(encoding="utf-8"), strict=False)
         except (OSError, UnicodeDecodeError, BadYaml):
@@ -179,7 +189,7 @@ class Project:
 
 
 def _settings(root: Path, text: str) -> str:
-    """The folder of the settings that a Pulumi.yaml names, from the repository's root."""
+    """Return the folder of the settings that a Pulumi.yaml names, from the repository's root."""
     try:
         declared: Any = load(text, strict=False)
     except BadYaml as error:
@@ -190,7 +200,7 @@ def _settings(root: Path, text: str) -> str:
 
 
 def _files(root: Path, base: str) -> list[str]:
-    """The files that differ. A renamed one is two: its old name, which is gone, and its new one."""
+    """Return the files that differ. A renamed one is two: its old name, which is gone, and its new one."""
     if base.startswith("-"):
         raise ChangeError(f"{base!r} is no revision")
     output = git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
@@ -202,7 +212,7 @@ def _top(root: Path) -> Path:
 
 
 def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
-    """What git prints. `errors`: what becomes of bytes that are no UTF-8, such as those of a file's name.
+    """Return the output of git. `errors`: how to decode bytes that are no UTF-8, such as those of a file's name.
 
     Raises:
         ChangeError: if it fails or cannot be run.
@@ -211,7 +221,7 @@ def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
 
 
 def git_output(root: Path, *arguments: str) -> bytes:
-    """What git prints, in bytes.
+    """Return the output of git, in bytes.
 
     Raises:
         ChangeError: if it fails or cannot be run.

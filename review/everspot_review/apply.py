@@ -1,8 +1,7 @@
-"""Updates of environments after the merge: only of what was reviewed, and by the rules.
+"""Updates environments after the merge: only to the reviewed state, and by the rules.
 
-preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, overtaken by what came later, or not what
-was reviewed: exit 3 → update
-→ told in the comment; of an update that failed also what is left, with which a later run goes on
+preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, superseded, or not as reviewed: exit 3 →
+update → reported in the comment; of a failed update also the remaining steps, which a later run does
 """
 
 import os
@@ -32,7 +31,7 @@ TOLD = 2_000
 
 
 class Applied(StrEnum):
-    """What has become of an environment. SUPERSEDED: something that came after this revision was applied."""
+    """The result of applying one environment. SUPERSEDED: something that came after this revision was applied."""
 
     UNCHANGED = "unchanged"
     UPDATED = "updated"
@@ -113,7 +112,7 @@ class Workflow:
 
     @classmethod
     def here(cls, forge: Forge | None, now: datetime, variables: Mapping[str, str] = os.environ) -> "Workflow":
-        """The run by the variables that a runner sets."""
+        """Return the run by the variables that a runner sets."""
         number = variables.get("GITHUB_RUN_ID", "")
         return cls(now, forge, int(number) if number.isdecimal() else 0)
 
@@ -138,8 +137,17 @@ def apply(
     report_line: Callable[[str], None] = lambda _: None,
     past: PriorState | None = None,
 ) -> ApplyOutcome:
-    """Update an environment, if that would do what was reviewed, or what an update that failed has left of that.
-    `reviewed`: the digest of the preview that was, empty if there was none; `limits`: of preview and update.
+    """Update an environment, if the update would do the reviewed steps, or those of them that a failed update has left.
+
+    Args:
+        engine: The engine.
+        environment: Its name.
+        reviewed: The digest of the reviewed preview, empty if there was none.
+        workflow: The run of the workflow.
+        revisions: The revisions of the change.
+        limits: Of preview and update.
+        report_line: Gets each sentence when it is known.
+        past: The state of the environment before.
 
     Raises:
         EngineError: if the engine cannot be run.
@@ -172,7 +180,7 @@ def apply(
 def _preview_remaining(
     engine: Engine, reviewed: EnvironmentReport, revisions: Revisions, limit: timedelta
 ) -> RemainingSteps:
-    """What an update that failed has left to do, by a preview right after it."""
+    """Return the remaining steps of a failed update, by a preview right after it."""
     try:
         return compute_remaining(reviewed, preview(engine, reviewed.environment, revisions, limit))
     except ReviewError as error:
@@ -201,7 +209,7 @@ def _updated(
 
 
 def _freed(engine: Engine, environment: str, here: Here, pid: int) -> None:
-    """Free the lock that an engine kept which had to be killed; nobody else's."""
+    """Free the lock of an engine that had to be killed; nobody else's."""
     locks = parse_locks(engine.holders(environment))
     if locks and all((lock.host, lock.pid) == (here.host, pid) for lock in locks):
         engine.cancel(environment)
@@ -236,14 +244,14 @@ def _unlike(environment: str, now: str, reviewed: str, reason: str) -> str:
 
 
 def stamp(outcome: ApplyOutcome, now: datetime) -> str:
-    """The line on an environment in the comment."""
+    """Return the line on an environment in the comment."""
     sign = "✅" if outcome.status.exit is ReviewExit.OK else "🛑"
     went_on = f", went on with the rest of {outcome.report.head[:12]}" if outcome.continued else ""
     return f"- {sign} **{outcome.environment}**: {outcome.status.value} at {minute(now)}{went_on}"
 
 
 def next_comment_state(outcome: ApplyOutcome, now: datetime, before: CommentState | None) -> CommentState | None:
-    """What our comment keeps of an environment from now on. `before`: what it kept until now."""
+    """Return the next entry of our comment for an environment. `before`: the present entry."""
     revision = outcome.report.head
     if not revision or outcome.status not in (Applied.UPDATED, Applied.UNCHANGED, Applied.FAILED):
         return before

@@ -1,7 +1,7 @@
-"""What is kept of a change that was applied: a document in the control bucket of the environment's cluster.
+"""The record of an applied change: a document in the control bucket of the environment's cluster.
 
-`everspot changes` lists these, and a page draws the cost's history from them. That one cannot be written is told in a
-sentence and is no failure: the update is made.
+`everspot changes` lists these records, and the web UI draws the cost's history from them. A record that cannot be
+written is reported in a sentence and is no failure: the update is done.
 """
 
 from collections import Counter
@@ -22,7 +22,8 @@ TITLE = 200
 
 
 def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
-    """Keep what was applied, also by an update that failed. Returns why nothing is kept, in a sentence, or nothing."""
+    """Record an applied change, also of a failed update. Return the reason in a sentence if nothing is recorded,
+    otherwise None."""
     if outcome.status not in (Applied.UPDATED, Applied.FAILED):
         return ""
     try:
@@ -38,7 +39,7 @@ def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
 
 
 def applied(outcome: ApplyOutcome, pull: Pull | None, at: datetime) -> AppliedChange:
-    """The document on a change. `at`: when its update had ended."""
+    """Return the document on a change. `at`: when its update had ended."""
     report = outcome.report
     return AppliedChange(
         at=at, environment=report.environment, revision=report.head, digest=report.digest,
@@ -49,7 +50,7 @@ def applied(outcome: ApplyOutcome, pull: Pull | None, at: datetime) -> AppliedCh
 
 
 def _pull_request(pull: Pull) -> PullRequest:
-    """A pull request as people may be shown it: its title is anybody's text, its page an address of the web."""
+    """Return a pull request as people may be shown it: its title is anybody's text, its page an address of the web."""
     title = " ".join("".join(letter if letter.isprintable() else " " for letter in pull.title).split())
     url = pull.url if urlsplit(pull.url).scheme in ("http", "https") else ""
     return PullRequest(number=pull.number, title=title[:TITLE], url=url, author=pull.author)

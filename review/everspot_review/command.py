@@ -244,7 +244,7 @@ def _tell_report(report: EnvironmentReport) -> None:
 def _chosen(
     root: Path, environments: list[str] | None, base: str | None, bystanders: list[str] | None
 ) -> tuple[Project, list[str], list[str]]:
-    """The environments that a command is about, and those whose settings are gone."""
+    """Return the environments that a command is about, and those whose settings are gone."""
     if environments and base:
         raise Misused("name environments, or --base REV, not both")
     project = Project.read(root)
@@ -266,7 +266,7 @@ def _pushed(project: Project, base: str | None) -> Push:
 
 
 def _forge() -> Forge:
-    """The forge, or the way without one."""
+    """Return the forge, or the way without one."""
     try:
         return Forge.from_environment()
     except ForgeUnknown as error:

@@ -36,14 +36,14 @@ class CommentState:
 
 
 def read_states(body: str) -> dict[str, CommentState]:
-    """What a comment of ours keeps, by environment; what is no such entry is left out."""
+    """Return what a comment of ours keeps, by environment; what is no such entry is left out."""
     line = "".join(_lines(body)[PLACE : PLACE + 1]).strip()
     entries = unpacked(line, _BEGIN, _END)
     return {name: CommentState(**item) for name, item in entries.items() if _right(item)}
 
 
 def with_states(body: str, states: Mapping[str, CommentState]) -> str:
-    """A comment with this in its fourth line, in place of what was there."""
+    """Return a comment with this in its fourth line, in place of what was there."""
     lines = _lines(body)
     had = bool(lines[PLACE:]) and lines[PLACE].startswith(_BEGIN)
     entries = packed({name: asdict(item) for name, item in states.items()})
@@ -51,7 +51,7 @@ def with_states(body: str, states: Mapping[str, CommentState]) -> str:
 
 
 def minute(now: datetime) -> str:
-    """A time as it is kept, and told to people."""
+    """Return a time as it is kept, and told to people."""
     return f"{now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
 
 

@@ -37,7 +37,7 @@ class CommentOutcome:
 
 
 def read_reports(folder: Path) -> list[EnvironmentReport]:
-    """The reports that `preview` has written.
+    """Return the reports that `preview` has written.
 
     Raises:
         ReviewError: if there are none, one is missing, or what lies there is no report.
@@ -86,7 +86,8 @@ def comment_on(
 
 
 def carried(old: str, new: str) -> str:
-    """A new comment with what the old one tells of the time after the merge, if both are about the same revision."""
+    """Return a new comment with what the old one tells of the time after the merge, if both are about the same
+    revision."""
     if not comment_head(new) or comment_head(old) != comment_head(new):
         return new
     text = with_states(new, read_states(old))
@@ -140,7 +141,7 @@ def _stamped(forge: Forge, reviewed: Reviewed, outcome: ApplyOutcome, now: datet
 
 
 def with_stamp(body: str, text: str, environment: str) -> str:
-    """A comment with a line on an environment at its end; an older one on it is replaced."""
+    """Return a comment with a line on an environment at its end; an older one on it is replaced."""
     head, mark, tail = body.replace("\r\n", "\n").rstrip().partition(f"\n{APPLIED}\n")
     old = re.compile(rf"- \S+ \*\*{re.escape(environment)}\*\*:")
     lines = [each for each in tail.splitlines() if each.strip() and not old.match(each)] if mark else []

@@ -63,7 +63,7 @@ def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
 
 
 def compared(state: ResourceState | None, path: str) -> Any:
-    """What the engine compared at a path: an input, or what the provider made of it."""
+    """Return what the engine compared at a path: an input, or what the provider made of it."""
     if state is None:
         return MISSING
     value = at(state.inputs, path)
@@ -71,13 +71,13 @@ def compared(state: ResourceState | None, path: str) -> Any:
 
 
 def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
-    """A value, of which null is another one than none."""
+    """Return a value, of which null is another one than none."""
     return [] if value is MISSING else [settled(value)]
 
 
 def _settled(log: EventLog) -> Callable[[Any], Any]:
-    """What makes values of one preview comparable with those of another: markers for secrets, and one name in the
-    place of each that was made up."""
+    """Return what makes values of one preview comparable with those of another: markers for secrets, and one name in
+    the place of each that was made up."""
     names = {name: stand_in for step in log.steps for name, stand_in in _made_up(step)}
     if not names:
         return lambda value: _walked(value, lambda text: text)
@@ -101,7 +101,7 @@ def _settled(log: EventLog) -> Callable[[Any], Any]:
 
 
 def _made_up(step: LoggedStep) -> list[tuple[str, str]]:
-    """Names that the engine drew for a resource that it makes. The provider lists what it filled in itself."""
+    """Return names that the engine drew for a resource that it makes. The provider lists what it filled in itself."""
     if step.new is None or not _MAKES & set(step.ops):
         return []
     filled = step.new.inputs.get("__defaults")

@@ -1,7 +1,8 @@
-"""What is not as an environment's last update left it: by the engine's refresh, and by a look at what that never sees.
+"""Finds drift since an environment's last update: by the engine's refresh, and by a second look beyond the state.
 
-Neither changes anything. A refresh asks each resource of the stack for what it declares; the second look asks for what
-hangs on them and is in no state: rules of security groups and firewalls, policies and roles, added by hand.
+Neither changes anything. A refresh asks each resource of the stack for its declared properties. The second look asks
+for things that are attached to the resources and in no state: rules of security groups and firewalls, policies and
+roles, added by hand.
 """
 
 import json
@@ -52,16 +53,16 @@ class DriftedResource:
 
 @dataclass(frozen=True)
 class Drift:
-    """What both looks have found in an environment.
+    """The findings of both looks in an environment.
 
     Attributes:
         environment: Its name.
-        resources: What the refresh found.
-        added: What hangs on the stack's resources and no resource declares.
+        resources: The findings of the refresh.
+        added: Things that are attached to the stack's resources and that no resource declares.
         blind: Why the second look could not be taken, in sentences.
         refused: Why the refresh could not be made, so that nothing is known.
         pending: Operations of an update that was interrupted.
-        orphans: What the cloud has with the cluster's tag or label, and no stack.
+        orphans: Resources with the cluster's tag or label that are in no stack.
     """
 
     environment: str
@@ -103,10 +104,10 @@ Look = Callable[[str, Sequence[KeptResource]], list[AddedByHand]]
 
 
 def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, look: Look = added_by_hand) -> Drift:
-    """Look for what has drifted. `look`: the second look, which is not taken where the refresh is refused.
+    """Return the drift of an environment. `look`: the second look, which is left out if the refresh is refused.
 
     Raises:
-        EngineError: if the engine cannot be run, does not say what has drifted, or the state cannot be read.
+        EngineError: if the engine cannot be run, does not report the drift, or the state cannot be read.
     """
     resources, refused = _refreshed(engine, environment, limit)
     if refused:
@@ -127,7 +128,8 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
 
 
 def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
-    """What no stack knows of the clusters of this one. `blind`: gets why a cloud could not be asked."""
+    """Return the resources of this stack's clusters that no stack knows. `blind`: gets the reasons why a cloud could
+    not be asked."""
     known_ids, clock = list_ids(state), SystemClock.from_environment()
     orphans: list[Orphan] = []
     for manifest in declared_clusters(state):
@@ -147,7 +149,7 @@ def _unseen(manifest: Manifest) -> str:
 def _refreshed(
     engine: Engine, environment: str, limit: timedelta
 ) -> tuple[tuple[DriftedResource, ...], tuple[str, ...]]:
-    """What the refresh has found, and why it could not be made."""
+    """Return the findings of the refresh, and the reasons why it could not be made."""
     with TemporaryDirectory(prefix="everspot-review-") as folder:
         log = Path(folder) / "events.jsonl"
         ended = engine.refresh(environment, log, limit)
@@ -161,7 +163,8 @@ def _refreshed(
 
 
 def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:
-    """What a refresh has found, by its event log: a step's outcome tells it (`resOutputsEvent`), not its beginning."""
+    """Yield the findings of a refresh, by its event log. The outcome of a step (`resOutputsEvent`) has them, not its
+    beginning."""
     by_urn: dict[str, DriftedResource] = {}
     for line in lines:
         try:

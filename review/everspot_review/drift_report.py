@@ -1,4 +1,4 @@
-"""What has drifted, for people: in the summary, on a terminal, and in one issue for each environment."""
+"""The report on drift for people: in the summary, on a terminal, and in one issue for each environment."""
 
 from everspot_core.deployment import resolve_pending
 
@@ -15,7 +15,7 @@ LONGEST = 60_000
 
 
 def describe_drift(drift: Drift) -> str:
-    """What was found. Values stand in a fence, which none of them can end."""
+    """Return the findings as text. Values are in a fence, which none of them can end."""
     if drift.refused:
         return "\n".join(
             [f"{drift.environment} cannot be looked at: its refresh was refused.", "", *_reasons(drift), ""]
@@ -54,8 +54,8 @@ def _reasons(drift: Drift) -> list[str]:
 
 
 def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
-    """Open, edit or close the environment's issue. It stays as it is where not all could be looked at. Why the refresh
-    was refused is told in an issue of its own, until it works.
+    """Open, edit or close the environment's issue. The issue does not change if a look was incomplete. The reason for a
+    refused refresh is in its own issue, until the refresh works.
 
     Raises:
         ForgeError: if the forge refuses.

@@ -1,7 +1,7 @@
 """Runs of the Pulumi engine: preview, update, refresh, each with its event log. Nothing else starts the engine.
 
-The program that the engine runs is the change's own. So it gets none of what the job may do at the forge (`KEPT_BACK`),
-and what is read afterwards is the event log, not the terminal's text.
+The program that the engine runs is part of the change. So it gets none of the job's permissions at the forge
+(`KEPT_BACK`), and the event log is read afterwards, not the terminal's text.
 """
 
 import json
@@ -104,10 +104,10 @@ class Engine:
 
     @classmethod
     def find(cls, project: Path, packs: Sequence[Path] = (), variables: Mapping[str, str] = os.environ) -> "Engine":
-        """The engine on PATH.
+        """Return the engine on PATH.
 
         Raises:
-            EngineError: if there is none, no project, or no such pack.
+            EngineError: if there is no engine, no project, or no such pack.
         """
         program = shutil.which(ENGINE, path=variables.get("PATH"))
         if program is None:
@@ -128,20 +128,20 @@ class Engine:
         return cls(project.resolve(), program, judges, environ)
 
     def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
-        """What an update would do, told in the event log. Takes no lock."""
+        """Return the result of a preview, with the steps of an update in the event log. Takes no lock."""
         return self._run("preview", environment, log, limit, *self._judges())
 
     def up(self, environment: str, log: Path, limit: timedelta = UPDATED_IN) -> Ended:
-        """Update, without a preview of its own: the caller has made one."""
+        """Update, without a preview: the caller has made one."""
         return self._run("up", environment, log, limit, "--yes", "--skip-preview", *self._judges())
 
     def refresh(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
-        """What is not as it was left, told in the event log. Changes nothing and takes no lock."""
+        """Return the result of a refresh, with the drift in the event log. Changes nothing and takes no lock."""
         return self._run("refresh", environment, log, limit, "--preview-only", "--expect-no-changes")
 
     def over_budget(self, environment: str, high: float) -> list[str]:
-        """What our pack says of a month's cost of at most `high` USD, once a preview has told it: lines of an event
-        log. Empty without our pack, or if the budget holds.
+        """Return our pack's findings on a month's cost of at most `high` USD, after a preview: lines of an event log.
+        Empty without our pack, or if the budget holds.
 
         Raises:
             EngineError: if the pack does not answer.
@@ -160,8 +160,8 @@ class Engine:
         return any(pack.name == OWN_PACK for pack in self.packs)
 
     def has_budget(self, environment: str) -> bool:
-        """Whether our pack's settings give an environment a budget, be the pack there or not. What is wrong in them is
-        for the pack to tell."""
+        """Return whether our pack's settings give an environment a budget, even if the pack is missing. The pack itself
+        reports mistakes in the settings."""
         try:
             settings = load(Path(self.variables[OWN_SETTINGS]).read_text(encoding="utf-8"), strict=False)
         except (KeyError, OSError, ValueError):
@@ -171,7 +171,7 @@ class Engine:
         return any(isinstance(section, dict) and section.get(BUDGET) is not None for section in own)
 
     def resources(self, environment: str) -> int:
-        """How many resources a stack has; 0 where there is no such stack.
+        """Return how many resources a stack has; 0 where there is no such stack.
 
         Raises:
             EngineError: if the backend cannot be read.
@@ -183,15 +183,15 @@ class Engine:
         return 0
 
     def _counted(self, environment: str) -> int:
-        """The resources of a state, where the list of stacks does not tell how many there are."""
+        """Return the resources of a state, where the list of stacks does not tell how many there are."""
         deployment = self.state(environment).get("deployment")
         return len(deployment.get("resources") or ()) if isinstance(deployment, dict) else 0
 
     def state(self, environment: str) -> dict[str, object]:
-        """A stack's state as it is kept: secrets are ciphertext.
+        """Return a stack's stored state: secrets are ciphertext.
 
         Raises:
-            EngineError: if there is none.
+            EngineError: if there is no state.
         """
         return dict(json.loads(self.query("stack", "export", f"--stack={environment}")))
 
@@ -200,14 +200,14 @@ class Engine:
         self.query("cancel", "--yes", f"--stack={environment}")
 
     def holders(self, environment: str) -> str:
-        """What the engine says of a stack's lock when it wants it, for a step that does nothing: it asks for a resource
-        that is not there, which it looks for once it holds the lock."""
+        """Return the engine's message about the holders of a stack's lock. The engine gets a command that does nothing:
+        it looks for a resource that does not exist once it holds the lock."""
         nobody = f"urn:pulumi:{environment}::nothing::nothing:nothing:Nothing::nothing"
         return self._call(["refresh", "--yes", "--skip-preview", f"--stack={environment}", f"--target={nobody}",
                            "--non-interactive", "--color", "never"], timedelta(minutes=2))[0].output  # fmt: skip
 
     def query(self, *arguments: str) -> str:
-        """What the engine answers to a command that runs no program.
+        """Return the engine's answer to a command that runs no program.
 
         Raises:
             EngineError: with its words, if it fails or does not answer in two minutes.
@@ -250,11 +250,11 @@ class Engine:
         return Ended(process.returncode, process.pid, output[-TOLD:], late, killed), stdout
 
     def _waited(self, process: "subprocess.Popen[bytes]", limit: timedelta) -> None:
-        """Wait for a run, with fresh identity tokens all the time: what a cloud gives for one lasts an hour, and then
-        its client hands over what the file holds.
+        """Wait for a run, and renew identity tokens meanwhile: a cloud's credentials last an hour, and then its client
+        reads the token file again.
 
         Raises:
-            TimeoutExpired: if it takes longer than it may.
+            TimeoutExpired: if the run takes longer than its limit.
         """
         ends = time.monotonic() + limit.total_seconds()
         while True:
@@ -270,7 +270,7 @@ class Engine:
 
 
 def _pack(pack: Path, path: str | None) -> Path | None:
-    """Where a pack is: a program on PATH, a program by its path, or a folder; None if it is nowhere."""
+    """Return where a pack is: a program on PATH, a program by its path, or a folder; None if it is nowhere."""
     if pack.is_file() or (pack / "PulumiPolicy.yaml").is_file():
         return pack
     program = shutil.which(str(pack), path=path) if pack.name == str(pack) else None

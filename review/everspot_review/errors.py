@@ -1,4 +1,4 @@
-"""What a command of the review cannot do, and the exit code that says so."""
+"""The failures of the review's commands, with their exit codes."""
 
 from enum import IntEnum
 
@@ -16,13 +16,13 @@ class ReviewExit(IntEnum):
 
 
 class ReviewError(Exception):
-    """A sentence for people. `code`: how the command ends; `hint`: what to do about it."""
+    """A sentence for people. `code`: the exit code of the command; `hint`: how to fix it."""
 
     code = ReviewExit.REFUSED
     hint = ""
 
 
 class UnavailableError(ReviewError):
-    """What is needed cannot be reached or is not there: the engine, its backend, the forge."""
+    """A required service or program cannot be reached or is missing: the engine, its backend, the forge."""
 
     code = ReviewExit.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""A run of the engine, as its event log tells it: what is done to each resource, from what state to which."""
+"""A run of the engine, from its event log: the operation on each resource, and its states before and after."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class LoggedStep:
 
     @property
     def grouping(self) -> bool:
-        """Whether it is a component or the stack itself, of which the cloud knows nothing."""
+        """Whether the resource is a component or the stack itself, which the cloud does not know."""
         state = self.new or self.old
         return self.type == STACK or (state is not None and not state.custom)
 
@@ -72,8 +72,15 @@ class LoggedStep:
 
 @dataclass(frozen=True)
 class EventLog:
-    """One run of the engine. `steps`: by URN; `rules`: that are broken, `passed`: names of those that nothing breaks;
-    `succeeded`: None where the log does not say; `whole`: whether it has its end."""
+    """One run of the engine.
+
+    Attributes:
+        steps: by URN.
+        rules: the broken rules.
+        passed: names of the rules that nothing breaks.
+        succeeded: None if the log does not say it.
+        whole: whether the log has its end.
+    """
 
     steps: tuple[LoggedStep, ...] = ()
     rules: tuple[BrokenRule, ...] = ()
@@ -88,20 +95,21 @@ class EventLog:
 
     @property
     def failed(self) -> bool:
-        """Whether nobody knows what would be done. A rule that is broken fails the engine's run, but all is known."""
+        """Whether the steps of the update are unknown. A broken rule fails the engine's run, but all steps are known
+        then."""
         errors = any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
         return errors or not (self.succeeded or (self.whole and any(rule.level == "mandatory" for rule in self.rules)))
 
     def before(self) -> tuple[Declared, ...]:
-        """The resources that are there now."""
+        """Return the resources that are there now."""
         return tuple(Declared(s.urn, s.type, s.old.inputs) for s in self.steps if s.old is not None)
 
     def after(self) -> tuple[Declared, ...]:
-        """The resources that will be there."""
+        """Return the resources that will be there."""
         return tuple(Declared(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
 
 
 def resource_name(urn: str) -> str:
-    """The name within a URN: all that follows the third `::`, since a name may have any character."""
+    """Return the name within a URN: all that follows the third `::`, since a name may have any character."""
     parts = urn.split("::", 3)
     return parts[3] if len(parts) == 4 else urn

@@ -1,8 +1,8 @@
-"""What the engine's event log says: steps, broken rules, diagnostics and how it ended.
+"""Parses the engine's event log: steps, broken rules, diagnostics and the end of the run.
 
 The log, `pulumi preview --event-log FILE`, has one JSON object a line (pulumi/sdk, apitype/events.go, `EngineEvent`).
-Kinds of events that are not known here are passed over, since a newer engine has more of them; known ones have to have
-what is read of them. The engine works in parallel, so the order of its lines says nothing: steps come sorted.
+Unknown kinds of events are skipped, since a newer engine has more of them; known ones must have the fields that are
+read. The engine works in parallel, so the order of its lines does not matter: steps are sorted.
 """
 
 import json
@@ -26,14 +26,14 @@ _EXCEPTED = re.compile(r"(?P<message>.*) Excepted until (?P<until>\d{4}-\d{2}-\d
 
 
 class EventLogError(ValueError):
-    """The log is not one of the engine's, or of an engine that writes what this reader needs in another way."""
+    """The log is not an engine's, or an engine wrote the required fields in an unknown form."""
 
 
 def read(lines: Iterable[str]) -> EventLog:
-    """The log in `lines`. Without its last lines, or with the last one cut in the middle, it is not `whole`.
+    """Return the log in `lines`. A log without its last lines, or with the last line cut, is not `whole`.
 
     Raises:
-        EventLogError: if a line is none of a log, with what is wrong in which lines.
+        EventLogError: if a line is not part of a log, with the mistakes by line.
     """
     problems: list[str] = []
     steps: dict[str, list[LoggedStep]] = {}
@@ -73,8 +73,8 @@ def read(lines: Iterable[str]) -> EventLog:
 
 
 def read_file(path: Path) -> EventLog:
-    """The log in a file; one that is not there has no lines. Values may have characters in them that Python, but not
-    the engine, ends a line at.
+    """Return the log in a file; one that is not there has no lines. Values may have characters in them that Python, but
+    not the engine, ends a line at.
 
     Raises:
         EventLogError: as `read` does.
@@ -86,11 +86,11 @@ def read_file(path: Path) -> EventLog:
 
 
 class _Unfit(ValueError):
-    """An event lacks what is read of it."""
+    """An event lacks a field that is read."""
 
 
 def _events(lines: Iterable[str], problems: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The events by the number of their line. A last line that is cut is no problem: the log ends there."""
+    """Yield the events by the number of their line. A last line that is cut is no problem: the log ends there."""
     broken = ""
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -132,8 +132,9 @@ def _step(data: Mapping[str, Any]) -> LoggedStep:
 
 
 def _joined(steps: list[LoggedStep]) -> LoggedStep:
-    """The steps of one resource as one. A replacement is three: what is to be is known from those that make it, and the
-    last is done to what it replaces. An older resource of the same name may be deleted beside it, too."""
+    """Return the steps of one resource as one. A replacement has three steps: the new state is in the steps that create
+    it, and the last step applies to the replaced resource. An older resource of the same name may be deleted beside it,
+    too."""
     ranked = sorted(steps, key=lambda step: (step.new is None, step.ops, step.old.id if step.old else ""))
     first = ranked[0]
     diff: dict[str, str] = {}
@@ -195,7 +196,7 @@ def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
 
 
 def _excepted(until: str, reason: str) -> Excepted | None:
-    """The exception of a message; None if its day is none of the calendar's."""
+    """Return the exception of a message; None if its day is not in the calendar."""
     try:
         return Excepted(reason=reason, until=date.fromisoformat(until))
     except ValueError:
@@ -214,7 +215,7 @@ def _diagnostic(data: Mapping[str, Any]) -> list[Diagnostic]:
 
 
 def plain(text: str) -> str:
-    """A text of the engine without its colours."""
+    """Return a text of the engine without its colours."""
     return _COLORS.sub("", text)
 
 

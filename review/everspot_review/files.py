@@ -1,4 +1,4 @@
-"""What can be said of an environment's settings file without running anything: that it is one, and what it costs."""
+"""Checks an environment's settings file without running anything: whether it is valid, and its cost."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,11 +38,11 @@ class Checked:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """What costs money and is not in the price, in sentences: what the image tells, and only the preview asks."""
+        """Costs that are not in the price, in sentences: they depend on the image, which only the preview reads."""
         return self.estimate.unknown if self.estimate is not None else ()
 
     def figures(self) -> dict[str, Any] | None:
-        """The price for programs: USD a month, null for what is not known, and what is not in it."""
+        """Return the price for programs: USD a month, null for unknown amounts, and the costs that are not in it."""
         if self.estimate is None:
             return None
         sides = {"before": self.estimate.before, "after": self.estimate.after}
@@ -77,7 +77,7 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
 
 
 def _leaks(path: Path) -> tuple[Leak, ...]:
-    """The credentials in a file; none in one that is no file of settings, of which `problems` tells."""
+    """Return the credentials in a file; none if the file is no settings file, which `problems` reports."""
     try:
         if path.is_symlink() or path.stat().st_size > LARGEST:
             return ()
@@ -114,7 +114,7 @@ def build_document(
     removed: Iterable[str],
     leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What was found, for programs."""
+    """Return the findings, for programs."""
     credentials = [(f"Pulumi.{name}.yaml", leak) for name, each in checked_files.items() for leak in each.leaks]
     credentials += [(file, leak) for file, each in leaks.items() for leak in each]
     return {
@@ -129,14 +129,14 @@ def build_document(
 
 
 def _declared(name: str, text: str) -> Environment:
-    """What a settings file declares, as far as it costs money."""
+    """Return the declarations of a settings file that cost money."""
     document: Any = load(text, nodes=MOST_VALUES, strict=False)
     config = document.get("config") if isinstance(document, dict) else None
     return environment_of(name, config if isinstance(config, dict) else {})
 
 
 def problems(path: Path) -> list[str]:
-    """What makes a file no settings of a stack, in sentences."""
+    """Return the reasons why a file is no valid settings file of a stack, in sentences."""
     try:
         if path.is_symlink():
             return ["is a link: write the settings into the file itself"]

@@ -1,7 +1,7 @@
 """The forge: pull requests and their comments, on GitHub and on Gitea by the same calls. Nothing else speaks HTTP here.
 
-A call that the forge asks to be made later is made again, as often and as long as `Patience` says; the other refusals
-are those of `refusals`.
+A call that the forge wants to be made later is retried, as often and as long as `Patience` says; `refusals` has the
+other refusals.
 """
 
 import json
@@ -78,7 +78,7 @@ class Forge:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] = os.environ, patience: Patience | None = None) -> "Forge":
-        """The forge of the running job, by the variables that every runner sets.
+        """Return the forge of the running job, by the variables that every runner sets.
 
         Raises:
             ForgeUnknown: naming each variable that is missing or of no use.
@@ -97,7 +97,8 @@ class Forge:
         return cls(api.rstrip("/"), repository, token, patience or Patience())
 
     def user(self) -> str | None:
-        """The login of this token's owner; None where the forge does not say, as for the token of a GitHub job."""
+        """Return the login of this token's owner; None where the forge does not say, as for the token of a GitHub
+        job."""
         try:
             user = self._json("GET", "/user")
         except (ForgeDenied, ForgeMissing):
@@ -105,11 +106,11 @@ class Forge:
         return str(user["login"])
 
     def pull(self, number: int) -> Pull:
-        """One pull request, as it is now."""
+        """Return the present state of one pull request."""
         return _pull(self._json("GET", f"{self._repo}/pulls/{number}"))
 
     def list_pulls(self, commit: str) -> list[Pull]:
-        """The pull requests that a commit came from. GitHub's path is /pulls, Gitea's /pull, which gives one."""
+        """Return the pull requests that a commit came from. GitHub's path is /pulls, Gitea's /pull, which gives one."""
         for path in ("pulls", "pull"):
             try:
                 answer = self._json("GET", f"{self._repo}/commits/{commit}/{path}")
@@ -119,12 +120,12 @@ class Forge:
         return []
 
     def tip(self, branch: str) -> str:
-        """The revision that a branch ends at now."""
+        """Return the revision that a branch ends at now."""
         commit = self._json("GET", f"{self._repo}/branches/{quote(branch)}")["commit"]
         return str(commit.get("sha") or commit["id"])  # GitHub's name of it, and Gitea's
 
     def comments(self, number: int) -> list[Comment]:
-        """All comments of a pull request or an issue, over all pages."""
+        """Return all comments of a pull request or an issue, over all pages."""
         return [
             Comment(int(item["id"]), _login(item), str(item.get("body") or ""))
             for item in self._all(f"{self._repo}/issues/{number}/comments?", "id")
@@ -140,7 +141,7 @@ class Forge:
         self._json("PATCH", f"{self._repo}/issues/comments/{comment}", {"body": body})
 
     def open_issues(self) -> list[Issue]:
-        """The issues that are open; pull requests, which are issues to the forge, are left out."""
+        """Return the issues that are open; pull requests, which are issues to the forge, are left out."""
         issues = self._all(f"{self._repo}/issues?state=open&type=issues&", "number")
         return [_issue(item) for item in issues if not item.get("pull_request")]
 
@@ -149,8 +150,8 @@ class Forge:
         return _issue(self._json("POST", f"{self._repo}/issues", {"title": title, "body": body}, once=True))
 
     def other_runs(self, run: int, until: datetime) -> list[int]:
-        """The runs of this repository, of whatever workflow, that had begun at `until` and have not ended, `run` left
-        out. One that does not say when it began counts.
+        """Return the runs of this repository, of whatever workflow, that had begun at `until` and have not ended, `run`
+        left out. One that does not say when it began counts.
 
         Raises:
             ForgeError: if there are more than a page of them, too.
@@ -172,8 +173,8 @@ class Forge:
         return f"/repos/{self.repository}"
 
     def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
-        """Each item of a list, once. The forge says by its header Link that there is more; one that has no such header
-        is asked until a page holds nothing new."""
+        """Yield each item of a list, once. The forge says by its header Link that there is more; one that has no such
+        header is asked until a page holds nothing new."""
         listed: set[int] = set()
         for page in range(1, PAGES_AT_MOST + 1):
             batch, link = self._call("GET", f"{path}per_page={PAGE}&limit={PAGE}&page={page}")
@@ -188,7 +189,7 @@ class Forge:
         return self._call(method, path, body, once=once)[0]
 
     def _call(self, method: str, path: str, body: object = None, *, once: bool = False) -> tuple[Any, str]:
-        """The answer to a call, and its header Link.
+        """Return the answer to a call, and its header Link.
 
         Raises:
             ForgeError: as the module says.
@@ -253,7 +254,7 @@ def _login(item: Mapping[str, Any]) -> str:
 
 
 def _began(item: Mapping[str, Any]) -> datetime:
-    """When a run began; long ago, if it does not say."""
+    """Return when a run began; long ago, if it does not say."""
     try:
         return datetime.fromisoformat(str(item["run_started_at"]))
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""The commits that a push brought to a branch, and those that came to it later: git's word alone."""
+"""The commits of a push to a branch, and those that came later, from git alone."""
 
 import re
 from dataclasses import dataclass
@@ -12,8 +12,13 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Push:
-    """What a push brought. `base`: the revision to compare HEAD with, NO_REVISION if all counts as changed; `commits`:
-    the newest first, of merges the merge alone; `warning`: what of it is not known, a sentence, or empty."""
+    """The content of a push.
+
+    Attributes:
+        base: the revision to compare HEAD with, NO_REVISION if everything counts as changed.
+        commits: the newest first; of merges the merge alone.
+        warning: a sentence on the unknown parts, or empty.
+    """
 
     base: str
     commits: tuple[str, ...]
@@ -21,8 +26,8 @@ class Push:
 
 
 def pushed(root: Path, before: str) -> Push:
-    """The push that moved a branch from `before` to HEAD. Where `before` is no ancestor of HEAD, as after a push by
-    force, all environments count as changed, and only HEAD is known to be of the push.
+    """Return the push that moved a branch from `before` to HEAD. Where `before` is no ancestor of HEAD, as after a push
+    by force, all environments count as changed, and only HEAD is known to be of the push.
 
     Raises:
         ChangeError: if git cannot say, or `before` is no revision.
@@ -44,7 +49,7 @@ def pushed(root: Path, before: str) -> Push:
 
 
 def after(root: Path, tip: str) -> tuple[str, ...]:
-    """The commits of a branch that ends at `tip` after HEAD, the newest first, at most one more than MOST.
+    """Return the commits of a branch that ends at `tip` after HEAD, the newest first, at most one more than MOST.
 
     Raises:
         ChangeError: if git cannot say.
@@ -53,7 +58,7 @@ def after(root: Path, tip: str) -> tuple[str, ...]:
 
 
 def precedes(root: Path, older: str, newer: str) -> bool:
-    """Whether a revision is an ancestor of another one, or the same; False if git has one of them not."""
+    """Return whether a revision is an ancestor of another one, or the same; False if git has one of them not."""
     if not (has(root, older) and has(root, newer)):
         return False
     return not git(root, "rev-list", "--max-count=1", older, "--not", newer, "--").strip()
@@ -64,7 +69,7 @@ def _line(root: Path, span: str) -> tuple[str, ...]:
 
 
 def has(root: Path, revision: str) -> bool:
-    """Whether git has a revision."""
+    """Return whether git has a revision."""
     try:
         git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except ChangeError:

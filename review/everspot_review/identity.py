@@ -1,6 +1,6 @@
-"""The job's identity token, renewed before each run of the engine: clouds take one that is minutes old, and a job with
-several environments lasts longer. A step of the workflow has named files and audiences; which cloud takes the
-token, and for which role, is told to the cloud's own clients by variables of theirs."""
+"""The job's identity token, renewed before each run of the engine: clouds accept only tokens that are minutes old, and
+a job with several environments lasts longer. A step of the workflow has named files and audiences. Environment
+variables tell the cloud's own clients which cloud takes the token, and for which role."""
 
 import json
 import os

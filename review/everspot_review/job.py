@@ -1,4 +1,5 @@
-"""What a runner tells the job that this runs in: the pull request, the revisions, where to write a summary."""
+"""The facts that a runner gives to the job that runs in it: the pull request, the revisions, the file of the
+summary."""
 
 import json
 import os
@@ -12,8 +13,8 @@ from everspot_review.errors import ReviewError
 
 @dataclass(frozen=True)
 class PullEvent:
-    """The pull request that a run is about, as it was when the run began. `fork`: whether its branch is in another
-    repository, whose runs may not write."""
+    """The pull request of a run, as it was when the run began. `fork`: whether its branch is in another repository,
+    whose runs may not write."""
 
     number: int
     head: str
@@ -22,7 +23,7 @@ class PullEvent:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> "PullEvent":
-        """The pull request of GITHUB_EVENT_PATH.
+        """Return the pull request of GITHUB_EVENT_PATH.
 
         Raises:
             ReviewError: if this run is about none.
@@ -42,13 +43,13 @@ class PullEvent:
 
 
 def pushed_branch(variables: Mapping[str, str] = os.environ) -> str:
-    """The branch whose push this run is about; empty outside of a runner, and for what is no branch."""
+    """Return the branch whose push started this run; empty outside of a runner, or if the push was not to a branch."""
     before, head, name = variables.get("GITHUB_REF", "").partition("refs/heads/")
     return name if head and not before else ""
 
 
 def run_link(variables: Mapping[str, str] = os.environ) -> str:
-    """The address of this run's page; empty outside of a runner."""
+    """Return the address of this run's page; empty outside of a runner."""
     server, repository, run = (variables.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
 

@@ -1,6 +1,7 @@
-"""What a change means for the jobs of a cluster and for what is stored, in sentences.
+"""The effects of a change on the jobs of a cluster and on stored data, in sentences.
 
-Pure: the steps, the kinds of resources that the clouds have, and how many jobs run now, for whoever could ask a store.
+Pure: the inputs are the steps, the clouds' kinds of resources, and the number of running jobs, if a store could be
+asked.
 """
 
 from collections.abc import Mapping
@@ -31,19 +32,19 @@ class RunningJobs:
     by_market: Mapping[Market, int]
 
     def on(self, market: Market | None) -> int:
-        """How many run on instances of a market; of all, if it is not known."""
+        """Return how many run on instances of a market; of all, if it is not known."""
         return sum(number for name, number in self.by_market.items() if market in (None, name))
 
 
 def deed(step: LoggedStep) -> Deed:
-    """What is done to a resource, in however many steps."""
+    """Return the operation on a resource, whatever the number of its steps."""
     return next((deed for deed, ops in _DEEDS if ops & set(step.ops)), Deed.UPDATE)
 
 
 def effects(
     steps: tuple[LoggedStep, ...], kinds: ResourceKinds, running: RunningJobs | None = None
 ) -> tuple[JobEffect, ...]:
-    """What the steps mean, by resource, the harmful first. `running`: None if no store could be asked."""
+    """Return the effects of the steps, by resource, the harmful first. `running`: None if no store could be asked."""
     job_effects: list[JobEffect] = []
     for step in steps:
         if step.idle or step.grouping:
@@ -136,7 +137,7 @@ def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect
 
 
 def _loosened(step: LoggedStep) -> list[JobEffect]:
-    """What a step takes away of a resource's protection, alone or beside other changes."""
+    """Return the protection that a step removes from a resource, alone or beside other changes."""
     if step.old is None or step.new is None:
         return []
     loosened = []
@@ -152,7 +153,8 @@ def _goes(done: Deed) -> str:
 
 
 def _ends(step: LoggedStep, cause: str, consequence: str, running: RunningJobs | None) -> JobEffect:
-    """That instances end, and the jobs on them, as far as it is known: without any, nothing is harmed now."""
+    """Return the effect that instances end, with the jobs on them, as far as known: without jobs, nothing is harmed
+    now."""
     if running is None:
         return _effect(step, f"{cause}: jobs running on them {consequence}.", harm=True)
     market = next((market for market in Market if step.name.endswith(f"-{market.value}")), None)
@@ -164,7 +166,7 @@ def _ends(step: LoggedStep, cause: str, consequence: str, running: RunningJobs |
 
 
 def _begins(path: str, beginnings: tuple[str, ...]) -> bool:
-    """Whether a path is one of those or lies below it."""
+    """Return whether a path is one of those or is below one."""
     keys = split(path)
     return any(keys[: len(begin)] == begin for begin in map(split, beginnings))
 

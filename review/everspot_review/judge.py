@@ -33,11 +33,18 @@ def judge(
     running: RunningJobs | None = None,
     failure: str = "",
 ) -> EnvironmentReport:
-    """The report on what the logged preview would do.
+    """Return the report on the steps of a logged preview.
 
-    `kinds`: what the clouds say of their resources; `running`: jobs that run now, None if no store could be asked;
-    `failure`: what the engine said where it failed and its log does not tell why, for example that it could not be
-    started.
+    Args:
+        log: The event log.
+        environment: Its name.
+        stack: The stack's name.
+        kinds: The clouds' kinds of resources.
+        base: The older revision of the change.
+        head: The newer revision of the change.
+        estimate: The cost, None if there is none.
+        running: Jobs that run now, None if no store could be asked.
+        failure: The engine's words if it failed and its log has no reason, for example that it could not be started.
     """
     failed = log.failed or bool(failure)
     steps = [_step(step, kinds) for step in log.steps if not step.idle and not step.grouping]
@@ -71,7 +78,8 @@ def judge(
 
 
 def _as_known(estimate: Estimate, *, failed: bool) -> Estimate:
-    """After a preview that failed, nobody knows what will be there, and so not what it costs."""
+    """Return the report without a cost after a failed preview: the future resources, and their cost, are unknown
+    then."""
     return estimate.model_copy(update={"after": None}) if failed else estimate
 
 
@@ -101,7 +109,8 @@ def _changes(step: LoggedStep) -> list[PropertyChange]:
 
 
 def _property(old: ResourceState, new: ResourceState, path: str, *, replaces: bool) -> list[PropertyChange]:
-    """A property's change. Of a document within a text, such as a policy or packed user data, what differs in it."""
+    """Return a property's change; for a document within a text, such as a policy or packed user data, the differing
+    parts of it."""
     old_value, new_value = compared(old, path), compared(new, path)
     if old_value is MISSING and new_value is MISSING:
         return [PropertyChange(path=path, after=NOT_KNOWN, replaces=replaces)] if replaces else []
@@ -119,12 +128,12 @@ def _change(path: str, sides: tuple[str | None, str | None], *, replaces: bool) 
 
 
 def _joint(path: str) -> str:
-    """What stands between a property and the path of a part of it."""
+    """Return the separator between a property and the path of a part of it."""
     return "" if not path or path.startswith("[") else "."
 
 
 def _parts(old_value: object, new_value: object) -> list[tuple[str, object, object, bool]]:
-    """What differs within documents: path, both sides, and whether their name says that they are secret."""
+    """Return the differences within documents: path, both sides, and whether their name says that they are secret."""
     if old_value is MISSING or new_value is MISSING:
         return []
     inner, outer = structure(old_value), structure(new_value)

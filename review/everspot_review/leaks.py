@@ -1,4 +1,4 @@
-"""Credentials that a change writes plainly into its files: in which file and line, of which kind, and never which."""
+"""Finds plain-text credentials in a change's files: the file, the line and the kind, and never the value."""
 
 import ast
 import re
@@ -67,10 +67,10 @@ class Leak:
     """A credential in a file.
 
     Attributes:
-        line: Where it begins, from 1.
-        kinds: What it looks like; empty where nothing was looked at from this line on.
-        path: The setting, where the file is one of settings.
-        values: The credentials themselves, so that nothing else that is printed has them.
+        line: The line where it begins, from 1.
+        kinds: The kinds of credentials that it resembles; empty where nothing was looked at from this line on.
+        path: The setting, in a settings file.
+        values: The credentials themselves, so that no other output contains them.
     """
 
     line: int
@@ -89,9 +89,9 @@ class Leak:
 
 
 def leaks_of_settings(text: str) -> list[Leak]:
-    """Return the credentials in a file of settings: by the form of a value, a key or a comment, by the name of a value,
-    or because it is random. What the engine has encrypted is none, nor is a line with detect-secrets' own comment,
-    `# pragma: allowlist secret`."""
+    """Return the credentials in a settings file: by the form of a value, a key or a comment, by the name of a value, or
+    because the value is random. Values that the engine has encrypted are no credentials, nor are lines with
+    detect-secrets' own comment, `# pragma: allowlist secret`."""
     return _leaks_of_document(text, settings=True)
 
 
@@ -126,7 +126,7 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
 
 
 def _credentials_in_line(line: str) -> list[Credential]:
-    """The credentials in a line, which is looked at in overlapping parts: the patterns are not linear."""
+    """Return the credentials in a line, which is looked at in overlapping parts: the patterns are not linear."""
     starts = range(0, max(1, len(line) - _OVERLAP), _LONGEST_LINE - _OVERLAP)
     return list(
         dict.fromkeys(
@@ -143,8 +143,8 @@ def _values(text: str, own: Sequence[str]) -> list[Scalar]:
 
 
 def _name(value: Scalar, texts: Mapping[str, str]) -> str:
-    """The name that says what a value is: its key, or the name beside it in a list of variables. What is called
-    `secure`, but is not encrypted, is a secret by its author's word."""
+    """Return the name that describes a value: its key, or the name beside it in a list of variables. A value that is
+    called `secure`, but is not encrypted, is a secret by its author's word."""
     if value.key == "secure":
         return "password"
     if value.key.lower() != "value":
@@ -155,7 +155,8 @@ def _name(value: Scalar, texts: Mapping[str, str]) -> str:
 
 
 def _line(lines: Sequence[str], start: int, value: str) -> int:
-    """The line of a credential in a value that begins on a line; that line, if the value is written otherwise there."""
+    """Return the line of a credential in a value that begins on a line; that line, if the value is written otherwise
+    there."""
     first = value.splitlines()[0] if value else ""
     for number in range(start, min(len(lines), start + 500) + 1):
         if first and first in lines[number - 1]:
@@ -213,14 +214,14 @@ def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> li
 
 
 def _pairs(line: str) -> list[Credential]:
-    """What a line of a file of settings calls a secret."""
+    """Return the values that a line of a settings file calls a secret."""
     matches = [match for part in line.split("\r") if (match := _PAIR.fullmatch(part))]
     return [Credential(PASSWORD, match[2]) for match in matches if is_named_secret(match[1], match[2])]
 
 
 def _literals(line: str) -> list[Credential]:
-    """What a line of a program or a script calls a secret: only what has a digit and is no name, since programs also
-    call variables, labels and tokens of languages so."""
+    """Return the values that a line of a program or a script calls a secret: only those that have a digit and are no
+    name, since programs also call variables, labels and tokens of languages so."""
     return [
         Credential(PASSWORD, value)
         for match in _LITERAL.finditer(line)
@@ -229,7 +230,7 @@ def _literals(line: str) -> list[Credential]:
 
 
 def _is_example(value: str) -> bool:
-    """Whether a value is one of those that the clouds' own documents give, which stand in many a text."""
+    """Return whether a value is an example of the clouds' own documents, which many texts contain."""
     return value.upper().endswith(("EXAMPLE", "EXAMPLEKEY"))
 
 
@@ -237,8 +238,8 @@ _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 def _added(project: Project, base: str) -> tuple[dict[str, dict[int, str]], dict[str, int]]:
-    """The lines that a change adds, by file and number, and from which line on there were too many of them. Attributes
-    of the change, by which git would take a file for a binary one, do not count."""
+    """Return the lines that a change adds, by file and number, and the line after which there were too many of them.
+    Attributes of the change that would make git treat a file as binary do not count."""
     options = ("--unified=0", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv", "--text")
     if base.strip("0 "):
         if base.startswith("-"):
@@ -264,13 +265,13 @@ def _added(project: Project, base: str) -> tuple[dict[str, dict[int, str]], dict
 
 
 def _is_utf16(line: bytes) -> bool:
-    """Whether a line is ASCII in two bytes a character, as PowerShell's `>` writes files."""
+    """Return whether a line is ASCII in two bytes a character, as PowerShell's `>` writes files."""
     return 0.4 * len(line) <= line.count(b"\0") <= 0.6 * len(line) + 2
 
 
 def _added_lines(diff: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """File, number and text of each line that a diff without context adds. How many lines a hunk has, its head says: a
-    line of a file that looks like a head is none."""
+    """Yield the file, number and text of each line that a diff without context adds. The head of a hunk says how many
+    lines it has, so a line of a file that looks like a head is not taken for one."""
     path, number, removed, added = "", 0, 0, 0
     for match in re.finditer(rb"[^\n]*\n|[^\n]+\Z", diff):
         line = match[0].removesuffix(b"\n")
@@ -286,7 +287,7 @@ def _added_lines(diff: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _path(written: bytes) -> str:
-    """A path as a diff's head writes it: in quotes and with escapes as in C, if it has odd characters."""
+    """Return a path as a diff's head writes it: in quotes and with escapes as in C, if it has odd characters."""
     if written.startswith(b'"'):
         written = ast.literal_eval(f"b{written.decode('ascii')}")
     return written.removeprefix(b"b/").decode(errors="surrogateescape")
@@ -298,7 +299,7 @@ def struck(text: str, values: Sequence[str]) -> str:
 
 
 def rules_broken_by(project_root: Path, environment: str) -> tuple[BrokenRule, ...]:
-    """Return what the rule about credentials says of an environment's file of settings, whichever packs judge."""
+    """Return the findings of the credentials rule on an environment's settings file, whichever packs judge."""
     try:
         project = Project.read(project_root)
         text = project.file(environment).read_text(encoding="utf-8")

@@ -36,28 +36,28 @@ class Lock:
 
 @dataclass(frozen=True)
 class Here:
-    """Whose process this is, and whether another one of this machine lives."""
+    """The owner of this process, and whether another process of this machine lives."""
 
     user: str
     host: str
 
     @classmethod
     def own(cls) -> "Here":
-        """This process's."""
+        """Return this process's."""
         return cls(getpass.getuser(), socket.gethostname())
 
     def ended(self, lock: Lock) -> bool:
-        """Whether a lock's holder was a process of this machine that is gone."""
+        """Return whether a lock's holder was a process of this machine that is gone."""
         return lock.host == self.host and not _lives(lock.pid)
 
 
 def locked(output: str) -> bool:
-    """Whether the engine's words say that another one holds the stack."""
+    """Return whether the engine's words say that another one holds the stack."""
     return _LOCKED.search(output) is not None
 
 
 def parse_locks(output: str) -> list[Lock]:
-    """The locks that the engine's words name."""
+    """Return the locks that the engine's words name."""
     return [
         Lock(m["where"], m["user"], m["host"], int(m["pid"]), datetime.fromisoformat(m["since"]))
         for m in _HELD.finditer(output)
@@ -65,21 +65,21 @@ def parse_locks(output: str) -> list[Lock]:
 
 
 def left_by_this_repository(locks: list[Lock], here: Here, began: datetime, others: list[int] | None) -> bool:
-    """Whether all locks are what an earlier run of this repository's workflows left, so that they may be removed. All
-    runners of a forge have the same user, so that it tells nothing of the workflow.
+    """Return whether all locks remain from earlier runs of this repository's workflows, so that they may be removed.
+    All runners of a forge have the same user, so the user does not identify the workflow.
 
     Args:
-        locks: those that are held.
-        here: this process.
-        began: when this run of the workflow began, with its zone.
-        others: runs of the repository, of whatever workflow, that were there when the locks were taken and are in
-            progress now, this one left out; None if that is not known.
+        locks: The present locks.
+        here: This process.
+        began: When this run of the workflow began, with its zone.
+        others: Runs of the repository, of every workflow, that existed when the locks were taken and are in progress
+            now, without this one; None if unknown.
     """
     return bool(locks) and others == [] and all(lock.user == here.user and lock.since < began for lock in locks)
 
 
 def describe_locks(environment: str, locks: list[Lock], here: Here) -> str:
-    """What a person is told who cannot update: the holder, and whether it is gone."""
+    """Return the message for a person who cannot update: the holder, and whether the holder is gone."""
     if not locks:
         return f"{environment}: another update holds the stack's lock; the engine does not say whose"
     holders = ", ".join(lock.holder for lock in locks)

@@ -1,4 +1,4 @@
-"""What the commands of `everspot review` take, and how they answer."""
+"""The options of the commands of `everspot review`, and the form of their answers."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -38,16 +38,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
 
 
 class Misused(ReviewError):
-    """A command that was given what it does not take."""
+    """A command got an argument that it does not take."""
 
     code = ReviewExit.USAGE
 
 
 def duration(text: str) -> timedelta:
-    """Return the length of time that an option says, such as 30m.
+    """Return the duration of an option such as 30m.
 
     Raises:
-        Misused: for what is no length of time.
+        Misused: if the text is no duration.
     """
     try:
         value: timedelta = parse_duration(text)
@@ -57,7 +57,8 @@ def duration(text: str) -> timedelta:
 
 
 def as_json(context: typer.Context, json: bool) -> bool:
-    """Whether the answer is to be JSON. `json`: of the command itself; `everspot --json review …` asks for it, too."""
+    """Return whether the answer is to be JSON. `json`: of the command itself; `everspot --json review …` asks for it,
+    too."""
     return json or bool(getattr(context.obj, "json", False))
 
 

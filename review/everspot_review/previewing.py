@@ -37,8 +37,8 @@ _FOLDERS = re.compile(r"^(?:/[^/\n]+)*/(?=[^/\n]+ has )")
 
 @dataclass(frozen=True)
 class Revisions:
-    """The revisions that a change lies between; empty where they are not known. `behind`: commits of the base that the
-    change has not."""
+    """The revisions that a change is between; empty if unknown. `behind`: commits of the base that the change does not
+    have."""
 
     base: str = ""
     head: str = ""
@@ -48,7 +48,7 @@ class Revisions:
 def preview(
     engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEWED_IN
 ) -> EnvironmentReport:
-    """What an update of an environment would do, and what the rules say of it. Changes nothing.
+    """Return the report on the steps of an update of an environment, and on the rules. Changes nothing.
 
     Raises:
         EngineError: if the engine cannot be run.
@@ -60,8 +60,8 @@ def preview(
 
 
 def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions: Revisions) -> EnvironmentReport:
-    """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
-    failure is told by the engine's own last words where its log does not tell it."""
+    """Return the report on a run that has ended. A broken rule fails the engine's run, but its log is complete. For any
+    other failure the engine's own last words are used if its log has no reason."""
     try:
         log_read, words = read_file(log), _refused_settings(ended.output) or ended.output[-TOLD:]
     except EventLogError as error:
@@ -82,9 +82,9 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
 
 def interrupted(engine: Engine, environment: str) -> str:
     """Return why nothing may be done to an environment whose last update was interrupted, with the command that
-    resolves it; empty if none was.
+    resolves it; empty if none was interrupted.
 
-    The engine itself would go on, and make anew what the interrupted update may have made already.
+    The engine itself would go on, and create again the resources that the interrupted update may have created already.
     """
     try:
         operations = pending_operations(engine.state(environment))
@@ -95,7 +95,8 @@ def interrupted(engine: Engine, environment: str) -> str:
 
 
 def _refused_settings(output: str) -> str:
-    """What our pack says of its settings where it does not start for them; empty if the preview failed otherwise."""
+    """Return our pack's message about its settings if it does not start because of them; empty if the preview failed
+    otherwise."""
     match = _REFUSED.search(output) if _UNSTARTED.search(output) else None
     if match is None:
         return ""
@@ -105,7 +106,8 @@ def _refused_settings(output: str) -> str:
 
 
 def _budgeted(engine: Engine, environment: str, log: EventLog, estimate: Estimate | None) -> EventLog:
-    """The log with what the budget's rule says of the estimate: the engine asks its packs before there is one."""
+    """Return the log with the budget rule's finding on the estimate: the engine asks its packs before there is an
+    estimate."""
     if estimate is None or estimate.after is None:
         return log
     broken = read(engine.over_budget(environment, estimate.after.total.high)).rules
@@ -117,7 +119,8 @@ def _budgeted(engine: Engine, environment: str, log: EventLog, estimate: Estimat
 
 
 def _unjudged(engine: Engine, environment: str, figures: CostFigures) -> list[Diagnostic]:
-    """What of a month's cost is not held against the environment's budget, if it has one and there are packs."""
+    """Return the part of a month's cost that is not compared with the environment's budget, if it has one and there are
+    packs."""
     if not engine.packs or not engine.has_budget(environment):
         return []
     if not engine.judges_budgets:
@@ -139,8 +142,8 @@ def _behind(commits: int) -> Diagnostic:
 
 
 def _priced(log: EventLog, *, failed: bool) -> Estimate | None:
-    """What the change costs; None if the engine has not come as far as to say what is there. The log of a preview that
-    failed lacks resources, so that nobody knows what is there and what will be."""
+    """Return the cost of the change; None if the engine did not come as far as listing the present resources. The log
+    of a failed preview lacks resources, so the present and future ones are unknown."""
     if not log.steps:
         return None
     if failed or log.failed:
@@ -149,8 +152,8 @@ def _priced(log: EventLog, *, failed: bool) -> Estimate | None:
 
 
 def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:
-    """The report on an environment whose settings the change deletes: refused while its stack has resources, which
-    nobody would see or pay attention to any more. None if it has none.
+    """Return the report on an environment whose settings the change deletes. It is refused while its stack has
+    resources, which nobody would see or pay attention to any longer. None if it has none.
 
     Raises:
         EngineError: if the backend cannot be read.
@@ -181,8 +184,8 @@ def preview_all(
     limit: timedelta,
     listeners: Sequence[Callable[[EnvironmentReport], None]] = (),
 ) -> list[EnvironmentReport]:
-    """Preview environments one after the other and write a report on each to OUT/ENVIRONMENT.json; what lay there from
-    another run is removed.
+    """Preview environments one after the other and write a report on each to OUT/ENVIRONMENT.json; reports of another
+    run are removed.
 
     Raises:
         ReviewError: if an environment has no settings, or the engine cannot be run.

@@ -18,8 +18,8 @@ _BEGINNING = re.compile(r"^(\s*)(?=::)")
 
 
 def harmless(text: str) -> str:
-    """Return a text whose lines no runner obeys. What cannot be seen, or would turn or end a line, is written out as
-    its number; only line feeds stay."""
+    """Return a text whose lines no runner obeys. Characters that are invisible, or would turn or end a line, are
+    written out as their numbers; only line feeds stay."""
     return "\n".join(_BEGINNING.sub(r"\1\\", _COMMAND.sub("# #", visible(line))) for line in text.split("\n"))
 
 

@@ -1,6 +1,6 @@
-"""The one comment of a pull request, and the one issue of an environment that has drifted: found, made, edited.
+"""The one comment of a pull request, and the one issue of an environment that has drifted: found, created, edited.
 
-Ours is what we wrote: its author is us and its first line is our marker. Anybody can write the marker, so that another
+A comment is ours if its author is us and its first line is our marker. Anybody can write the marker, so another
 author's comment with it is neither edited nor believed.
 """
 
@@ -19,8 +19,8 @@ WRITES = 3
 
 
 class Published(StrEnum):
-    """What has happened to the comment. OVERTAKEN: a newer push has come, whose run says what is so; NOTHING: there
-    was nothing to say, and nothing had been said."""
+    """The result of publishing a comment. OVERTAKEN: a newer push has come, whose run has the newer facts; NOTHING:
+    there was nothing to say, and no comment existed."""
 
     CREATED = "created"
     EDITED = "edited"
@@ -31,14 +31,14 @@ class Published(StrEnum):
 
 @dataclass(frozen=True)
 class Voice:
-    """Who speaks, and how that is known again. `author`: the login; `marker`: the first line of what is ours."""
+    """The identity of our comments. `author`: the login; `marker`: the first line of our comments."""
 
     author: str
     marker: str
 
     @classmethod
     def for_owner(cls, forge: Forge, marker: str, author: str | None = None) -> "Voice":
-        """The voice of a token's owner. `author`: its login, where the forge cannot be asked for it."""
+        """Return the voice of a token's owner. `author`: its login, where the forge cannot be asked for it."""
         return cls(author or forge.user() or JOB, marker)
 
     def own_comment(self, comments: list[Comment]) -> Comment | None:
@@ -60,9 +60,15 @@ def publish(
     body: str | None,
     joined: Callable[[str, str], str] = lambda _, new: new,
 ) -> Published:
-    """Write or edit the one comment of a pull request. `head`: the revision that was looked at; `body`: None where
-    there is nothing to say, which is said only if something else had been; `joined`: what the text becomes of the old
-    and the new one.
+    """Write or edit the one comment of a pull request.
+
+    Args:
+        forge: The forge.
+        voice: The identity of our comments.
+        number: Of the pull request.
+        head: The revision that was looked at.
+        body: None if there is nothing to say, which is said only if a comment exists.
+        joined: Makes the text from the old and the new one.
 
     Raises:
         ForgeError: if the forge refuses.
@@ -112,5 +118,5 @@ def keep_issue(forge: Forge, voice: Voice, title: str, body: str | None) -> Publ
 
 
 def _plain(text: str) -> str:
-    """A text as it is compared: forges keep line ends and blanks at the end as they like."""
+    """Return a text as it is compared: forges change line ends and blanks at the end."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

@@ -1,4 +1,4 @@
-"""What a push to a branch has brought, applied: each environment as the newest review that showed a change of it."""
+"""Applies a push to a branch: each environment by the newest review that showed a change of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,13 @@ from everspot_review.superseded import SupersededCheck
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """What a person may say beside the environments. `digest`: the reviewed one, None to ask our comments; `author`:
-    whose comments are ours, None for the token's owner; `limits`: of a preview and of an update."""
+    """The options of a person beside the environments.
+
+    Attributes:
+        digest: the reviewed one, None to read our comments.
+        author: the author of our comments, None for the token's owner.
+        limits: of a preview and of an update.
+    """
 
     digest: str | None
     author: str | None
@@ -29,7 +34,8 @@ class ApplyOptions:
 
 @dataclass(frozen=True)
 class Merge:
-    """A push that is applied. `forge`: None on a person's machine; `report_line`: gets each sentence as it is known."""
+    """A push that is applied. `forge`: None on a person's machine; `report_line`: gets each sentence when it is
+    known."""
 
     engine: Engine
     project: Project
@@ -39,8 +45,8 @@ class Merge:
     report_line: Callable[[str], None]
 
     def applied(self, environments: Sequence[str]) -> tuple[list[ApplyOutcome], list[str]]:
-        """Apply environments one after the other, until one is not as declared; returns what has become of them, and
-        what was told.
+        """Apply environments one after the other, until one is not as declared. Return the outcomes and the reported
+        lines.
 
         Raises:
             ReviewError: if the engine, git or the forge is not available.
@@ -75,7 +81,7 @@ class Merge:
         return list_reviews(self.forge, self.push.commits, pushed_branch(), self.options.author)
 
     def _later(self) -> SupersededCheck | None:
-        """None where a person has seen what would be done now."""
+        """Return the check for superseding changes; None if a person has seen the present steps."""
         if self.forge is None or self.options.digest is not None:
             return None
         root, branch, report_line = self.project.root, pushed_branch(), self.report_line
@@ -96,8 +102,8 @@ class Merge:
         )
 
     def _stamp(self, reviews: Sequence[Reviewed], outcome: ApplyOutcome) -> str:
-        """Say it in the comment of each pull request that showed a change of the environment; returns what is to be
-        told of the newest one's."""
+        """Write the outcome into the comment of each pull request that showed a change of the environment. Return the
+        message about the newest one's comment."""
         notes = [
             stamped(self.forge, review, outcome, datetime.now(UTC), self.options.author)
             for review in reviews or (None,)

@@ -1,4 +1,4 @@
-"""Why a refresh could not be made: which resource, and what its cloud or the engine said of it."""
+"""The reasons why a refresh could not be made: the resource, and the words of its cloud or the engine."""
 
 import json
 import re
@@ -22,8 +22,8 @@ _DIAGNOSTICS = "Diagnostics:\n"
 
 
 def refusals(lines: Sequence[str], ended: Ended) -> tuple[str, ...]:
-    """Sentences, at least one, by a run's event log; where that tells nothing, by the engine's own words: what it calls
-    diagnostics, else the end of them."""
+    """Return sentences, at least one, from a run's event log; if the log has no reason, from the engine's own words:
+    its diagnostics, otherwise their end."""
     errors = sorted(set(_errors(lines)))
     late = [ended.output.rpartition("\n")[2]] if ended.late else []
     if not errors and not late:
@@ -34,7 +34,7 @@ def refusals(lines: Sequence[str], ended: Ended) -> tuple[str, ...]:
 
 
 def _errors(lines: Sequence[str]) -> Iterator[str]:
-    """The errors of an event log that say more than that it failed."""
+    """Yield the errors of an event log that say more than that it failed."""
     for line in lines:
         try:
             event = json.loads(line)["diagnosticEvent"]
@@ -47,12 +47,12 @@ def _errors(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _resource_prefix(urn: str) -> str:
-    """Type and name of a resource before what is said of it; nothing of the stack itself."""
+    """Return the type and name of a resource as a prefix of a sentence; empty for the stack itself."""
     parts = urn.split("::", 3)
     kind = parts[2].rpartition("$")[2] if len(parts) == 4 else STACK
     return "" if kind == STACK else f"{kind} {resource_name(urn)}: "
 
 
 def _line(text: str) -> str:
-    """A text of the engine in one line, without what looks like a credential."""
+    """Return a text of the engine in one line, without anything that looks like a credential."""
     return " ".join(masked(text[: 4 * TOLD]).split())[:TOLD]

@@ -23,7 +23,7 @@ SECONDARY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Patience:
-    """How often a call is made, and how long all of its waits together may be. `sleep` takes seconds; `now` gives the
+    """How often a call is made, and the limit of all of its waits together. `sleep` takes seconds; `now` gives the
     seconds since 1970, in which GitHub says when a limit ends."""
 
     tries: int = 5
@@ -51,7 +51,7 @@ class ForgeMissing(ForgeError):
 
 
 class ForgeRejected(ForgeError):
-    """The forge does not take what it was given."""
+    """The forge rejects the content of the request."""
 
 
 class ForgeBusy(ForgeError):
@@ -75,7 +75,7 @@ class LaterError(Exception):
 
 
 def refusal(call: str, code: int, headers: Message, text: str, now: float) -> ForgeError | LaterError:
-    """The error for an answer. `call`: the call; `text`: the forge's words; `now`: seconds since 1970."""
+    """Return the error for an answer. `call`: the call; `text`: the forge's words; `now`: seconds since 1970."""
     wait = _limited(code, headers, text, now) if code in (403, 429) else None
     if wait is not None:
         return LaterError(ForgeBusy(f"{call}: the forge limits the rate of calls, for {wait:.0f} s more: {text}"), wait)
@@ -87,7 +87,7 @@ def refusal(call: str, code: int, headers: Message, text: str, now: float) -> Fo
 
 
 def _limited(code: int, headers: Message, text: str, now: float) -> float | None:
-    """The seconds that a rate limit lasts; None if the refusal is for another reason."""
+    """Return the seconds that a rate limit lasts; None if the refusal is for another reason."""
     after = _number(headers.get("Retry-After"))
     if after is not None:
         return after
@@ -100,7 +100,7 @@ def _limited(code: int, headers: Message, text: str, now: float) -> float | None
 
 
 def _number(text: str | None) -> float | None:
-    """A header's number of seconds; None where there is none, or a date."""
+    """Return a header's number of seconds; None if there is no number, or a date."""
     try:
         return max(float(text), 0.0) if text else None
     except ValueError:

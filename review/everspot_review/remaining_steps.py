@@ -1,8 +1,8 @@
-"""What an update that failed has left to do, and whether all of that was reviewed.
+"""The remaining steps of a failed update, and whether all of them were reviewed.
 
-Its digest is another one than the reviewed, since what is done is no longer to do. So the rest is held against the
-preview before the update, resource by resource: it may do to a resource what was to be done to it, or what is left of
-that, and nothing to any other.
+The digest of the remaining steps differs from the reviewed one, since some steps are done. So the remaining steps are
+compared with the preview before the update, resource by resource. A resource may have its reviewed step, or the rest of
+that step. No other resource may have a step.
 """
 
 from dataclasses import dataclass
@@ -24,15 +24,19 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class RemainingSteps:
-    """What is left. `digest`: of it, empty unless there is something left and all of it was reviewed; `message`: a
-    sentence on it, and on what to do where it cannot be applied as it is."""
+    """The remaining steps.
+
+    Attributes:
+        digest: of the steps; empty unless there are steps and all of them were reviewed.
+        message: a sentence on the steps, and on the way out if they cannot be applied.
+    """
 
     digest: str
     message: str
 
 
 def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> RemainingSteps:
-    """What is left by the preview after the update that failed. `reviewed`: the one before it."""
+    """Return the remaining steps by the preview after the failed update. `reviewed`: the preview before it."""
     name = remaining.environment
     advice = f"open a pull request that touches Pulumi.{name}.yaml: its preview shows what is left"
     if remaining.blocked:
@@ -51,7 +55,7 @@ def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport)
 
 
 def unknown(environment: str, reason: str) -> RemainingSteps:
-    """Nobody knows what is left, or a rule forbids it. `reason`: empty if that is a rule."""
+    """Return remaining steps that are unknown, or that a rule forbids. `reason`: empty if a rule forbids them."""
     text = f"nobody knows what is left: {reason}" if reason else "what is left breaks a mandatory rule"
     return RemainingSteps(
         "", f"{environment}: {text}. Mend the cause, and open a pull request that touches Pulumi.{environment}.yaml: "
@@ -60,6 +64,6 @@ def unknown(environment: str, reason: str) -> RemainingSteps:
 
 
 def _outside(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> list[ResourceStep]:
-    """The steps that are no part of what was reviewed."""
+    """Return the steps that were not reviewed."""
     deeds = {step.urn: _LEAVES.get(step.deed, {step.deed}) for step in reviewed.steps}
     return [step for step in remaining.steps if step.deed not in deeds.get(step.urn, ())]

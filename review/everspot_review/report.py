@@ -1,6 +1,6 @@
-"""The report on one environment: what a preview found, as a document that commands pass to each other.
+"""The report on one environment: the findings of a preview, as a document that commands pass to each other.
 
-Nothing in it is secret: values are texts for people, cut and masked where they came from.
+Nothing in it is secret: values are texts for people, cut and masked at their source.
 """
 
 from datetime import date
@@ -13,7 +13,7 @@ from everspot_core.estimate.model import Estimate
 
 
 class Foreseen(StrEnum):
-    """What a preview comes to. FAILED: nobody knows what an update would do."""
+    """The result of a preview. FAILED: the steps of an update are unknown."""
 
     UNCHANGED = "unchanged"
     CHANGES = "changes"
@@ -21,8 +21,8 @@ class Foreseen(StrEnum):
 
 
 class Deed(StrEnum):
-    """What is done to one resource. A replacement is one deed, in however many steps the engine does it. FORGET: it is
-    left out of the state and stays in the cloud."""
+    """The operation on one resource. A replacement is one deed, whatever the number of its steps. FORGET: the resource
+    is removed from the state and stays in the cloud."""
 
     REPLACE = "replace"
     DELETE = "delete"
@@ -44,10 +44,12 @@ class PropertyChange(Stored):
 
 
 class ResourceStep(Stored):
-    """One resource that does not stay as it is.
+    """One resource that changes.
 
-    `protected`: Pulumi refuses to delete it; `stateful`: it holds what no update brings back; `retained`: deleted from
-    the state, it stays in the cloud.
+    Attributes:
+        protected: Pulumi refuses to delete it.
+        stateful: it holds data that no update restores.
+        retained: deleted from the state, it stays in the cloud.
     """
 
     urn: str
@@ -71,7 +73,7 @@ class ResourceStep(Stored):
 
 
 class Excepted(Stored):
-    """Why a rule does not hold for a resource. `until`: the last day on which that is so."""
+    """The exception of a resource from a rule. `until`: the last day of the exception."""
 
     reason: str
     until: date
@@ -95,7 +97,7 @@ class BrokenRule(Stored):
 
 
 class Diagnostic(Stored):
-    """What the engine or the program said. `resource`: name of the resource that it is about, or empty."""
+    """A message of the engine or the program. `resource`: name of the resource that it is about, or empty."""
 
     severity: Literal["error", "warning"]
     text: str
@@ -103,7 +105,7 @@ class Diagnostic(Stored):
 
 
 class JobEffect(Stored):
-    """What a change means for jobs and their data, in a sentence. `harm`: it ends jobs or loses data."""
+    """The effect of a change on jobs and their data, in a sentence. `harm`: it ends jobs or loses data."""
 
     resource: str
     text: str
@@ -111,12 +113,16 @@ class JobEffect(Stored):
 
 
 class EnvironmentReport(Document):
-    """What a change does to one environment.
+    """The effects of a change on one environment.
 
-    `base`, `head`: revisions that the change lies between; `stays`: number of resources that stay as they are;
-    `first`: nothing of the environment existed before; `whole`: the engine's log has its end, without which steps may
-    be missing; `estimate`: None where nobody made one; `digest`: SHA-256 over all that would be done, empty where that
-    is not known: two equal ones would do the same.
+    Attributes:
+        base: the older revision of the change.
+        head: the newer revision of the change.
+        stays: number of unchanged resources.
+        first: nothing of the environment existed before.
+        whole: the engine's log has its end, without which steps may be missing.
+        estimate: None if there is none.
+        digest: SHA-256 over all steps, empty if they are unknown: equal digests mean equal steps.
     """
 
     version: int = 1
@@ -143,12 +149,12 @@ class EnvironmentReport(Document):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What the engine, the program or the review said is wrong."""
+        """The errors that the engine, the program or the review reported."""
         return tuple(diagnostic.text for diagnostic in self.diagnostics if diagnostic.severity == "error")
 
 
 def in_a_line(report: EnvironmentReport) -> str:
-    """A report as one line of a terminal."""
+    """Return a report as one line of a terminal."""
     count = f"{counted(len(report.steps), 'resource')} to change" if report.steps else "nothing changes"
     stops = sum(rule.stops for rule in report.rules)
     rules = f", {counted(stops, 'mandatory rule')} broken" if stops else ""

@@ -1,7 +1,7 @@
-"""What was reviewed: the digests that our comment on a pull request has, of the revision that it was about.
+"""The reviewed digests: those in our comment on a pull request, with the revision that it was about.
 
-They are believed only in a comment of ours, and only if that speaks of the last revision of the pull request: what was
-pushed after it, nobody has previewed.
+They are believed only in our own comment, and only if the comment is about the last revision of the pull request: later
+pushes were never previewed.
 """
 
 import re
@@ -49,15 +49,15 @@ class Reviews:
     reason: str = ""
 
     def for_environment(self, environment: str) -> tuple[Reviewed, ...]:
-        """The reviews that showed a change of an environment, the newest first; if there are none, those that showed
-        that it stays as it is, or else the newest of all."""
+        """Return the reviews that showed a change of an environment, the newest first; without any, the reviews that
+        showed no change of it, otherwise the newest of all."""
         showing = tuple(review for review in self.reviews if environment in review.digests)
         return (
             tuple(review for review in showing if review.digests[environment] != NOTHING) or showing or self.reviews[:1]
         )
 
     def expected_digest(self, environment: str) -> "ReviewedDigest":
-        """What an update of an environment has to do: what its newest review showed."""
+        """Return the steps that an update of an environment must have: those of its newest review."""
         reviews = self.for_environment(environment)
         digest = reviews[0].digests.get(environment, "") if reviews else ""
         if not digest:
@@ -73,15 +73,19 @@ class Reviews:
         )  # fmt: skip
 
     def state_at(self, environment: str, revision: str) -> CommentState | None:
-        """What is kept of an environment at the revision that is applied."""
+        """Return the recorded state of an environment at the revision that is applied."""
         states = (review.states.get(environment) for review in self.for_environment(environment))
         return next((state for state in states if state is not None and state.revision == revision), None)
 
 
 @dataclass(frozen=True)
 class ReviewedDigest:
-    """What an update has to do. `digest`: of the preview that was reviewed, empty if there was none; `reason`: why what
-    would be done now may be something else, a sentence, empty if that is not known."""
+    """The steps that an update must have.
+
+    Attributes:
+        digest: of the reviewed preview, empty if there was none.
+        reason: a sentence on why the present steps may differ, empty if unknown.
+    """
 
     digest: str
     reason: str = ""
@@ -93,20 +97,20 @@ def _pull_numbers(reviews: Sequence[Reviewed]) -> str:
 
 
 def with_head(body: str, head: str) -> str:
-    """A comment with the revision that it is about, in its third line."""
+    """Return a comment with the revision that it is about, in its third line."""
     lines = body.splitlines()
     return "\n".join([*lines[:_PLACE], f"<!-- everspot-head {head} -->", *lines[_PLACE:]]) + "\n"
 
 
 def comment_head(body: str) -> str:
-    """The revision that a comment is about; empty if its third line tells none."""
+    """Return the revision that a comment is about; empty if its third line has none."""
     match = _HEAD.fullmatch("\n".join(body.lstrip().splitlines()[_PLACE : _PLACE + 1]).strip())
     return match[1] if match else ""
 
 
 def list_reviews(forge: Forge, commits: Sequence[str], branch: str = "", author: str | None = None) -> Reviews:
-    """What was reviewed of commits, the newest of which comes first, by the pull requests that they came from.
-    `branch`: the one that they are on: pull requests into others do not count; empty if it is not known.
+    """Return the reviews of commits, the newest of which comes first, by the pull requests that they came from.
+    `branch`: the branch of the commits: pull requests into others do not count; empty if unknown.
 
     Raises:
         ForgeError: if the forge cannot be asked.

@@ -15,8 +15,8 @@ _BUSY = (JobState.ASSIGNED, JobState.RUNNING)
 
 
 def running_jobs(engine: Engine, environment: str) -> RunningJobs | None:
-    """Jobs on standing instances; those that a scheduler has launched are no fleet's. None if nobody can say: there is
-    no cluster yet, its store cannot be reached, or whose instance a job is on is not known."""
+    """Return the jobs on standing instances; jobs on instances that a scheduler has launched do not belong to a fleet.
+    None if unknown: there is no cluster yet, its store cannot be reached, or the instance of a job is unknown."""
     try:
         url = control_url(engine.state(environment))
         return None if not url else _count_running(url)

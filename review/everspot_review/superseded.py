@@ -1,7 +1,7 @@
-"""Whether what came later to the branch was applied already: an older run, run again, would undo it.
+"""Checks whether a later change of the branch was applied already: an older run, run again, would undo it.
 
-Two places know what was applied: our comments on the later pull requests, and the control bucket of the environment's
-cluster, which has the updates that failed, too. A revision is later if it descends from the one that would be applied.
+Two places record applied changes: our comments on the later pull requests, and the control bucket of the environment's
+cluster, which has failed updates, too. A revision is later if it descends from the one that would be applied.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,14 @@ ANEW = "To make this change now, open a pull request of its own"
 
 @dataclass
 class SupersededCheck:
-    """What came after the revision that is to be applied. `root`: the project; `branch`: where the revision was merged;
-    `revision`: its full name; `report_line`: gets what could not be looked up, a sentence."""
+    """The check for changes after the revision that is applied.
+
+    Attributes:
+        root: the project.
+        branch: the branch that the revision was merged into.
+        revision: its full name.
+        report_line: gets a sentence for each thing that could not be looked up.
+    """
 
     root: Path
     engine: Engine
@@ -36,7 +42,7 @@ class SupersededCheck:
     report_line: Callable[[str], None] = lambda _: None
 
     def applied(self, environment: str) -> str:
-        """Why this revision is not to be applied to an environment any more, a sentence; empty if nothing speaks
+        """Return why this revision is not to be applied to an environment any more, a sentence; empty if nothing speaks
         against it.
 
         Raises:
@@ -72,7 +78,7 @@ class SupersededCheck:
 
     @cached_property
     def _states(self) -> dict[str, list[CommentState]]:
-        """By environment, what comments on the later pull requests keep."""
+        """The states in comments on the later pull requests, by environment."""
         states_by_environment: dict[str, list[CommentState]] = {}
         for review in list_reviews(self.forge, self._commits[:MOST], self.branch, self.author).reviews:
             for environment, state in review.states.items():

@@ -47,8 +47,8 @@ _REFERENCES = ("arn:", "projects/", "${")
 
 
 def masked(text: str) -> str:
-    """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
-    wrote into a setting or a script without calling it a secret."""
+    """Return the text without anything that looks like a credential: a second net under the engine's own marks, for
+    credentials that somebody wrote into a setting or a script without calling them a secret."""
     text = _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
     return strike(
         text, [credential.value for credential in credentials_in(text) if len(credential.value) >= _SHORTEST], SECRET
@@ -56,7 +56,7 @@ def masked(text: str) -> str:
 
 
 def confidential(value: Any, path: str) -> bool:
-    """Whether the name of what lies at a path says that it is a secret: its own key, or the name that stands beside a
+    """Return whether the name of the value at a path says that it is a secret: its own key, or the name beside a
     `value`, as lists of variables have it."""
     keys = split(path)
     names = [key for key in keys if isinstance(key, str)]
@@ -66,7 +66,7 @@ def confidential(value: Any, path: str) -> bool:
 
 
 def _of_a_secret(pair: Any) -> bool:
-    """Whether an object is a name with a value, of which the name says that it is a secret."""
+    """Return whether an object is a name with a value, and the name says that it is a secret."""
     if not isinstance(pair, Mapping):
         return False
     names = [text for key, text in pair.items() if str(key).lower() in ("name", "key")]
@@ -74,7 +74,7 @@ def _of_a_secret(pair: Any) -> bool:
 
 
 def split(path: str) -> tuple[str | int, ...]:
-    """The keys and indexes of a path, for example `disks[0].labels["a.b"]`."""
+    """Return the keys and indexes of a path, for example `disks[0].labels["a.b"]`."""
     keys: list[str | int] = []
     for quoted, index, key in _STEP.findall(path):
         keys.append(int(index) if index else key or re.sub(r"\\(.)", r"\1", quoted))
@@ -82,7 +82,7 @@ def split(path: str) -> tuple[str | int, ...]:
 
 
 def at(value: Any, path: str) -> Any:
-    """What is found at a path, or MISSING. Within a secret, all is that secret."""
+    """Return the value at a path, or MISSING. Everything within a secret is that secret."""
     return _walked(value, split(path))
 
 
@@ -100,7 +100,7 @@ def _walked(value: Any, keys: tuple[str | int, ...]) -> Any:
 
 
 def opened(text: str) -> str:
-    """A text that was packed as base64, as user data is, or the text itself."""
+    """Return a text that was packed as base64, as user data is, or the text itself."""
     if not _BASE64.fullmatch(text) or len(text) % 4:
         return text
     try:
@@ -111,7 +111,7 @@ def opened(text: str) -> str:
 
 
 def structure(value: Any) -> Any:
-    """The object or list that a text is the JSON of, or the value itself."""
+    """Return the object or list that a text is the JSON of, or the value itself."""
     if isinstance(value, str) and not unknown(value):
         text = opened(value)
         if text.lstrip()[:1] in ("{", "["):
@@ -124,7 +124,7 @@ def structure(value: Any) -> Any:
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each place in which two values differ, with what is there in both, or MISSING."""
+    """Yield each place where two values differ, with both sides, or MISSING."""
     if secret(before) or secret(after):
         if not (secret(before) and secret(after)):
             yield path, before, after
@@ -141,7 +141,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, 
 
 
 def shown(value: Any) -> str | None:
-    """A value for people: JSON in one line, cut where it is long. None where there is none."""
+    """Return a value for people: JSON in one line, cut where it is long. None if there is no value."""
     if value is MISSING:
         return None
     if secret(value):
@@ -155,8 +155,8 @@ def shown(value: Any) -> str | None:
 
 
 def readable_sides(before: Any, after: Any, *, hide: bool = False) -> tuple[str | None, str | None]:
-    """Both sides of a difference for people. `hide`: whether their name says that they are secret. A text that stops
-    being a secret, or becomes one, may be the secret still."""
+    """Return both sides of a difference for people. `hide`: whether their name says that they are secret. A text that
+    stops being a secret, or becomes one, may be the secret still."""
     sides = shown(before), shown(after)
     if SECRET in sides or (hide and any(_hides(value) for value in (before, after))):
         return sides[0] and SECRET, sides[1] and SECRET

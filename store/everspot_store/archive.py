@@ -3,12 +3,13 @@
 The order of the writes makes this safe at every point at which the writer may die:
 
 1. The archive's document is created, once.
-2. The submission is deleted. From then on there is no job for a scheduler, whatever else is left. If the record were
-   deleted first, the submission alone would look like a waiting job.
+2. The submission is deleted. From then on there is no job for a scheduler, whatever other documents remain. If the
+    record were deleted first, the submission alone would look like a waiting job.
 3. Requests and events are deleted.
-4. The record is deleted last. By a record without a submission the next scheduler finds what is left to be deleted.
+4. The record is deleted last. A record without a submission shows the next scheduler which documents remain to be
+    deleted.
 
-A program that reads both places reads the archive last, because what has left the tables by then is there.
+A program that reads both places reads the archive last, because a job that has left the tables by then is there.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,7 +51,7 @@ class Archive:
     # Reading
 
     def keys(self, since: datetime | None = None) -> dict[str, str]:
-        """The archived jobs, each with the name of its document (`2026-01/job`), in order of months.
+        """Return the archived jobs, each with the name of its document (`2026-01/job`), in order of months.
 
         Args:
             since: Without the jobs that ended in earlier months.
@@ -63,7 +64,7 @@ class Archive:
         return {name.partition("/")[2]: name for name in listed if name.partition("/")[0] >= first}
 
     def get(self, job_id: str) -> Dossier | None:
-        """One archived job; None: it is not archived.
+        """Return one archived job; None: it is not archived.
 
         Raises:
             BadDocument: if its document cannot be read.
@@ -72,16 +73,16 @@ class Archive:
         return self._document(name) if name is not None else None
 
     def read(self, names: Iterable[str]) -> dict[str, Dossier]:
-        """The documents with these names (values of `keys`), by job. They are read in parallel. Documents that are gone
-        or cannot be read are left out, and the latter are logged."""
+        """Return the documents with these names (values of `keys`), by job. They are read in parallel. Documents that
+        are gone or cannot be read are left out, and the latter are logged."""
         documents = self._table.read(list(names))
         return {document.value.job_id: document.value for document in documents.values()}
 
     def scan(self, since: datetime | None = None, now: datetime | None = None) -> dict[str, Dossier]:
-        """The archived jobs by id, in order of months. Documents that were read before are not read again.
+        """Return the archived jobs by id, in order of months. Documents that were read before are not read again.
 
         Args:
-            since: Without those that ended earlier.
+            since: Without jobs that ended earlier.
             now: Given with `since`, only the months between are listed.
         """
         if since is None or now is None:
@@ -93,15 +94,15 @@ class Archive:
         return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
     def census(self) -> tuple[dict[str, Dossier], list[str]]:
-        """All archived jobs by id, and the keys of documents that cannot be read."""
+        """Return all archived jobs by id, and the keys of documents that cannot be read."""
         documents, unreadable = self._table.census()
         return {document.value.job_id: document.value for document in documents.values()}, unreadable
 
     # Moving
 
     def move(self, submission: JobSubmission, record: JobRecord, now: datetime) -> Dossier:
-        """Archive a job that has ended: write its document, then delete its other documents. Idempotent: it finishes
-        what an earlier call has left half done.
+        """Archive a job that has ended: write its document, then delete its other documents. Idempotent: it finishes an
+        earlier call that was cut off.
 
         Raises:
             ValueError: if the job has not ended.
@@ -124,8 +125,8 @@ class Archive:
         return dossier
 
     def finish(self, job_id: str, record: JobRecord) -> bool:
-        """Delete what a crash has left of an archived job whose record was found alone. False: the job is not in the
-        archive, and nothing is deleted."""
+        """Delete the remaining documents of an archived job whose record was found alone after a crash. Return False if
+        the job is not in the archive; nothing is deleted then."""
         name = f"{end_month(record)}/{job_id}" if record.state.final else self.keys().get(job_id)
         if name is None or self._document(name) is None:
             return False
@@ -145,7 +146,7 @@ class Archive:
 
 
 def _months(since: datetime, now: datetime) -> list[str]:
-    """The months from that of `since` to the one after `now`, which a clock that is ahead may have used."""
+    """Return the months from that of `since` to the one after `now`, which a clock that is ahead may have used."""
     first, last = since.year * 12 + since.month - 1, now.year * 12 + now.month
     return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
 

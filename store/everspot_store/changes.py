@@ -21,5 +21,5 @@ class Changes:
         self._table.create(f"{change.at:%Y%m%dT%H%M%SZ}-{change.digest[:_DIGITS]}", change)
 
     def all(self) -> list[AppliedChange]:
-        """All changes that can be read, the oldest first."""
+        """Return all changes that can be read, the oldest first."""
         return [document.value for _, document in sorted(self._table.scan().items())]

@@ -48,12 +48,12 @@ class Stream:
         self._bucket.ensure(f"{self._prefix(job_id)}{epoch:06d}/{seq:06d}{self._suffix}", data)
 
     def read(self, job_id: str, after: tuple[int, int] | None = None, since: datetime | None = None) -> Iterator[Chunk]:
-        """All present chunks in order, after the position `after` and written at `since` (by the store's clock) or
-        later. Several are fetched at a time."""
+        """Return all present chunks in order, after the position `after` and written at `since` (by the store's clock)
+        or later. Several are fetched at a time."""
         return self._fetch(self._entries(job_id, after, since))
 
     def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:
-        """The chunks with the last `lines` lines. The first chunk is cut to begin with the first of these lines.
+        """Return the chunks with the last `lines` lines. The first chunk is cut to begin with the first of these lines.
         Nothing before them is fetched."""
         chunks: deque[Chunk] = deque()
         missing = lines

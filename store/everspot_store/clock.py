@@ -25,7 +25,7 @@ class SystemClock:
 
     @classmethod
     def from_environment(cls) -> "SystemClock":
-        """The clock that `EVERSPOT_CLOCK` describes."""
+        """Return the clock that `EVERSPOT_CLOCK` describes."""
         text = os.environ.get(ENVIRONMENT, "")
         if not text:
             return cls()
@@ -36,7 +36,7 @@ class SystemClock:
             raise ValueError(f'{ENVIRONMENT}={text!r} is not "<scale>@<epoch seconds>"') from error
 
     def now(self) -> datetime:
-        """The market's time, UTC."""
+        """Return the market's time, UTC."""
         real = time.time()
         market = real if self.scale == 1.0 else self.epoch + (real - self.epoch) * self.scale
         return datetime.fromtimestamp(market, UTC)
@@ -51,12 +51,12 @@ class SystemClock:
             time.sleep(duration.total_seconds())
 
     def to_real(self, duration: timedelta) -> timedelta:
-        """How long a span of market time takes on this machine."""
+        """Return how long a span of market time takes on this machine."""
         return duration / self.scale
 
 
 class ManualClock:
-    """A clock that stands until it is advanced. `sleep` advances it, so that nothing ever waits.
+    """A clock that does not move until it is advanced. `sleep` advances it, so that nothing ever waits.
 
     `on_sleep` is called with each slept duration, so that a test can let others act during a wait.
     """
@@ -76,7 +76,7 @@ class ManualClock:
         self.slept: list[timedelta] = []
 
     def now(self) -> datetime:
-        """The market's time, UTC."""
+        """Return the market's time, UTC."""
         return self._start + self._elapsed * self.scale
 
     def monotonic(self) -> timedelta:
@@ -96,5 +96,5 @@ class ManualClock:
             self.on_sleep(duration)
 
     def to_real(self, duration: timedelta) -> timedelta:
-        """How long a span of market time takes on this clock."""
+        """Return how long a span of market time takes on this clock."""
         return duration / self.scale

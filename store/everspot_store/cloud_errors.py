@@ -26,7 +26,7 @@ class Refused(StoreUnavailable):
 
 
 def translated(bucket: str, key: str, error: Exception) -> Exception:
-    """The store's own error for one of obstore's. `bucket`: its URL."""
+    """Return the store's own error for one of obstore's. `bucket`: its URL."""
     text = str(error)
     where = f"{bucket}/{key}: {short(error)}"
     if "<Code>NoSuchBucket" in text:
@@ -49,18 +49,18 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
 
 
 def short(error: BaseException) -> str:
-    """The first sentence of the error, without the page of Rust debug output that obstore appends."""
+    """Return the first sentence of the error, without the page of Rust debug output that obstore appends."""
     return str(error).split("\n\nDebug source:")[0]
 
 
 def _describe_region(text: str) -> str:
-    """The region that S3's refusal names."""
+    """Return the region that S3's refusal names."""
     match = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
     return f"region {match[1]}" if match else "another region"
 
 
 def _silence(bucket: str, key: str, text: str) -> str:
-    """The sentence about a bucket that did not answer at all; empty if it answered something."""
+    """Return the sentence about a bucket that did not answer at all; empty if it answered something."""
     match = _SILENT.search(text)
     if match is None:
         return ""
@@ -69,6 +69,6 @@ def _silence(bucket: str, key: str, text: str) -> str:
 
 
 def _rounded(took: str) -> str:
-    """A time as Rust writes it, such as 10.005391791s, with as many digits as matter."""
+    """Return a time as Rust writes it, such as 10.005391791s, with as many digits as matter."""
     number = re.match(r"[\d.]+", took)
     return took if number is None else f"{float(number[0]):.3g} {took[number.end() :]}"

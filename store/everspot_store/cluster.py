@@ -33,7 +33,7 @@ class ClusterDocuments:
         self._manifest: Manifest | None = None
 
     def manifest(self) -> Manifest:
-        """`cluster.json`, read once.
+        """Return the manifest of `cluster.json`, read once.
 
         Raises:
             NoCluster: if it does not exist.
@@ -43,7 +43,7 @@ class ClusterDocuments:
         return self._manifest
 
     def read_manifest(self) -> Versioned[Manifest] | None:
-        """`cluster.json` as it is now, since infrastructure may have rewritten it.
+        """Return the present manifest of `cluster.json`, since infrastructure may have rewritten it.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -52,7 +52,7 @@ class ClusterDocuments:
         return manifest and Versioned(located(manifest.value), manifest.version)
 
     def left_out_of_manifest(self) -> list[Problem]:
-        """The fields of `cluster.json` that this release does not know, such as misspelt ones."""
+        """Return the fields of `cluster.json` that this release does not know, such as misspelt ones."""
         content = self.control.get(f"{_MANIFEST}.json")
         return [] if content is None else left_out(content.value)
 
@@ -62,7 +62,8 @@ class ClusterDocuments:
         self._manifest = manifest
 
     def declared_capacity(self) -> DeclaredCapacity | None:
-        """`declared.json`: the fleets and groups of the cluster's stack; None if no update has written it yet.
+        """Return the fleets and groups of the cluster's stack, from `declared.json`; None if no update has written it
+        yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -75,7 +76,8 @@ class ClusterDocuments:
         self.control.put(f"{_DECLARED}.json", declared.to_json())
 
     def price_table(self) -> PriceTable | None:
-        """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""
+        """Return the newest prices that were read from the cloud's price lists for this cluster; None if there are
+        none."""
         document = Table(self.control, "", PriceTable).get(_PRICES)
         return None if document is None else document.value
 
@@ -84,7 +86,7 @@ class ClusterDocuments:
         self.control.put(f"{_PRICES}.json", table.to_json())
 
     def budgets(self) -> Budgets:
-        """The budgets of teams and of the environment. Without a document there are no caps.
+        """Return the budgets of teams and of the environment. Without a document there are no caps.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -93,8 +95,8 @@ class ClusterDocuments:
         return Budgets() if document is None else document.value
 
     def change_budgets(self, change: Callable[[Budgets], Budgets]) -> Budgets:
-        """Replace the budgets by what `change` makes of them. If somebody else changes them at the same time, both
-        changes take effect.
+        """Replace the budgets by the result of `change`. If somebody else changes them at the same time, both changes
+        take effect.
 
         Raises:
             BadDocument: if they cannot be read.
@@ -110,7 +112,8 @@ class ClusterDocuments:
         raise StoreUnavailable(f"{_BUDGETS}.json was changed by others {_CHANGES} times in a row")
 
     def drain_request(self) -> Request | None:
-        """The request to drain the cluster, if there is one: every job leaves its instance, and nothing new starts."""
+        """Return the request to drain the cluster, if there is one: every job leaves its instance, and nothing new
+        starts."""
         document = self._requests.get(_DRAIN)
         return None if document is None else document.value
 
@@ -123,8 +126,8 @@ class ClusterDocuments:
         self._requests.delete(_DRAIN)
 
     def roll_request(self) -> RollRequest | None:
-        """The request to replace busy instances of other generations than the one that it names; None if there is
-        none."""
+        """Return the request to replace busy instances of other generations than the one that it names; None if there
+        is none."""
         document = Table(self.control, "", RollRequest).get(_ROLL)
         return None if document is None else document.value
 
@@ -134,7 +137,7 @@ class ClusterDocuments:
 
 
 def read_manifest(control: Bucket) -> Manifest:
-    """`cluster.json` of a control bucket.
+    """Return the manifest of `cluster.json` in a control bucket.
 
     Raises:
         NoCluster: if it does not exist.

@@ -20,11 +20,10 @@ Ignored = Callable[[str], bool]
 
 
 def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
-    """Pack a folder into a `.tar.gz` and return its SHA-256. The same content gives the same bytes, whoever packs it
-    and whenever: entries are sorted, owners and times are left out, and of the mode only "executable" is kept.
+    """Pack a folder into a `.tar.gz` and return its SHA-256. The same content always gives the same bytes: entries are
+    sorted, owners and times are left out, and of the mode only "executable" is kept.
 
-    Names in `LEFT_OUT` are not packed, nor what is `ignored`. A link to a file inside the folder is packed as that
-    file.
+    Names in `LEFT_OUT` and `ignored` paths are not packed. A link to a file inside the folder is packed as that file.
 
     Raises:
         NotADirectoryError: if `folder` is not a folder.
@@ -69,7 +68,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
+    """Return the SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,9 +17,9 @@ OWN, NAMED = "code/own/", "code/named/"
 class CodeStore:
     """Stores code before a job is created.
 
-    Old code that no job names may be removed by a garbage collector at that very moment (see `sweeps`). So a submitter
-    first names the code, by an empty object, and then looks whether it is announced. All of this happens before the
-    job is created, so no machine ever finds a job without its code.
+    A garbage collector may be about to remove old code that no job names (see `gc_announcements`). So a submitter first
+    names the code, by an empty object, and then looks whether it is announced. All of this happens before the job is
+    created, so no machine ever finds a job without its code.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -29,7 +29,7 @@ class CodeStore:
         self._sweeps = sweeps
 
     def put(self, archive: Path, digest: str, job: str) -> None:
-        """Store the packed code of a job that will be created, under `code/` or as a copy of its own.
+        """Store the packed code of a job that will be created, under `code/` or as the job's own copy.
 
         Raises:
             DigestMismatch: if the stored bytes are others.
@@ -116,26 +116,26 @@ class CodeStore:
 
 
 def _owner(submission: JobSubmission) -> str:
-    """The job whose own copy this job uses: in a series the first run."""
+    """Return the job whose own copy this job uses: in a series the first run."""
     return submission.series.id if submission.series is not None else submission.job_id
 
 
 def names(submission: JobSubmission) -> set[str]:
-    """The keys that a job's code may have."""
+    """Return the keys that a job's code may have."""
     digest = submission.code_digest
     return {shared_key(digest), own_key(_owner(submission), digest)} if digest is not None else set()
 
 
 def named_by(key: str) -> str:
-    """The key of the shared code that an object below `NAMED` names."""
+    """Return the key of the shared code that an object below `NAMED` names."""
     return shared_key(key.removeprefix(NAMED).partition("/")[0])
 
 
 def shared_key(digest: str) -> str:
-    """The key of code that all jobs with the same code share."""
+    """Return the key of code that all jobs with the same code share."""
     return f"code/{digest}.tar.gz"
 
 
 def own_key(job: str, digest: str) -> str:
-    """The key of a job's own copy. It is not below `jobs/`, where a bucket's rules may remove old objects."""
+    """Return the key of a job's own copy. It is not below `jobs/`, where a bucket's rules may remove old objects."""
     return f"{OWN}{job}/{digest}.tar.gz"

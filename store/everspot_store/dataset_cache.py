@@ -64,7 +64,7 @@ class DatasetCache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def use(self, dataset: Dataset) -> DatasetInUse:
-        """The version on this disk, fetched if it is not there, with every digest checked as it comes.
+        """Return the version on this disk, fetched if it is not there, with every digest checked on arrival.
 
         Raises:
             NoRoom: if the disk cannot hold it, even without every version that nobody uses. Nothing was fetched.
@@ -104,14 +104,14 @@ class DatasetCache:
             self._clock.sleep(_LOOK_EVERY)
 
     def cached_versions(self) -> list[Path]:
-        """The complete versions, the longest unused first."""
+        """Return the complete versions, the longest unused first."""
         whole = [path for path in self._folder.iterdir() if path.is_dir() and "." not in path.name]
         return sorted(whole, key=lambda path: path.stat().st_mtime)
 
     def make_room(self, size: int) -> None:
         """Make room for `size` bytes.
 
-        First remove what unfinished removals left. Then, as far as needed, remove unfinished fetches that nobody
+        First remove the remains of unfinished removals. Then, as far as needed, remove unfinished fetches that nobody
         continues now, and unused versions, the longest unused first.
 
         Raises:
@@ -138,7 +138,7 @@ class DatasetCache:
         part.rename(path)
 
     def _leftovers(self, ending: str) -> list[Path]:
-        """The folders with this ending that killed processes have left, in order of names."""
+        """Return the folders with this ending that killed processes have left, in order of names."""
         return sorted(path for path in self._folder.iterdir() if path.name.endswith(ending) and path.is_dir())
 
     def _throw_away(self, path: Path) -> None:
@@ -172,7 +172,7 @@ def _set_modes(folder: Path, folders: int, files: int | None) -> None:
 
 @contextmanager
 def _lock_alone(path: Path) -> Iterator[bool]:
-    """Try to hold the lock exclusively while the block runs. Yields whether it has it; never waits."""
+    """Try to hold the lock exclusively while the block runs. Yield whether it is held; never wait."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield _try_lock(handle, fcntl.LOCK_EX)

@@ -1,9 +1,8 @@
 """Datasets: folders of files in the data bucket. Each file is kept once under the digest of its content.
 
 `datasets/{name}/{digest}.json` lists one version of a dataset: path, size and SHA-256 of each file. The version's
-digest is that of the list, so the same files are the same version, whoever puts them and whenever. The files themselves
-are under `datasets/_files/{sha256}`, shared by all versions of all datasets. So a new version costs only what has
-changed.
+digest is that of the list, so the same files are always the same version. The files themselves are under
+`datasets/_files/{sha256}`, shared by all versions of all datasets. So a new version costs only the changed files.
 """
 
 import hashlib
@@ -97,7 +96,7 @@ class Datasets:
         """Upload a folder as a version of the dataset `name`.
 
         Files that are there already are not sent again. The version exists once its list is written, which happens when
-        all files are there at once: files that no version names yet may be removed during a long upload, and are then
+        all files are there together: files that no version names yet may be removed during a long upload, and are then
         sent again. `on_file` is called for each file, from several threads, with whether the file was sent.
 
         Raises:
@@ -158,18 +157,18 @@ class Datasets:
         return sum(file.size for file in missing)
 
     def census(self) -> tuple[list[Dataset], list[str]]:
-        """All versions of all datasets, and the keys of documents that cannot be read."""
+        """Return all versions of all datasets, and the keys of documents that cannot be read."""
         documents, unreadable = self._table.census(_is_version)
         return [doc.value for doc in documents.values()], unreadable
 
     def versions(self, name: str = "") -> list[Dataset]:
-        """All versions of the dataset `name`, or of all datasets; the newest of each name first."""
+        """Return all versions of the dataset `name`, or of all datasets; the newest of each name first."""
         under = f"{name}/" if name else ""
         documents = self._table.scan(under, _is_version)
         return sorted((doc.value for doc in documents.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
 
     def find(self, name: str, digest: str | None = None) -> Dataset:
-        """A version by its digest or the beginning of it; without a digest the newest version.
+        """Return a version by its digest or the beginning of it; without a digest the newest version.
 
         Raises:
             DatasetMissing: if no version matches, or several match the beginning.
@@ -234,7 +233,7 @@ class Datasets:
         )
 
     def _store_time(self, dataset: Dataset) -> datetime:
-        """The store's time, learnt by writing the same version once more."""
+        """Return the store's time, learnt by writing the same version once more."""
         id = f"{dataset.name}/{dataset.digest}"
         current = self._table.get(id)
         self._table.put(id, current.value if current is not None else dataset)
@@ -272,7 +271,7 @@ def _described(root: Path, path: Path) -> DatasetFile:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name's bytes are UTF-8. If not, they are surrogates, which JSON refuses."""
+    """Return whether a name's bytes are UTF-8. If not, they are surrogates, which JSON refuses."""
     try:
         name.encode()
     except UnicodeEncodeError:

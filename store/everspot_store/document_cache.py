@@ -1,9 +1,8 @@
-"""Keeps documents that this machine has read, by ETag, in a file of the user, for programs that start anew for every
-question, such as the CLI.
+"""Keeps documents that this machine has read, by ETag, in a file of the user, for short-lived programs such as the CLI.
 
-A listing of the bucket says which ETag is current, and only the bytes of that one are taken from the memo. So nothing
-in it can be stale, and it may be deleted at any moment. Several processes may use one file. If anything goes wrong with
-it, it answers that nothing is known.
+A listing of the bucket says which ETag is current, and the cache only provides the bytes of that ETag. So nothing in it
+can be stale, and it may be deleted at any moment. Several processes may use one file. If anything goes wrong with the
+file, it counts as empty.
 """
 
 import os
@@ -42,7 +41,7 @@ class DocumentCache:
         self._limit = limit
 
     def get(self, etags: Mapping[str, str]) -> dict[str, bytes]:
-        """The bytes of the keys that are known under exactly these ETags."""
+        """Return the bytes of the keys that are known under exactly these ETags."""
         cached: dict[str, bytes] = {}
         with self._open() as database:
             keys = list(etags)

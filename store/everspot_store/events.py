@@ -14,12 +14,12 @@ _TAKEN_LIMIT = 10_000
 
 
 def event_id(event: Event) -> str:
-    """The id of an event's document, below `events/`."""
+    """Return the id of an event's document, below `events/`."""
     return f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
 
 
 def ordered(events: list[Event]) -> list[Event]:
-    """Events in the order in which they happened, as far as their writers' stamps show it."""
+    """Return events in the order in which they happened, as far as their writers' stamps show it."""
     return sorted(events, key=lambda event: (event.at, event.epoch, event.writer, event.seq))
 
 
@@ -57,7 +57,7 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """The stamp that `emit` would give now, for an event that is written later."""
+        """Return the stamp that `emit` would give now, for an event that is written later."""
         return self._clock.now()
 
     def emit(self, kind: EventKind, happened: datetime | None = None, /, **data: JsonValue) -> Event:
@@ -65,7 +65,7 @@ class EventWriter:
 
         Raises:
             StoreUnavailable: if the store could not be reached. The event may be written all the same; the next one
-                gets a number of its own.
+                gets another number.
         """
         with self._lock:
             event = self._first.model_copy(update={"kind": kind, "at": happened or self._clock.now(), "data": data})

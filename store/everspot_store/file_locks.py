@@ -48,7 +48,7 @@ class FileLocks:
             os.close(handle)
 
     def any_locked(self) -> bool:
-        """Whether any process holds a lock at this moment."""
+        """Return whether any process holds a lock at this moment."""
         for path in self._folder.iterdir():
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:

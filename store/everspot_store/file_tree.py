@@ -75,8 +75,8 @@ class FileTree(Document):
 
 
 def escape_path(path: bytes) -> str:
-    """Return a path as text that is safe in JSON and on a terminal: what is not printable UTF-8 becomes `%XX`, and so
-    does `%` itself."""
+    """Return a path as text that is safe in JSON and on a terminal: bytes that are not printable UTF-8 become `%XX`,
+    and so does `%` itself."""
     escaped = []
     for character in path.decode("utf-8", "surrogateescape"):
         if character != "%" and (character == " " or character.isprintable()):
@@ -215,7 +215,7 @@ class _Changes:
 
 
 def is_inside(path: bytes, target: bytes) -> bool:
-    """Whether a relative link target of the entry `path` stays inside the folder."""
+    """Return whether a relative link target of the entry `path` stays inside the folder."""
     joined = os.path.normpath(os.path.join(os.path.dirname(path), target))
     return not target.startswith(b"/") and joined != b".." and not joined.startswith(b"../")
 
@@ -231,7 +231,7 @@ def _rank(entry: TreeEntry) -> int:
 
 
 def _place_below(root: bytes, entry: TreeEntry) -> bytes:
-    """The place of an entry.
+    """Return the place of an entry.
 
     Raises:
         UnsafeArchive: if it is not below the folder, by its name or by a link among its parents.

@@ -77,7 +77,7 @@ class FleetState(Document):
     promised: int = Field(default=0, ge=0, description="Instances that waiting jobs still need.")
 
     def market(self, cluster: str, types: Mapping[str, InstanceType], *, more: int = 0) -> "ClusterMarket":
-        """The market of this cluster for jobs of others.
+        """Return the market of this cluster for jobs of others.
 
         `types`: by name; pools of other types are left out. `more`: instances for jobs that were offered to it since.
         """

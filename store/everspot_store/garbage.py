@@ -77,7 +77,7 @@ class Collector:
         self._store = store
 
     def find(self, keep: timedelta, now: datetime, wall: datetime) -> list[Garbage]:
-        """All garbage there is, in order of kinds and keys. Nothing is changed.
+        """Return all garbage, in order of kinds and keys. Nothing is changed.
 
         Args:
             keep: how long the checkpoints, logs and metrics of an ended job stay, and the logs of an ended instance.

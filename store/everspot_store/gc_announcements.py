@@ -1,14 +1,14 @@
-"""Announcements of what a garbage collector is about to delete, for those who begin to use it meanwhile.
+"""Announcements of the keys that a garbage collector is about to delete, for programs that begin to use them meanwhile.
 
-A collector announces keys, reads which documents name them, deletes the unnamed ones, and removes the announcement.
-A user of a key first names it, and then looks at the announcements. There are two cases:
+A collector announces keys, reads which documents name them, deletes the unnamed ones, and removes the announcement. A
+user of a key first names it, and then looks at the announcements. There are two cases:
 
 - The name was there when the collector read. Then the key stays.
 - The announcement was there before the name. Then the user sees it; or it is removed already and the object is gone, so
   that the user can upload it again.
 
-No clock has a part in this. A collector renews its announcement every few deletions, and reads the documents again if
-it was away for long, on a machine that slept.
+Clocks do not matter. A collector renews its announcement every few deletions, and reads the documents again if it was
+away for long, on a machine that slept.
 
 When a collector ends, also by an exception, its announcement is reduced to the keys that may still be deleted late. If
 the collector is killed, the whole announcement stays. Then nobody relies on objects under its keys; a dataset's put
@@ -85,7 +85,7 @@ class GcAnnouncements:
         announcement.end()
 
     def announced_keys(self, now: datetime | None = None) -> set[str]:
-        """All announced keys. With `now`, in the store's time, void announcements do not count.
+        """Return all announced keys. With `now`, in the store's time, void announcements do not count.
 
         Raises:
             Unreadable: if an announcement cannot be read.
@@ -99,7 +99,7 @@ class GcAnnouncements:
         return {key for sweep in announcements.values() for key in sweep.value.keys}
 
     def may_go(self, key: str) -> bool:
-        """Whether the key is announced, or may be: an announcement that cannot be read may name any key."""
+        """Return whether the key is announced, or may be: an announcement that cannot be read may name any key."""
         announcements, unreadable = self._table.census()
         return bool(unreadable) or any(key in sweep.value.keys for sweep in announcements.values())
 

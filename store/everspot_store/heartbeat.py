@@ -1,4 +1,4 @@
-"""The heartbeat of a scheduler, with what it sees of its cluster's peers."""
+"""The heartbeat of a scheduler, with its view of its cluster's peers."""
 
 from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field
@@ -24,7 +24,7 @@ class PeerSight(Stored):
 
 
 class SchedulerBeat(Document):
-    """A scheduler's description of itself, rewritten at most every 20 s. It is for people, and tells other clusters
+    """A scheduler's description of itself, rewritten at most every 20 s. It is for people, and shows other clusters
     that the scheduler lives."""
 
     scheduler_id: str

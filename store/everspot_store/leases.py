@@ -32,9 +32,9 @@ class Claim:
 class Lease:
     """One ownership of a job: (job, epoch, owner). Thread-safe.
 
-    The owner trusts itself for `ttl` after the last successful renewal *began*, by its own monotonic clock. An
-    observer declares it dead when the record stood still for `ttl` on the observer's clock, which starts no earlier
-    than that renewal arrived; so the owner always stops first. No two machines' clocks are compared.
+    The owner trusts itself for `ttl` after the last successful renewal *began*, by its own monotonic clock. An observer
+    declares it dead when the record has not changed for `ttl` on the observer's clock, which starts no earlier than
+    that renewal arrived. So the owner always stops first. No two machines' clocks are compared.
 
     An owner whose `ttl` has passed writes nothing in the owner's name, but may still renew: the write is conditional,
     so it succeeds only if nobody has taken the job. If the owner was given up meanwhile, it takes the job back the same
@@ -76,7 +76,7 @@ class Lease:
         return self._began if self._lost or self._released else self._began + self._ttl
 
     def valid(self) -> bool:
-        """Whether the owner may still write as the owner."""
+        """Return whether the owner may still write as the owner."""
         return self._clock.monotonic() < self.valid_until
 
     def renew(self, progress: Progress | None = None) -> bool:
@@ -105,13 +105,13 @@ class Lease:
         hopeless: bool = False,
         progress: Progress | None = None,
     ) -> JobRecord | None:
-        """Give the job back, or end it. Returns the new record. None: the lease had been lost already.
+        """Give the job back, or end it. Return the new record, or None if the lease had been lost already.
 
-        `progress`: how far it has come at last; None: as far as the last renewal said. It is written together with the
-        release, so nobody sees the one without the other, and an owner that has lost the lease writes neither.
-        `unstarted`: this machine could not start the program, or failed it. `hopeless`: no retry can help.
+        `progress`: the job's last progress; None: as in the last renewal. It is written together with the release, so
+        nobody sees the one without the other, and an owner that has lost the lease writes neither. `unstarted`: this
+        machine could not start the program, or failed it. `hopeless`: no retry can help.
 
-        From the first call on the lease is not valid any more, even if the store cannot be reached.
+        From the first call on the lease is no longer valid, even if the store cannot be reached.
 
         Raises:
             StoreUnavailable: if the store could not be asked; try again.
@@ -133,7 +133,7 @@ class Lease:
             return current.value if current is not None and self._left_by_us(current.value, reason) else None
 
     def _left_by_us(self, record: JobRecord, reason: Reason) -> bool:
-        """Whether an earlier call of `release`, whose answer never came, was carried out after all."""
+        """Return whether an earlier call of `release`, whose answer never came, was carried out after all."""
         same = record.epoch == self.epoch and record.last_owner == self.owner
         return same and not record.state.owned and record.last_reason is reason
 
@@ -154,7 +154,7 @@ class Lease:
         raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
 
     def _reclaimed(self, current: Versioned[JobRecord]) -> Versioned[JobRecord] | None:
-        """The record, if it is this owner's or can be taken back; else None."""
+        """Return the record, if it is this owner's or can be taken back; otherwise None."""
         for _ in range(_ROUNDS):
             record = current.value
             if record.incarnation != self.incarnation:
@@ -176,7 +176,7 @@ class Lease:
 
 
 def _finite(progress: Progress) -> Progress:
-    """The progress without numbers that are not finite, because JSON has none."""
+    """Return the progress without numbers that are not finite, because JSON has none."""
     metrics = {name: value for name, value in progress.metrics.items() if math.isfinite(value)}
     rate = progress.steps_per_second
     return progress.model_copy(

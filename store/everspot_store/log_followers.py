@@ -35,11 +35,11 @@ class LogFollowers:
         self._table.put(job_id, Request(at=self._clock.now(), by=by))
 
     def end(self, job_id: str) -> None:
-        """Delete the request: as far as this reader knows, nobody follows the job any more."""
+        """Delete the request: as far as this reader knows, nobody follows the job any longer."""
         self._table.delete(job_id)
 
     def stands(self, job_id: str) -> bool:
-        """Whether the request was renewed within `STANDS_FOR`, by this clock. It costs one read."""
+        """Return whether the request was renewed within `STANDS_FOR`, by this clock. It costs one read."""
         request, now = self._table.get(job_id), self._clock.monotonic()
         with self._lock:
             if request is None:

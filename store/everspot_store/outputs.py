@@ -1,9 +1,9 @@
 """A job's outputs: the files of its folder `outputs/`, kept under the epoch that wrote them.
 
-The key of a file is `jobs/{job}/outputs/{epoch:06d}/{path}` if its path is plain, and
-`jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}` if not: dot files, spaces, and everything that Linux allows in
-a name and a bucket does not. `~/tree-{n}.json` beside them has the names, modes, times and links of all. An owner
-writes under its own epoch only, so one that was presumed dead cannot overwrite what its successor kept. If several
+The key of a file is `jobs/{job}/outputs/{epoch:06d}/{path}` if its path is plain. Otherwise it is
+`jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}`: for dot files, spaces, and everything that Linux allows in a
+name and a bucket does not. `~/tree-{n}.json` beside them has the names, modes, times and links of all. An owner writes
+under its own epoch only, so an owner that was presumed dead cannot overwrite the outputs of its successor. If several
 epochs wrote a path, the highest counts.
 """
 
@@ -88,7 +88,7 @@ class Outputs:
         it, because the caller has to know which files are kept.
 
         Returns:
-            The number of kept files and links, and what was not kept: the reason by (escaped) path.
+            The number of kept files and links, and the files that were not kept: the reason by (escaped) path.
         """
         root = os.fsencode(folder.absolute())
         entries, skipped = _describe_entries(root) if folder.is_dir() else ([], {})
@@ -176,7 +176,7 @@ class Outputs:
             self._write_tree(place, FileTree(entries=entries), {stored.key for stored in self._data.list(place)})
 
     def _list_epoch(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
-        """The outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
+        """Yield the outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
         place = f"{self._prefix}{epoch}/"
         entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
         entries = {entry.path: entry for entry in entries.values()}
@@ -211,14 +211,14 @@ class Outputs:
 
 
 def _store_failure(error: StoreError) -> str:
-    """The reason for which the store did not take a file, the same for all files."""
+    """Return the reason for which the store did not take a file, the same for all files."""
     if isinstance(error, StoreDenied):
         return "the store refuses it: a permission is missing"
     return "the bucket does not exist" if isinstance(error, StoreMissing) else "the store did not answer"
 
 
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
-    """The files and links below a folder, and what cannot be kept: the reason by path."""
+    """Return the files and links below a folder, and the entries that cannot be kept: the reason by path."""
     entries, skipped, first_names = list[TreeEntry](), dict[str, str](), dict[tuple[int, int], TreeEntry]()
     for path, status in sorted(walk_folder(root)):
         if stat.S_ISDIR(status.st_mode):
@@ -244,7 +244,7 @@ def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
 
 
 def _content_name(path: bytes) -> str:
-    """The part of the key behind the epoch: the path if it is plain, else a digest of it."""
+    """Return the part of the key behind the epoch: the path if it is plain, otherwise a digest of it."""
     text = path.decode("utf-8", "replace")
     plain = _PLAIN.fullmatch(text) and len(text) <= _LONGEST_KEY
     if plain and all(len(name) <= _LONGEST_NAME for name in text.split("/")):
@@ -253,7 +253,7 @@ def _content_name(path: bytes) -> str:
 
 
 def _alone_if(chosen: dict[str, Output], output: Output) -> Output:
-    """The output as a file of its own, unless the file that it is hard-linked to comes with it."""
+    """Return the output as an independent file, unless the file that it is hard-linked to comes with it."""
     same = output.entry.same_as
     if not same or (same in chosen and chosen[same].key == output.key and same < output.path):
         return output

@@ -1,4 +1,4 @@
-"""The market of another cluster, by what its scheduler has noted in `pools.json`."""
+"""The market of another cluster, from its scheduler's document `pools.json`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PoolSt
 
 
 def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
-    """The market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
+    """Return the market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
     launches = state.pools if state.elastic is not None else []  # of standing fleets alone nothing is launched for jobs
     pools = tuple(_pool(p, types[p.instance_type]) for p in launches if p.instance_type in types)
     changeovers = [p.changeover for p in pools if p.changeover is not None]
@@ -40,7 +40,8 @@ def _idle(idle: IdleState, kind: InstanceType) -> Idle:
 
 
 def _pool(pool: PoolState, kind: InstanceType) -> PoolView:
-    """The pool in the input of a plan. The note says whether it may be asked, and not how many instances it has."""
+    """Return the pool in the input of a plan. The note says whether it may be asked, and not how many instances it
+    has."""
     return PoolView(
         instance_type=kind,
         zone=pool.zone,
@@ -66,7 +67,7 @@ def _changeover(pool: PoolState) -> Changeover | None:
 
 
 def _headroom(elastic: ElasticUse) -> Headroom:
-    """What the cap still allows."""
+    """Return the room that the cap leaves."""
     return Headroom.under(
         elastic.max_instances,
         elastic.max_usd_per_hour,

@@ -1,4 +1,4 @@
-"""Finds the region of an S3 bucket: from its URL, or else by asking S3.
+"""Finds the region of an S3 bucket: from its URL, otherwise by asking S3.
 
 A signature carries a region, and S3 refuses one that is not the bucket's. The environment's region is where a person
 works, not where the bucket is, so it is never used.
@@ -25,7 +25,7 @@ _regions: dict[tuple[str, str], str] = {}  # what S3 said, by endpoint and bucke
 
 
 def split_region(url: str) -> tuple[str, str | None]:
-    """`s3://bucket/prefix?region=eu-west-1` as the URL without its query, and the region or None.
+    """Return `s3://bucket/prefix?region=eu-west-1` as the URL without its query, and the region or None.
 
     Raises:
         StoreError: if the query is anything but one region of AWS's form.
@@ -44,7 +44,8 @@ def split_region(url: str) -> tuple[str, str | None]:
 
 
 def located(manifest: Manifest) -> Manifest:
-    """The manifest with bucket URLs that say their region, so that a program that gets only such a URL knows it."""
+    """Return the manifest with bucket URLs that say their region, so that a program that gets only such a URL knows
+    it."""
     urls = {"control_url": manifest.control_url, "data_url": manifest.data_url}
     silent = {name: url for name, url in urls.items() if url.startswith("s3://") and "?" not in url}
     if not silent or not manifest.region:
@@ -53,12 +54,12 @@ def located(manifest: Manifest) -> Manifest:
 
 
 def endpoint() -> str:
-    """S3's endpoint of the standard environment, or an empty string for AWS's own."""
+    """Return S3's endpoint of the standard environment, or an empty string for AWS's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def region_of_bucket(bucket: str) -> str:
-    """The bucket's region by S3, which is asked once per bucket and process, in one attempt.
+    """Return the bucket's region by S3, which is asked once per bucket and process, in one attempt.
 
     It takes no credentials, because S3 names the region even in a refusal (HeadBucket: `x-amz-bucket-region`).
 

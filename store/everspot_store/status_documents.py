@@ -1,4 +1,5 @@
-"""The notes of schedulers: why each job waits, what teams use and spend, the pools, measured changeovers, anomalies."""
+"""The status documents of schedulers: why each job waits, the use and spending of teams, the pools, measured
+changeovers, anomalies."""
 
 from everspot_core.changeover import Changeovers
 from everspot_core.documents import Document, Stored, Utc
@@ -53,10 +54,11 @@ class TeamUsage(Document):
 
 
 class StatusDocuments:
-    """The notes of a cluster's schedulers: one document each, at the root of the control bucket or in its ledger.
+    """The status documents of a cluster's schedulers: one document each, at the root of the control bucket or in its
+    ledger.
 
     If several schedulers write, the last one wins; all of them see the same cluster. Every method raises the store's
-    errors. `peers`: what each peer published of its pools, by name.
+    errors. `peers`: the published pools of each peer, by name.
     """
 
     def __init__(self, control: Bucket) -> None:
@@ -68,7 +70,7 @@ class StatusDocuments:
         self.peers = Table(control, "ledger/peers", PeerMarket)
 
     def waiting(self) -> Waiting | None:
-        """Why jobs wait; None if no scheduler has written it yet.
+        """Return why jobs wait; None if no scheduler has written it yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -81,7 +83,7 @@ class StatusDocuments:
         self._waiting.put(_WAITING, waiting)
 
     def usage(self) -> TeamUsage | None:
-        """What teams have used lately; None if no scheduler has written it yet.
+        """Return the recent use of teams; None if no scheduler has written it yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -94,7 +96,7 @@ class StatusDocuments:
         self._usage.put(_USAGE, usage)
 
     def fleet(self) -> FleetState | None:
-        """The state of the pools; None if no scheduler has written it yet.
+        """Return the state of the pools; None if no scheduler has written it yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -107,7 +109,7 @@ class StatusDocuments:
         self._fleet.put(_POOLS, state)
 
     def changeovers(self) -> Changeovers | None:
-        """What changeovers have taken; None if no scheduler has written it yet.
+        """Return the measured changeovers; None if no scheduler has written them yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -120,7 +122,7 @@ class StatusDocuments:
         self._changeovers.put(_CHANGEOVERS, changeovers)
 
     def anomalies(self) -> Anomalies | None:
-        """What is not as usual; None if no scheduler has ever found anything.
+        """Return the anomalies; None if no scheduler has ever found any.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -133,7 +135,7 @@ class StatusDocuments:
         self._anomalies.put(_ANOMALIES, anomalies)
 
     def spending(self) -> DailySpending | None:
-        """What teams have spent by day; None if no scheduler has written it yet.
+        """Return the spending of teams by day; None if no scheduler has written it yet.
 
         Raises:
             BadDocument: if it cannot be read.

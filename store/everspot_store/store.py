@@ -98,8 +98,8 @@ class Store(ClusterDocuments):
         credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
         memo: Path | None = None,
     ) -> "Store":
-        """The store at `control_url`; the data bucket is by default the one that `cluster.json` there names. `memo`:
-        a file in which documents are kept by ETag from one process to the next.
+        """Return the store at `control_url`; the data bucket is by default the one that `cluster.json` there names.
+        `memo`: a file in which documents are kept by ETag from one process to the next.
 
         Raises:
             StoreError: if a URL cannot be used, or `data_url` is not given and there is no `cluster.json`.
@@ -182,11 +182,12 @@ class Store(ClusterDocuments):
         adopt: bool = False,
         from_zero: bool = False,
     ) -> Lease | None:
-        """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. None: it is not, or no longer.
+        """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. Return None if it is not, or no
+        longer, assigned so.
 
         `adopt`: also take over a job that is RUNNING under the same epoch and owner. This is for a restarted agent that
-        has killed what it found of its earlier run; what it did not find is fenced out. `from_zero`: the earlier runs
-        left no checkpoint; the record counts that. `ttl`: by default the manifest's.
+        has killed the processes of its earlier run that it found; the others are fenced out. `from_zero`: the earlier
+        runs left no checkpoint; the record counts that. `ttl`: by default the manifest's.
 
         Raises:
             StoreError: if the job was never submitted.
@@ -201,12 +202,12 @@ class Store(ClusterDocuments):
     def checkpoints(
         self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
     ) -> Checkpoints:
-        """The checkpoints of a job: for its owner under `epoch` and the lease's `incarnation`, or for reading. `guard`:
-        says whether the lease is still valid."""
+        """Return the checkpoints of a job: for its owner under `epoch` and the lease's `incarnation`, or for reading.
+        `guard`: says whether the lease is still valid."""
         return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard, incarnation)
 
     def dossier(self, job_id: str, *, brief: bool = False) -> Dossier | None:
-        """All documents of a job, archived or not; None: it was never submitted. `brief`: as for `events`.
+        """Return all documents of a job, archived or not; None: it was never submitted. `brief`: as for `events`.
 
         Raises:
             BadDocument: if one of its documents cannot be read.
@@ -221,14 +222,14 @@ class Store(ClusterDocuments):
         return self.archive.get(job_id)
 
     def outputs(self, job_id: str) -> Outputs:
-        """The outputs of a job."""
+        """Return the outputs of a job."""
         return Outputs(self.data, job_id)
 
     def retry(self, submission: JobSubmission, other: str) -> JobSubmission:
         """Create a job that goes on from the newest checkpoint of another one, which has ended. Otherwise as `submit`.
 
         The new job's head names the other job's parts. The new job reads and never deletes them, because it deletes
-        below its own prefix only. It has a fence of its own.
+        below its own prefix only. It has its own fence.
 
         Raises:
             JobExists: if the id is taken.
@@ -239,8 +240,8 @@ class Store(ClusterDocuments):
     # History
 
     def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
-        """The events of a job, in order of (at, epoch, writer, seq). `brief`: without those of trainers, which are most
-        of them and an object each."""
+        """Return the events of a job, in order of (at, epoch, writer, seq). `brief`: without those of trainers, which
+        are most of them and an object each."""
         return self.events_by_job([job_id], brief=brief)[job_id]
 
     def events_by_job(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
@@ -250,8 +251,8 @@ class Store(ClusterDocuments):
         return {job: ordered([doc.value for doc in documents[f"{job}/"].values()]) for job in job_ids}
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
-        """A writer of events, which numbers them. `writer`: instance id, `trainer-<instance id>`, scheduler id or
-        `cli`."""
+        """Return a writer of events, which numbers them. `writer`: instance id, `trainer-<instance id>`, scheduler id
+        or `cli`."""
         return EventWriter(self._events, self.clock, job_id, epoch, writer, instance_id)
 
     def append_event(self, event: Event) -> None:
@@ -263,7 +264,7 @@ class Store(ClusterDocuments):
         append(self._events, event)
 
     def prices(self, pools: Iterable[tuple[str, str, Market]] | None = None) -> list[PricePoint]:
-        """All price points, or those of these pools (type, zone, market), oldest first."""
+        """Return all price points, or those of these pools (type, zone, market), oldest first."""
         begins = None if pools is None else tuple(_price_key(*pool) for pool in pools)
         include = None if begins is None else lambda id: id.startswith(begins)
         points = [document.value for document in self._prices.scan(include=include).values()]
@@ -281,7 +282,7 @@ class Store(ClusterDocuments):
         self.logs.append(job_id, epoch, seq, data)
 
     def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
-        """The present chunks of the log in order, after the position (epoch, seq) `after`."""
+        """Return the present chunks of the log in order, after the position (epoch, seq) `after`."""
         return self.logs.read(job_id, after)
 
     def append_metrics(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
@@ -294,5 +295,5 @@ class Store(ClusterDocuments):
 
 
 def _price_key(instance_type: str, zone: str, market: Market) -> str:
-    """The prefix of the ids of a pool's prices."""
+    """Return the prefix of the ids of a pool's prices."""
     return f"{instance_type}/{zone}/{market.value}-"

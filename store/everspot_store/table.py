@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 class Table(Generic[D]):
     """Documents of one type under `prefix/<id>.json`; an empty prefix is the root. Thread-safe.
 
-    Every write carries a random mark of its own. So no two versions of a document have the same bytes or ETag, and a
-    read shows for certain whether a write whose answer was lost is ours.
+    Every write carries a random mark. So no two versions of a document have the same bytes or ETag, and a read shows
+    for certain whether a write whose answer was lost is ours.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`; those that write raise `BadDocument` for a
     document that could not be read back, such as one with a number that JSON does not have.
@@ -59,11 +59,11 @@ class Table(Generic[D]):
         self._lock = threading.Lock()
 
     def key(self, id: str) -> str:
-        """The key of a document in the bucket."""
+        """Return the key of a document in the bucket."""
         return f"{self.prefix}{id}.json"
 
     def get(self, id: str) -> Versioned[D] | None:
-        """The document, or None.
+        """Return the document, or None.
 
         Raises:
             BadDocument: if it cannot be read as its type.
@@ -72,7 +72,8 @@ class Table(Generic[D]):
         return None if content is None else Versioned(self._parse(self.key(id), content.value), content.version)
 
     def scan(self, under: str = "", include: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
-        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `include`.
+        """Return all documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is
+        `include`.
 
         It costs one listing, and one read for each document that changed since this table's last scan. A document that
         cannot be read is logged, left out, and named by `unreadable`, so that one bad document does not stop a
@@ -81,21 +82,21 @@ class Table(Generic[D]):
         return self.documents(self._list(under, include), whole=not under and include is None)
 
     def census(self, include: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """Like `scan`, for the whole table or for what is `include`, with the keys of documents that cannot be read. It
-        is for callers that must not take these for absent."""
+        """Return the same as `scan`, for the whole table or for the ids that `include` accepts, with the keys of
+        documents that cannot be read. It is for callers that must not take these for absent."""
         documents, unreadable = self._current(self._list("", include))
         with self._lock:
             self._cache.update(documents)
         return documents, [self.key(id) for id in unreadable]
 
     def etags(self, under: str = "") -> dict[str, str]:
-        """The ETags of all documents by id, or of those whose id begins with `under`, by one listing."""
+        """Return the ETags of all documents by id, or of those whose id begins with `under`, by one listing."""
         return self._list(under, None)
 
     def documents(
         self, listed: Mapping[str, str], *, keep: Callable[[str], bool] | None = None, whole: bool = True
     ) -> dict[str, Versioned[D]]:
-        """The documents of a listing. Those that changed since this table read them last are read.
+        """Return the documents of a listing. Documents that changed since this table last read them are read.
 
         `keep`: changed documents that are not read again, but returned as they were, with their old ETag. `whole`:
         whether documents that are not in the listing are gone.
@@ -121,7 +122,7 @@ class Table(Generic[D]):
         return {prefix: {id: documents[id] for id in listed if id in documents} for prefix, listed in listings.items()}
 
     def _list(self, under: str, include: Callable[[str], bool] | None) -> dict[str, str]:
-        """The ETags of documents by id."""
+        """Return the ETags of documents by id."""
         listed = {
             entry.key[len(self.prefix) : -len(".json")]: entry.etag
             for entry in self.bucket.list(f"{self.prefix}{under}")
@@ -132,8 +133,8 @@ class Table(Generic[D]):
     def _current(
         self, listed: Mapping[str, str], keep: Callable[[str], bool] | None = None
     ) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """The documents of a listing, and the ids of those that cannot be read. Documents that are not known under
-        their ETag are read."""
+        """Return the documents of a listing, and the ids of those that cannot be read. Documents with an unknown ETag
+        are read."""
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]
         current = {
@@ -163,21 +164,22 @@ class Table(Generic[D]):
         return self._unreadable
 
     def names(self, under: str = "") -> list[str]:
-        """The ids of all documents, or of those that begin with `under` (whole segments), in order, by one listing."""
+        """Return the ids of all documents, or of those that begin with `under` (whole segments), in order, by one
+        listing."""
         return list(self.etags(under))
 
     def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
-        """These documents, read in parallel and not remembered. Documents that are gone are left out, and those that
-        cannot be read too, with an error in the log."""
+        """Return these documents, read in parallel and not remembered. Documents that are gone are left out, and those
+        that cannot be read too, with an error in the log."""
         return self._read(list(ids))[0]
 
     def create(self, id: str, doc: D) -> Versioned[D] | None:
-        """Write a document that must not exist. None: somebody else was first."""
+        """Write a document that must not exist. Return None if somebody else was first."""
         return self._conditional(id, doc, None)
 
     def replace(self, id: str, old: Versioned[D], new: D) -> Versioned[D] | None:
-        """Write `new` if the document is still `old`. None: somebody else has changed it, and our write is not in
-        effect."""
+        """Write `new` if the document is still `old`. Return None if somebody else has changed it; our write is then
+        not in effect."""
         return self._conditional(id, new, old.version)
 
     def put(self, id: str, doc: D) -> Versioned[D]:
@@ -232,7 +234,7 @@ class Table(Generic[D]):
         return read, [id for id, doc in zip(ids, results, strict=True) if isinstance(doc, BadDocument)]
 
     def _get_or_error(self, id: str, raw: dict[str, tuple[str, bytes]]) -> Versioned[D] | BadDocument | None:
-        """The document. If it can be read, its bytes go into `raw`."""
+        """Return the document. If it can be read, its bytes go into `raw`."""
         key = self.key(id)
         content = self.bucket.get(key)
         if content is None:
@@ -246,7 +248,8 @@ class Table(Generic[D]):
         return Versioned(document, content.version)
 
     def _bytes(self, key: str, doc: D) -> bytes:
-        """The bytes to write. They are parsed once before, since a document that cannot be read would stay for ever."""
+        """Return the bytes to write. They are parsed once before the write, since a document that cannot be read would
+        stay for ever."""
         data = _marked(doc)
         self._parse(key, data)
         return data
@@ -266,5 +269,5 @@ def _readers(count: int) -> ThreadPoolExecutor:
 
 
 def _marked(doc: Document) -> bytes:
-    """The document as JSON with a mark that no other write has. Readers ignore fields that they do not know."""
+    """Return the document as JSON with a mark that no other write has. Readers ignore fields that they do not know."""
     return json.dumps({**json.loads(doc.to_json()), "written": secrets.token_hex(8)}, indent=1).encode()

@@ -27,7 +27,7 @@ _LINES = re.compile(r"(?:[A-Za-z0-9+/]{60,}\s+)+[A-Za-z0-9+/]*={0,2}\s*")
     twins=("CKV_AWS_79",),
 )
 def metadata_v2(subject: Subject) -> Iterator[Problem]:
-    """Launches without session tokens, unless there is no metadata service at all."""
+    """Find launches without session tokens, unless there is no metadata service at all."""
     options = subject.inputs.get("metadataOptions")
     if hidden(options) or (options is None and _templated(subject.inputs)):
         return
@@ -39,7 +39,7 @@ def metadata_v2(subject: Subject) -> Iterator[Problem]:
 
 
 def _templated(inputs: Mapping[str, Any]) -> bool:
-    """Whether a template, which is judged by itself, says what the launch does not."""
+    """Return whether a template, which is judged by itself, says what the launch does not."""
     return inputs.get("launchTemplate") is not None
 
 
@@ -54,7 +54,7 @@ def _templated(inputs: Mapping[str, Any]) -> bool:
     twins=("CKV_AWS_341",),
 )
 def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
-    """Hop limits that let a container, or a proxy, ask for the instance."""
+    """Find hop limits that let a container, or a proxy, ask for the instance."""
     hops = number(mapping(subject.inputs.get("metadataOptions")).get("httpPutResponseHopLimit"))
     if hops is not None and hops > MOST_HOPS:
         yield Problem("metadataOptions.httpPutResponseHopLimit", f"has to be {MOST_HOPS}, not {hops:g}")
@@ -102,7 +102,7 @@ def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_46",),
 )
 def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
-    """User data, decoded and unpacked, with something in it that looks like a credential."""
+    """Find user data, decoded and unpacked, with something in it that looks like a credential."""
     parts: list[tuple[str, Mapping[str, Any]]] = [
         ("", subject.inputs),
         *objects(subject.inputs, "launchSpecifications"),
@@ -134,7 +134,7 @@ def decoded(user_data: str) -> str:
     types=(FLEET, SPOT_FLEET),
 )
 def fleet_ends_instances(subject: Subject) -> Iterator[Problem]:
-    """Fleets whose instances outlive them."""
+    """Find fleets whose instances keep running after the fleet is deleted."""
     name = "terminateInstances" if subject.type == FLEET else "terminateInstancesOnDelete"
     if lacks(subject.inputs.get(name)):
         yield Problem(name, "has to be true")

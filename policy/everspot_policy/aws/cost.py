@@ -1,4 +1,4 @@
-"""What is bought, and how."""
+"""Rules about purchases: the market, the price and the number of instances."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -25,7 +25,7 @@ LOWEST = ("lowestprice", "lowest-price")
     types=(FLEET, GROUP),
 )
 def spot_pools(subject: Subject) -> Iterator[Problem]:
-    """Fleets and groups that buy Spot from few pools. Types chosen by attributes are many."""
+    """Find fleets and groups that buy Spot from few pools. Types chosen by attributes are many."""
     on_demand, total = count_units(subject)
     if total <= on_demand:
         return
@@ -40,7 +40,7 @@ def spot_pools(subject: Subject) -> Iterator[Problem]:
 
 
 def _fleet_pools(inputs: Mapping[str, Any]) -> int | None:
-    """Pools of a fleet; None if they cannot be counted."""
+    """Return pools of a fleet; None if they cannot be counted."""
     pools = set()
     if hidden(inputs.get("launchTemplateConfigs")):
         return None
@@ -55,7 +55,7 @@ def _fleet_pools(inputs: Mapping[str, Any]) -> int | None:
 
 
 def _group_pools(inputs: Mapping[str, Any]) -> int | None:
-    """Pools of an Auto Scaling group; None if they cannot be counted."""
+    """Return pools of an Auto Scaling group; None if they cannot be counted."""
     template = mapping(mapping(inputs.get("mixedInstancesPolicy")).get("launchTemplate"))
     zones = inputs.get("vpcZoneIdentifiers") or inputs.get("availabilityZones")
     if hidden(zones) or not isinstance(zones, list) or hidden(template.get("overrides")):
@@ -78,7 +78,7 @@ def _group_pools(inputs: Mapping[str, Any]) -> int | None:
     types=(FLEET, GROUP, SPOT_FLEET),
 )
 def spot_allocation(subject: Subject) -> Iterator[Problem]:
-    """Strategies that look at the price alone; it is what holds where none is given."""
+    """Find strategies that look at the price alone, which is also the default."""
     if subject.type == SPOT_FLEET:
         path, strategy = "allocationStrategy", subject.inputs.get("allocationStrategy")
     else:
@@ -111,7 +111,8 @@ def spot_allocation(subject: Subject) -> Iterator[Problem]:
     types=(FLEET,),
 )
 def max_price(subject: Subject) -> Iterator[Problem]:
-    """Limits below the lowest known Spot price of the type, for a unit: in the region if it is given, else anywhere."""
+    """Find limits below the lowest known Spot price of the type, for a unit: in the region if it is given, else
+    anywhere."""
     region = text(subject.inputs.get("region"))
     for outer, config in objects(subject.inputs, "launchTemplateConfigs"):
         for path, each in objects(config, "overrides"):
@@ -132,8 +133,8 @@ def _lowest(name: str, region: str) -> float | None:
 
 
 def count_units(subject: Subject) -> tuple[Fraction, Fraction]:
-    """How many units a fleet or a mixed group keeps: those that have to be on-demand, and all. What is not known yet,
-    and groups of one market, count as nothing."""
+    """Return how many units a fleet or a mixed group keeps: the on-demand ones, and all. Unknown values, and groups of
+    one market, count as nothing."""
     if subject.type == FLEET:
         capacity = mapping(subject.inputs.get("targetCapacitySpecification"))
         total = _units(capacity.get("totalTargetCapacity"))
@@ -152,7 +153,7 @@ def count_units(subject: Subject) -> tuple[Fraction, Fraction]:
 
 
 def standing(subjects: Iterable[Subject]) -> tuple[Fraction, Fraction]:
-    """The same of a whole stack: units that have to be on-demand, and all."""
+    """Return the same of a whole stack: units that have to be on-demand, and all."""
     units = [count_units(subject) for subject in subjects]
     return sum((f[0] for f in units), Fraction(0)), sum((f[1] for f in units), Fraction(0))
 

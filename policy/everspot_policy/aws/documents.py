@@ -15,7 +15,8 @@ _ORGANIZATION = re.compile(r"o-[a-z0-9]+(/.*)?")
 
 
 def statements(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The statements of a policy document, given as text or as it is, with their places. None of a hidden one."""
+    """Yield the statements of a policy document, given as text or as an object, with their places; none of a hidden
+    document."""
     content = document(value)
     listed = content.get("Statement") if isinstance(content, Mapping) else None
     for index, each in enumerate(listed if isinstance(listed, list) else [listed]):
@@ -24,22 +25,22 @@ def statements(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def allows(statement: Mapping[str, Any]) -> bool:
-    """Whether a statement allows something."""
+    """Return whether a statement allows something."""
     return statement.get("Effect") == "Allow"
 
 
 def actions(statement: Mapping[str, Any]) -> list[str]:
-    """The actions that a statement names, in lower case, as IAM compares them."""
+    """Return the actions that a statement names, in lower case, as IAM compares them."""
     return [each.lower() for each in texts(statement.get("Action"))]
 
 
 def everywhere(statement: Mapping[str, Any]) -> bool:
-    """Whether a statement is about all resources."""
+    """Return whether a statement is about all resources."""
     return any(_all(each) for each in texts(statement.get("Resource"))) or "NotResource" in statement
 
 
 def covers(pattern: str, action: str) -> bool:
-    """Whether an action's pattern, in which `*` and `?` stand for anything, is for an action, both in lower case."""
+    """Return whether an action's pattern, with `*` and `?` as wildcards, matches an action, both in lower case."""
     return fnmatchcase(action, pattern.replace("[", "[[]"))
 
 
@@ -48,7 +49,8 @@ def _all(pattern: str) -> bool:
 
 
 def principals(statement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Whom a statement is for: kind (`AWS`, `Service`, `Federated`) and name; everybody is `*` of the kind `AWS`."""
+    """Yield the principals of a statement: kind (`AWS`, `Service`, `Federated`) and name; everybody is `*` of the kind
+    `AWS`."""
     principal = statement.get("Principal")
     if principal == ANYBODY:
         yield "AWS", ANYBODY
@@ -58,7 +60,7 @@ def principals(statement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """The conditions of a statement: operator and key in lower case, and the values."""
+    """Yield the conditions of a statement: operator and key in lower case, and the values."""
     for operator, keys in mapping(statement.get("Condition")).items():
         for key, values in mapping(keys).items():
             listed = values if isinstance(values, list) else [values]
@@ -66,8 +68,8 @@ def conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[st
 
 
 def narrowed(statement: Mapping[str, Any], keys: Container[str]) -> bool:
-    """Whether a condition on one of the keys leaves somebody who is named. Values that are not known yet are taken to
-    name somebody."""
+    """Return whether a condition on one of the keys limits a statement to named principals. Unknown values count as
+    names."""
     return any(
         key in keys and operator.removeprefix("foranyvalue:") in EQUAL and all(_names(value) for value in values)
         for operator, key, values in conditions(statement)
@@ -75,8 +77,8 @@ def narrowed(statement: Mapping[str, Any], keys: Container[str]) -> bool:
 
 
 def _names(value: str) -> bool:
-    """Whether a value names somebody: an account, an organization, or a resource whose name is nobody else's. Of the
-    variables those of the resource do: whoever is compared with itself is anybody."""
+    """Return whether a value names somebody: an account, an organization, or a resource with a unique name. Of the
+    variables only those of the resource do, because everybody is equal to itself."""
     if "${" in value:
         return value.lower().startswith("${aws:resource")
     if not {"*", "?"} & set(value) or _ORGANIZATION.fullmatch(value):

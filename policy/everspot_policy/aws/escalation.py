@@ -1,7 +1,7 @@
-"""Calls by which whoever may make them on everything gets all that there is.
+"""Calls that give all permissions to everybody who may make them on all resources.
 
 Sources: Rhino Security Labs, "AWS IAM Privilege Escalation - Methods and Mitigation"; Checkov's CKV_AWS_286; IAM API
-Reference. What needs a role to be passed is `aws-pass-role-limited`'s.
+Reference. Calls that pass a role are the subject of `aws-pass-role-limited`.
 """
 
 import re
@@ -51,7 +51,7 @@ _EVERYTHING = ("", ":", "iam:")
     twins=("CKV_AWS_286", "CKV_AWS_289"),
 )
 def no_escalation(subject: Subject) -> Iterator[Problem]:
-    """Calls that hand out permissions, on all identities or all of a kind, without a limit."""
+    """Find calls that hand out permissions, on all identities or all of a kind, without a limit."""
     for path, statement in allowed(subject):
         everything = everywhere(statement)
         if not (everything or any(ALL_OF_A_KIND.fullmatch(each) for each in texts(statement.get("Resource")))):
@@ -71,7 +71,7 @@ def _escalating(statement: Mapping[str, Any], *, everything: bool) -> str:
 
 
 def _limited(statement: Mapping[str, Any]) -> bool:
-    """Whether a condition leaves only what has a boundary, a tag, or a policy that is named."""
+    """Return whether a condition limits the call to identities with a boundary or a tag, or to named policies."""
     for operator, key, values in conditions(statement):
         limiting = key in LIMITS or key.startswith(TAGGED)
         if limiting and operator.removeprefix("foranyvalue:") in EQUAL and all(each.strip("*?") for each in values):

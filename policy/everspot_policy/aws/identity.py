@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Rules about permissions and the principals that have them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ PRESENT_OR_NOT = ("ifexists", "forallvalues:")
 
 
 def documents(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """The documents of permissions of a resource, by path."""
+    """Yield the documents of permissions of a resource, by path."""
     if subject.type == ROLE:
         for path, each in objects(subject.inputs, "inlinePolicies"):
             yield f"{path}.policy", each.get("policy")
@@ -59,7 +59,7 @@ def documents(subject: Subject) -> Iterator[tuple[str, Any]]:
 
 
 def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What a resource's documents allow, by path."""
+    """Yield the permissions in a resource's documents, by path."""
     for path, value in documents(subject):
         for index, statement in statements(value):
             if allows(statement):
@@ -77,7 +77,7 @@ def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
     twins=("CKV_AWS_62", "CKV_AWS_63", "CKV_AWS_274", "CKV_AWS_289", "CKV_AWS_290"),
 )
 def no_star_permissions(subject: Subject) -> Iterator[Problem]:
-    """All actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
+    """Yield all actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
     for path, statement in allowed(subject):
         iam = any(ALL_OF_IAM.fullmatch(resource) for resource in texts(statement.get("Resource")))
         if not (everywhere(statement) or iam):
@@ -105,7 +105,7 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_286",),
 )
 def pass_role_limited(subject: Subject) -> Iterator[Problem]:
-    """iam:PassRole on all resources, also as a part of `iam:*` or `iam:*Role`."""
+    """Find iam:PassRole on all resources, also as a part of `iam:*` or `iam:*Role`."""
     for path, statement in allowed(subject):
         passing = [action for action in actions(statement) if covers(action, HANDING_OVER)]
         besides = statement.get("NotAction")
@@ -129,7 +129,7 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
-    """Trust in everybody, and trust in GitHub that is not trust in one repository of it."""
+    """Find trust in everybody, and trust in GitHub that is not trust in one repository of it."""
     for index, statement in statements(subject.inputs.get("assumeRolePolicy")):
         if not allows(statement):
             continue
@@ -156,7 +156,7 @@ ORGANIZED = (
 
 
 def _one_repository(statement: Mapping[str, Any]) -> bool:
-    """Whether a condition holds for the jobs of one repository alone."""
+    """Return whether a condition holds for the jobs of one repository alone."""
     for operator, key, values in conditions(statement):
         plain = operator.removeprefix("foranyvalue:")
         if key not in WHO or not plain.startswith("string") or any(part in operator for part in PRESENT_OR_NOT):

@@ -1,4 +1,4 @@
-"""Keys, and how long what is written with or without them is kept."""
+"""Rules about keys, and about the retention of logs."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ ROTATING = ("", "SYMMETRIC_DEFAULT")
     twins=("CKV_AWS_7",),
 )
 def key_rotates(subject: Subject) -> Iterator[Problem]:
-    """Symmetric keys of KMS's own that are not rotated; others it cannot rotate."""
+    """Find symmetric keys of KMS's own that are not rotated; others it cannot rotate."""
     inputs = subject.inputs
     own = inputs.get("customKeyStoreId") is None and text(inputs.get("keyUsage")) in ("", "ENCRYPT_DECRYPT")
     if own and text(inputs.get("customerMasterKeySpec")) in ROTATING and lacks(inputs.get("enableKeyRotation")):
@@ -38,7 +38,7 @@ def key_rotates(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_66",),
 )
 def logs_kept(subject: Subject) -> Iterator[Problem]:
-    """Groups of logs that are kept for ever: 0 means so too."""
+    """Find groups of logs that are kept for ever, which 0 also means."""
     days = subject.inputs.get("retentionInDays")
     if days is None or number(days) == 0:
         yield Problem("retentionInDays", "is not given: logs are kept for ever")

@@ -19,6 +19,7 @@ BUCKETS = ("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2")
 
 
 def both_versions(name: str) -> tuple[str, str]:
-    """The two spellings of a part of a bucket: `aws:s3/bucketPolicy:BucketPolicy`, and with V2 after the name."""
+    """Return the two spellings of a part of a bucket: `aws:s3/bucketPolicy:BucketPolicy`, and with V2 after the
+    name."""
     stem = name[0].lower() + name[1:]
     return f"aws:s3/{stem}:{name}", f"aws:s3/{stem}V2:{name}V2"

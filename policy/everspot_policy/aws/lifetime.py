@@ -1,4 +1,4 @@
-"""What must not go by mistake."""
+"""Rules about resources that must not be deleted by mistake."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
     types=(FLEET, *BUCKETS),
 )
 def production_protected(subject: Subject) -> Iterator[Problem]:
-    """Unprotected ones, where somebody asked the engine."""
+    """Find unprotected resources, where the engine was asked."""
     environment = text(tags(subject).get("Environment")) or subject.environment
     if subject.protected is False and is_production(environment):
         yield Problem("", "is production and not protected")

@@ -40,7 +40,7 @@ NARROWING = (
     twins=("CKV_AWS_27",),
 )
 def queue_encrypted(subject: Subject) -> Iterator[Problem]:
-    """Encryption that is switched off. Where nothing is said, SQS encrypts, since 2022."""
+    """Find encryption that is switched off. Where nothing is said, SQS encrypts, since 2022."""
     if denied(subject.inputs.get("sqsManagedSseEnabled")) and subject.inputs.get("kmsMasterKeyId") is None:
         yield Problem("sqsManagedSseEnabled", "has to be true where there is no kmsMasterKeyId")
 
@@ -55,7 +55,7 @@ def queue_encrypted(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_33", "CKV_AWS_70", "CKV_AWS_72", "CKV_AWS_168", "CKV_AWS_169"),
 )
 def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
-    """Statements that allow something to `*`, and no condition that narrows it."""
+    """Find statements that allow something to `*`, and no condition that narrows it."""
     for index, statement in statements(subject.inputs.get("policy")):
         if not allows(statement):
             continue

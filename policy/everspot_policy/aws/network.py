@@ -32,7 +32,7 @@ NAT = "aws:ec2/natGateway:NatGateway"
     twins=("CKV_AWS_88", "CKV_AWS_130"),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
-    """Anything that gives an instance a public address by itself."""
+    """Find anything that gives an instance a public address by itself."""
     inputs = subject.inputs
     switches = {
         "networkInterfaces": "associatePublicIpAddress",
@@ -61,7 +61,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
-    """Ways in from everywhere: within a group or a list, or as resources of their own, in both of their forms."""
+    """Find rules that admit everybody: within a group or a list, or as separate resources, in both of their forms."""
     inputs = subject.inputs
     sources: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
     if subject.type in RULES_IN:
@@ -88,7 +88,7 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
     types=(NAT,),
 )
 def no_nat(subject: Subject) -> Iterator[Problem]:
-    """Every NAT gateway: also a private one costs by the hour."""
+    """Yield every NAT gateway: also a private one costs by the hour."""
     kind = text(subject.inputs.get("connectivityType")) or "public"
     yield Problem("", f"is a {kind} NAT gateway")
 
@@ -103,7 +103,7 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     twins=("CKV2_AWS_12",),
 )
 def default_group_empty(subject: Subject) -> Iterator[Problem]:
-    """Rules of a default group."""
+    """Yield rules of a default group."""
     for name in ("ingress", "egress"):
         value = subject.inputs.get(name)
         if value and not hidden(value):

@@ -32,7 +32,7 @@ CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
     twins=("CKV_AWS_53", "CKV_AWS_54", "CKV_AWS_55", "CKV_AWS_56", "CKV_AWS_20", "CKV_AWS_57"),
 )
 def bucket_not_public(subject: Subject) -> Iterator[Problem]:
-    """Blocks with a gap, and ACLs for everybody or for everybody with an account."""
+    """Find public access blocks with a gap, and ACLs for everybody or for everybody with an account."""
     if subject.type in BLOCKS:
         for name in FOUR:
             if lacks(subject.inputs.get(name)):
@@ -50,7 +50,10 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     types=(POLICY,),
 )
 def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
-    """Policies without that statement. Buckets without any policy are found by a rule over the whole stack."""
+    """Find bucket policies that allow requests without TLS.
+
+    Buckets without any policy are found by a rule over the whole stack.
+    """
     value = subject.inputs.get("policy")
     if not hidden(value) and not any(_refuses_plain(each) for _, each in statements(value)):
         yield Problem("policy", "does not deny what comes without TLS")
@@ -76,7 +79,7 @@ def _refuses_plain(statement: object) -> bool:
     twins=("CKV_AWS_19",),
 )
 def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
-    """Encryption that is declared and says nothing. Where none is declared, S3 encrypts by itself, since 2023."""
+    """Find declared encryption without an algorithm. Where none is declared, S3 encrypts by itself, since 2023."""
     inputs, at = subject.inputs, ""
     if subject.type in BUCKETS:
         inputs, at = mapping(inputs.get("serverSideEncryptionConfiguration")), "serverSideEncryptionConfiguration."
@@ -103,7 +106,7 @@ def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_21",),
 )
 def bucket_versioned(subject: Subject) -> Iterator[Problem]:
-    """Versioning that is declared and off."""
+    """Find versioning that is declared and off."""
     status = mapping(subject.inputs.get("versioningConfiguration")).get("status")
     if not hidden(subject.inputs.get("versioningConfiguration")) and not hidden(status) and status != "Enabled":
         yield Problem("versioningConfiguration.status", "has to be Enabled")
@@ -120,7 +123,7 @@ def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_300",),
 )
 def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
-    """Lifecycles without such a rule."""
+    """Find lifecycles without a rule that ends unfinished uploads."""
     rules = subject.inputs.get("rules")
     if hidden(rules):
         return
@@ -132,8 +135,8 @@ def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
 
 
 def without_policy(subjects: Sequence[Subject]) -> Iterator[Subject]:
-    """The buckets of a stack that no policy of the stack is for: by reference, or by the name that both give. Of a
-    whole stack the engine shows outputs: before the update a bucket's own policy is unknown, be there one or not."""
+    """Yield the buckets of a stack that no policy of the stack is for: by reference, or by the name that both give. Of
+    a whole stack the engine shows outputs: before the update a bucket's own policy is unknown, be there one or not."""
     policies = [each for each in subjects if each.type == POLICY]
     referred = {urn for policy in policies for urn in policy.depends}
     bucket_names = {text(policy.inputs.get("bucket")) for policy in policies} - {""}

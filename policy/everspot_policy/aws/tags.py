@@ -30,7 +30,7 @@ LAUNCHED = ("instance", "volume")
     types=(*PAID, GROUP),
 )
 def tagged(subject: Subject) -> Iterator[Problem]:
-    """Resources that lack a tag; templates whose instances or volumes would."""
+    """Find resources that lack a tag, and templates whose instances or volumes would lack it."""
     inputs = subject.inputs
     if not hidden(inputs.get("tags")):
         yield from _lacking("tags", tags(subject))
@@ -54,7 +54,7 @@ def _lacking(path: str, tag_values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def tags(subject: Subject) -> dict[str, Any]:
-    """The tags of a resource: its own, over what the provider gives everything; an Auto Scaling group has a list."""
+    """Return the tags of a resource: its own, over the provider's default tags; an Auto Scaling group has a list."""
     inputs = subject.inputs
     listed = (
         {text(each.get("key")): each.get("value") for _, each in objects(inputs, "tags")} if _is_list(inputs) else {}
@@ -67,7 +67,7 @@ def _is_list(inputs: Mapping[str, Any]) -> bool:
 
 
 def teams(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The teams that a resource names, with the paths."""
+    """Yield the teams that a resource names, with the paths."""
     tag_sets = [("tags", tags(subject))]
     if subject.type == TEMPLATE:
         tag_sets += [

@@ -25,7 +25,7 @@ METADATA = (*LAUNCHES, FROM_TEMPLATE, PROJECT)
     twins=("CKV_GCP_39",),
 )
 def shielded_vm(subject: Subject) -> Iterator[Problem]:
-    """Launches that say nothing of it, or switch it off."""
+    """Find launches without a Shielded VM configuration, or with a part of it switched off."""
     shielded = subject.inputs.get("shieldedInstanceConfig")
     if hidden(shielded):
         return
@@ -46,7 +46,7 @@ def shielded_vm(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_33", "CKV_GCP_34"),
 )
 def os_login(subject: Subject) -> Iterator[Problem]:
-    """Metadata that does not switch OS Login on, or has keys of its own."""
+    """Find metadata that does not switch OS Login on, or has keys of its own."""
     metadata = subject.inputs.get("metadata")
     if hidden(metadata):
         return
@@ -68,7 +68,7 @@ def os_login(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_35",),
 )
 def no_serial_port(subject: Subject) -> Iterator[Problem]:
-    """Serial ports that are open; any number but 0 opens them as well."""
+    """Find serial ports that are open; any number but 0 opens them as well."""
     value = mapping(subject.inputs.get("metadata")).get("serial-port-enable")
     if yes(value) or (isinstance(value, int | float) and value != 0):
         yield Problem('metadata["serial-port-enable"]', "has to be FALSE")
@@ -83,7 +83,7 @@ def no_serial_port(subject: Subject) -> Iterator[Problem]:
     types=(*METADATA, PROJECT_ITEM),
 )
 def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
-    """Values with something in them that looks like a credential."""
+    """Find values with something in them that looks like a credential."""
     inputs = subject.inputs
     values = {f'metadata["{name}"]': value for name, value in mapping(inputs.get("metadata")).items()}
     values["metadataStartupScript"] = inputs.get("metadataStartupScript")
@@ -103,7 +103,7 @@ def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_36",),
 )
 def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
-    """Instances that may forward."""
+    """Yield instances that may forward."""
     if yes(subject.inputs.get("canIpForward")):
         yield Problem("canIpForward", "has to be false")
 
@@ -117,7 +117,7 @@ def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
     types=(INSTANCE, *TEMPLATES),
 )
 def spot_not_preemptible(subject: Subject) -> Iterator[Problem]:
-    """The older kind."""
+    """Yield the older kind."""
     scheduling = mapping(subject.inputs.get("scheduling"))
     model = scheduling.get("provisioningModel")
     if yes(scheduling.get("preemptible")) and not hidden(model) and model != "SPOT":

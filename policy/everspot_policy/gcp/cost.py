@@ -1,4 +1,4 @@
-"""What is bought, and how: a group's instances are of the market that its template says."""
+"""Rules about purchases: the market of a group's instances is the market of its template."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -9,14 +9,14 @@ from everspot_policy.rule import Subject
 
 
 def spot(template: Subject) -> bool:
-    """Whether a template's instances are Spot."""
+    """Return whether a template's instances are Spot."""
     scheduling = mapping(template.inputs.get("scheduling"))
     return text(scheduling.get("provisioningModel")) == "SPOT" or yes(scheduling.get("preemptible"))
 
 
 def standing(subjects: Iterable[Subject]) -> tuple[Fraction, Fraction]:
-    """How many instances the groups of a stack keep: those that are on-demand, and all. Groups count that choose among
-    machine types, as a fleet does; a group whose template is not in the stack does not."""
+    """Return how many instances the groups of a stack keep: the on-demand ones, and all. Only groups that choose among
+    machine types, as a fleet does, and whose template is in the stack count."""
     resources = list(subjects)
     templates = {each.urn: each for each in resources if each.type in TEMPLATES}
     on_demand = total = Fraction(0)

@@ -1,4 +1,4 @@
-"""Roles by which whoever has them on a project gets all that is in it.
+"""Roles on a project that give access to everything in it.
 
 Sources: Google Cloud, "Roles and permissions that allow privilege escalation" in the IAM documentation on service
 account impersonation; Checkov's CKV_GCP_41 and SonarSource's S6408 for custom roles.
@@ -56,7 +56,7 @@ LIMITED = re.compile(r"modifiedGrantsByRole[^&|]*\.hasOnly\(")
     twins=("CKV_GCP_42",),
 )
 def no_escalation(subject: Subject) -> Iterator[Problem]:
-    """Roles that give roles or keys, on a project or on more, and custom roles that lend identities."""
+    """Find roles that give roles or keys, on a project or on more, and custom roles that lend identities."""
     inputs = subject.inputs
     if subject.type in CUSTOM:
         lent = [each for each in texts(inputs.get("permissions")) if each in LENDING]

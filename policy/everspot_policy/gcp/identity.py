@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Rules about permissions and the members that have them."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ REPOSITORY = re.compile(
 
 
 def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
-    """What a resource grants: the path, the role, and the members."""
+    """Yield the grants of a resource: the path, the role, and the members."""
     inputs = subject.inputs
     yield "role", text(inputs.get("role")), texts(inputs.get("member")) + texts(inputs.get("members"))
     policy: Any = document(inputs.get("policyData"))
@@ -48,7 +48,7 @@ def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
     twins=("CKV_GCP_30", "CKV_GCP_31"),
 )
 def own_service_account(subject: Subject) -> Iterator[Problem]:
-    """The project's default account, named or left to be taken. No account at all is fine."""
+    """Yield the project's default account, named or left to be taken. No account at all is fine."""
     account = subject.inputs.get("serviceAccount")
     if account is None or hidden(account):
         return
@@ -69,7 +69,7 @@ def own_service_account(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_117", "CKV_GCP_115", "CKV_GCP_116"),
 )
 def no_basic_roles(subject: Subject) -> Iterator[Problem]:
-    """Basic roles, in every form of a grant."""
+    """Find basic roles, in every form of a grant."""
     for path, role, _ in grants(subject):
         if role in BASIC:
             yield Problem(path, f"{role} is a basic role")
@@ -85,7 +85,7 @@ def no_basic_roles(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_28",),
 )
 def not_for_everybody(subject: Subject) -> Iterator[Problem]:
-    """Grants to allUsers and allAuthenticatedUsers."""
+    """Find grants to allUsers and allAuthenticatedUsers."""
     for path, role, members in grants(subject):
         for member in EVERYBODY:
             if member in members:
@@ -103,7 +103,7 @@ def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_41", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_49"),
 )
 def impersonation_named(subject: Subject) -> Iterator[Problem]:
-    """Roles to act as accounts, granted on a project or on more."""
+    """Find roles to act as accounts, granted on a project or on more."""
     if BROAD.match(subject.type):
         for path, role, _ in grants(subject):
             if role in IMPERSONATING:
@@ -120,7 +120,7 @@ def impersonation_named(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_125",),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
-    """Providers for GitHub without a condition on the repository."""
+    """Find providers for GitHub without a condition on the repository."""
     if text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/") != GITHUB:
         return
     condition = subject.inputs.get("attributeCondition")

@@ -21,7 +21,7 @@ LONGEST_DAYS = 366
     twins=("CKV_GCP_43",),
 )
 def key_rotates(subject: Subject) -> Iterator[Problem]:
-    """Symmetric keys that are never rotated, or too seldom; others KMS cannot rotate."""
+    """Find symmetric keys that are never rotated, or too seldom; others KMS cannot rotate."""
     value = subject.inputs.get("rotationPeriod")
     if (text(subject.inputs.get("purpose")) or "ENCRYPT_DECRYPT") != "ENCRYPT_DECRYPT" or hidden(value):
         return

@@ -1,4 +1,4 @@
-"""What must not go by mistake."""
+"""Rules about resources that must not be deleted by mistake."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
     types=(BUCKET, *GROUPS),
 )
 def production_protected(subject: Subject) -> Iterator[Problem]:
-    """Unprotected ones, where somebody asked the engine."""
+    """Find unprotected resources, where the engine was asked."""
     size = number(subject.inputs.get("targetSize"))
     if subject.type in GROUPS and size is not None and size <= 1:
         return

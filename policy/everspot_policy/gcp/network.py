@@ -25,7 +25,7 @@ POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*", "gcp:compute/*irewallPolicyW
     twins=("CKV_GCP_40",),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
-    """Interfaces with an access configuration: even an empty one gets an address."""
+    """Find interfaces with an access configuration: even an empty one gets an address."""
     for path, each in objects(subject.inputs, "networkInterfaces"):
         for name in ("accessConfigs", "ipv6AccessConfigs"):
             if each.get(name) and not hidden(each.get(name)):
@@ -43,7 +43,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
-    """Rules that let in from everywhere, and are not switched off."""
+    """Yield rules that let in from everywhere, and are not switched off."""
     within = objects(subject.inputs, "rules") if "WithRules:" in subject.type else [("", subject.inputs)]
     for place, each in within:
         if yes(each.get("disabled")) or (text(each.get("direction")) or "INGRESS") != "INGRESS":
@@ -68,7 +68,7 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
     types=("gcp:compute/routerNat:RouterNat",),
 )
 def no_nat(subject: Subject) -> Iterator[Problem]:
-    """Every NAT of a router."""
+    """Yield every NAT of a router."""
     yield Problem("", f"is a {(text(subject.inputs.get('type')) or 'public').lower()} NAT")
 
 
@@ -81,7 +81,7 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     types=("gcp:compute/network:Network",),
 )
 def own_subnetworks(subject: Subject) -> Iterator[Problem]:
-    """Networks in automatic mode, which is what holds where nothing is said."""
+    """Find networks in automatic mode, which is the default."""
     value = subject.inputs.get("autoCreateSubnetworks")
     if value is None or yes(value):
         yield Problem("autoCreateSubnetworks", "has to be false")

@@ -32,7 +32,7 @@ PUBLIC_ACLS = ("publicRead", "publicReadWrite", "authenticatedRead")
     twins=("CKV_GCP_29",),
 )
 def bucket_uniform(subject: Subject) -> Iterator[Problem]:
-    """Buckets whose objects have access lists."""
+    """Find buckets whose objects have access lists."""
     if lacks(subject.inputs.get("uniformBucketLevelAccess")):
         yield Problem("uniformBucketLevelAccess", "has to be true")
 
@@ -47,7 +47,7 @@ def bucket_uniform(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_114",),
 )
 def bucket_not_public(subject: Subject) -> Iterator[Problem]:
-    """Buckets that could become public, and access lists that make one so."""
+    """Find buckets that could become public, and access lists that make one so."""
     inputs = subject.inputs
     if subject.type == BUCKET:
         value = inputs.get("publicAccessPrevention")
@@ -74,7 +74,7 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_78",),
 )
 def bucket_versioned(subject: Subject) -> Iterator[Problem]:
-    """Buckets with neither versions nor soft deletion; the latter is on where nothing is said."""
+    """Find buckets with neither versions nor soft deletion, which is on by default."""
     versioning, soft = subject.inputs.get("versioning"), mapping(subject.inputs.get("softDeletePolicy"))
     off = soft.get("retentionDurationSeconds") in (0, "0")
     if off and not hidden(versioning) and lacks(mapping(versioning).get("enabled")):
@@ -90,7 +90,7 @@ def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     types=(BUCKET,),
 )
 def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
-    """Buckets without such a rule."""
+    """Find buckets without a rule that ends unfinished uploads."""
     rules = subject.inputs.get("lifecycleRules")
     if hidden(rules):
         return

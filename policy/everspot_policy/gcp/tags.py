@@ -27,7 +27,7 @@ PAID = (
     types=PAID,
 )
 def labelled(subject: Subject) -> Iterator[Problem]:
-    """Resources that lack a label; templates whose new disks would."""
+    """Find resources that lack a label, and templates whose new disks would lack it."""
     inputs = subject.inputs
     if not hidden(inputs.get("labels")):
         yield from _lacking("labels", labels(subject))
@@ -44,12 +44,12 @@ def _lacking(path: str, labels: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def labels(subject: Subject) -> dict[str, Any]:
-    """The labels of a resource: its own, over what the provider gives everything."""
+    """Return the labels of a resource: its own, over the provider's default labels."""
     return {**mapping(subject.inputs.get("effectiveLabels")), **mapping(subject.inputs.get("labels"))}
 
 
 def teams(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The teams that a resource names, with the paths."""
+    """Yield the teams that a resource names, with the paths."""
     if text(labels(subject).get("team")):
         yield "labels.team", text(labels(subject)["team"])
 

@@ -1,6 +1,6 @@
 """Renders reports as one comment for all environments, and as the run's summary.
 
-No value of a report can become markup: each stands in a code span or a fence, without what would end it.
+No value of a report can become markup: each is in a code span or a fence, without characters that would end it.
 """
 
 from everspot_review.markdown.comment import COMMENT_AT_MOST, SUMMARY_AT_MOST, comment, summary

@@ -1,4 +1,4 @@
-"""What a reviewer has to look at first: previews that failed, what is lost, what is drained, rules that are broken."""
+"""The points that a reviewer has to look at first: failed previews, losses, drains, broken rules."""
 
 from everspot_review.markdown.safe import code, fence, prose
 from everspot_review.report import BrokenRule, Deed, EnvironmentReport, Foreseen, ResourceStep
@@ -8,7 +8,7 @@ _LINES_OF_AN_ERROR = 30
 
 
 def attention(report: EnvironmentReport) -> list[list[str]]:
-    """Its entries, the gravest first; each is some lines that belong together."""
+    """Return its entries, the gravest first; each is some lines that belong together."""
     where = code(report.environment, 60)
     entries = _failed(report, where)
     grave = [step for step in report.steps if step.grave]

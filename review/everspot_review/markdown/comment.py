@@ -29,19 +29,19 @@ _SAFETY = 400
 
 
 def comment(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = COMMENT_AT_MOST) -> str:
-    """The comment of a pull request, of at most so many characters. `run`: where the run is seen; what finds no room is
-    counted and stands in its summary."""
+    """Return the comment of a pull request, of at most so many characters. `run`: the URL of the run; entries without
+    room are counted, and are in its summary."""
     return _rendered(ranked(reports), run, most, units, PROPERTIES_AT_MOST)
 
 
 def summary(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = SUMMARY_AT_MOST) -> str:
-    """The same for the summary of a run, which has room for all of it."""
+    """Return the same for the summary of a run, which has room for all of it."""
     return _rendered(ranked(reports), run, most, octets, None)
 
 
 @dataclass(frozen=True)
 class _Section:
-    """What there is to say of one environment. Entries are lines that belong together."""
+    """The entries about one environment. Entries are lines that belong together."""
 
     report: EnvironmentReport
     urgent: list[list[str]]
@@ -52,7 +52,7 @@ class _Section:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What of it found room."""
+    """The entries of a section that found room."""
 
     urgent: list[list[str]]
     costs: list[str]
@@ -86,7 +86,7 @@ def _rendered(
 
 
 def _shares(sections: list[_Section], room: int, measure: Measure) -> list[_Shown]:
-    """An equal share for each. What one does not need goes to those that need more."""
+    """Return an equal share for each. The unused part of a share goes to those that need more."""
     sizes = {number: _total_size(section, measure) for number, section in enumerate(sections)}
     shown: dict[int, _Shown] = {}
     for done, number in enumerate(sorted(sizes, key=lambda number: (sizes[number], number))):
@@ -102,7 +102,7 @@ def _total_size(section: _Section, measure: Measure) -> int:
 
 
 def _fitted(section: _Section, room: int, measure: Measure) -> _Shown:
-    """What of a section fits: first what is urgent, then the cost, then the rest."""
+    """Return the entries of a section that fit: first the urgent ones, then the cost, then the rest."""
     empty = _details(section, [], [], measure=measure)
     frame = size(empty, measure)
     has_details = bool(section.notes or section.changes) and frame <= room
@@ -127,8 +127,8 @@ def _fitted(section: _Section, room: int, measure: Measure) -> _Shown:
 
 
 def _details(section: _Section, shown_notes: list[list[str]], steps: list[list[str]], *, measure: Measure) -> list[str]:
-    """The lines of an environment that can be opened. Without any entry, they are what the others are measured beside:
-    with the longest fence and both counts."""
+    """Return the lines of an environment that can be opened. Without any entry, they are what the others are measured
+    beside: with the longest fence and both counts."""
     if not (section.notes or section.changes):
         return []
     empty = not shown_notes and not steps
@@ -151,7 +151,8 @@ def _details(section: _Section, shown_notes: list[list[str]], steps: list[list[s
 
 
 def _take_fitting(entries: list[list[str]], room: int, measure: Measure) -> tuple[list[list[str]], int]:
-    """The entries that fit, in their order, and how many do not. One that is too long does not keep others out."""
+    """Return the entries that fit, in their order, and how many do not. One that is too long does not keep others
+    out."""
     fitting: list[list[str]] = []
     for entry in entries:
         cost = size(entry, measure)

@@ -1,4 +1,4 @@
-"""What changes in one environment, resource by resource."""
+"""The changes in one environment, resource by resource."""
 
 from everspot_review.markdown.safe import code, cut, prose, visible
 from everspot_review.report import Deed, EnvironmentReport, ResourceStep
@@ -29,13 +29,13 @@ _WORDS = {
 
 
 def counts(report: EnvironmentReport) -> str:
-    """How many resources change, by what is done to them."""
+    """Return how many resources change, by operation."""
     numbers = {deed: sum(step.deed is deed for step in report.steps) for deed in ORDER}
     return ", ".join(f"{number:,} {_WORDS[deed]}" for deed, number in numbers.items() if number) or "no change"
 
 
 def notes(report: EnvironmentReport) -> list[list[str]]:
-    """What the change means for jobs where it does no harm, and what the engine warned of."""
+    """Return the effects on jobs that do no harm, and the warnings of the engine."""
     harmless = [effect for effect in report.effects if not effect.harm]
     entries = [[f"- {code(effect.resource)}: {prose(effect.text)}"] for effect in harmless]
     warned = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity == "warning"]
@@ -46,7 +46,7 @@ def notes(report: EnvironmentReport) -> list[list[str]]:
 
 
 def changes(report: EnvironmentReport, most: int | None) -> list[list[str]]:
-    """Each resource with its properties, of which at most so many are told; for a fence."""
+    """Return each resource with at most so many of its properties; for a fence."""
     ordered = sorted(report.steps, key=lambda step: (ORDER.index(step.deed), step.urn))
     return [_step(step, most) for step in ordered]
 

@@ -1,4 +1,4 @@
-"""The two first lines of a comment: by the one it is known again, and in the other stands what was reviewed."""
+"""The first two lines of a comment: the first identifies it as ours, and the second has the reviewed digests."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _AT_MOST = 24_000
 
 
 def digest_line(reports: Sequence[EnvironmentReport]) -> tuple[str, tuple[str, ...]]:
-    """The line, and the environments that it has no more room for."""
+    """Return the line, and the environments that do not fit into it."""
     listed: dict[str, str] = {}
     omitted: list[str] = []
     room = _AT_MOST - len(_BEGIN) - len(_END)
@@ -30,10 +30,10 @@ def digest_line(reports: Sequence[EnvironmentReport]) -> tuple[str, tuple[str, .
 
 
 def digests(body: str) -> dict[str, str]:
-    """What was reviewed, by environment, as a comment of ours tells it: in its second line and nowhere else, since any
-    value in the rest of it may look the same. Empty if there is none.
+    """Return the reviewed digests, by environment, from the second line of a comment of ours. The rest of the comment
+    is not read, since any value in it may look the same. Empty if there are no digests.
 
-    Whose comment it is has to be known before: everybody may write these lines.
+    The caller has to check whose comment it is: everybody may write these lines.
     """
     lines = body.lstrip().splitlines()
     if len(lines) < 2 or lines[0].strip() != MARKER:
@@ -43,13 +43,14 @@ def digests(body: str) -> dict[str, str]:
 
 
 def packed(entries: Mapping[str, object]) -> str:
-    """JSON in which no comment ends, whatever an environment is called."""
+    """Return JSON that ends no comment, whatever the names of environments."""
     text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "\\u002d\\u002d")
 
 
 def unpacked(line: str, begin: str, end: str) -> dict[str, Any]:
-    """What is packed in a line, between how it begins and how it ends. Empty if that is no JSON object."""
+    """Return the object that is packed in a line, between its prefix and its suffix. Empty if that is no JSON
+    object."""
     if not (line.startswith(begin) and line.endswith(end)):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What a month costs, for people. Amounts stand in code spans: a forge takes what is between two dollar signs for a
+"""The cost of a month, for people. Amounts are in code spans: a forge renders text between two dollar signs as a
 formula."""
 
 from collections.abc import Iterable, Sequence
@@ -16,19 +16,19 @@ _NAMED_AT_MOST = 12
 
 
 def amount(usd: float) -> str:
-    """Dollars: with cents below ten."""
+    """Return dollars as text: with cents below ten."""
     return f"${usd:,.0f}" if usd >= 10 or usd == 0 else f"${usd:.2f}"
 
 
 def expected(figures: CostFigures | None) -> str:
-    """What is expected of one side, in a word; the least where something has no price."""
+    """Return the expected cost of one side; the lower bound where something has no price."""
     if figures is None or figures.nothing_known:
         return "unknown"
     return f"{'at least ' if figures.unpriced else ''}{amount(figures.total.expected)}"
 
 
 def change(estimate: Estimate | None) -> str:
-    """What a month is expected to cost, before and after."""
+    """Return the expected cost of a month, before and after."""
     if estimate is None:
         return "not estimated"
     before, after = expected(estimate.before), expected(estimate.after)
@@ -38,7 +38,7 @@ def change(estimate: Estimate | None) -> str:
 
 
 def rows(report: EnvironmentReport) -> list[str]:
-    """The rows of one environment: its total, and its teams if it has more than one and the cost changes."""
+    """Return the rows of one environment: its total, and its teams if it has more than one and the cost changes."""
     if report.estimate is None:
         return []
     before, after = report.estimate.before, report.estimate.after
@@ -54,7 +54,7 @@ def rows(report: EnvironmentReport) -> list[str]:
 
 
 def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
-    """How old the prices are and what is in no figure."""
+    """Return the age of the prices and the costs that are in no figure."""
     estimates = [report.estimate for report in reports if report.estimate is not None]
     if not estimates:
         return []

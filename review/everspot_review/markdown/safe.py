@@ -17,41 +17,41 @@ _LINKED = re.compile(r"\b[0-9a-f]{7,}\b|\bGH-\d|www\.|:[\w+-]+:|--", re.IGNORECA
 
 
 def visible(text: str) -> str:
-    """The text in one line, with what cannot be seen written out as its number."""
+    """Return the text in one line, with invisible characters written out as their numbers."""
     if text.isprintable():
         return text
     return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in _UNSEEN else c for c in text)
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning and an ellipsis, of at most so many characters."""
+    """Return the text, or its beginning and an ellipsis, of at most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def code(text: str, most: int = 120) -> str:
-    """A code span for running text: no mention, link, formula or markup begins in one."""
+    """Return a code span for running text: no mention, link, formula or markup begins in one."""
     inner = cut(visible(text[: most + 1]), most).replace("`", "'").strip()
     return f"`{inner or ' '}`"
 
 
 def cell(text: str, most: int = 60) -> str:
-    """A code span for a table's cell, which a bar would end also within it."""
+    """Return a code span for a table's cell, which a bar would end also within it."""
     return code(text, most).replace("|", "¦")
 
 
 def marked(text: str, most: int = 80) -> str:
-    """The same for a line of HTML, in which Markdown is not read."""
+    """Return the same for a line of HTML, in which Markdown is not read."""
     return f"<code>{html.escape(cut(visible(text[: most + 1]), most))}</code>"
 
 
 def prose(text: str, most: int = 400) -> str:
-    """A sentence as it is, if it has nothing in it that could become anything else; otherwise a code span."""
+    """Return a sentence unchanged, if it contains nothing that could become markup; otherwise a code span."""
     sentence = cut(visible(text[: most + 1]), most)
     return sentence if _PROSE.fullmatch(sentence) and not _LINKED.search(sentence) else code(text, most)
 
 
 def fence(lines: Iterable[str], kind: str = "") -> list[str]:
-    """Lines within a fence that none of them ends. Each is one line whatever it has in it."""
+    """Return lines within a fence that none of them ends. Each is one line whatever it has in it."""
     inner = [visible(line) for line in lines]
     longest = max((len(run) for line in inner for run in re.findall("`+", line)), default=0)
     around = "`" * max(3, longest + 1)
@@ -59,15 +59,16 @@ def fence(lines: Iterable[str], kind: str = "") -> list[str]:
 
 
 def units(text: str) -> int:
-    """The length of a text as a forge counts it: characters beyond the first plane as two, to be on the safe side."""
+    """Return the length of a text as a forge counts it: characters beyond the first plane as two, to be on the safe
+    side."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def octets(text: str) -> int:
-    """The length of a text in UTF-8."""
+    """Return the length of a text in UTF-8."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def size(lines: Iterable[str], measure: Measure) -> int:
-    """What lines cost, each with its end."""
+    """Return the size of lines, each with its end."""
     return sum(measure(line) + 1 for line in lines)

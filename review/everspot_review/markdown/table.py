@@ -15,13 +15,13 @@ _SHORT = ["| environment | |", "| --- | --- |"]
 
 
 def ranked(reports: Sequence[EnvironmentReport]) -> list[EnvironmentReport]:
-    """The reports, those first that need a reviewer most."""
+    """Return the reports, those first that need a reviewer most."""
     return sorted(reports, key=lambda r: (not r.blocked, not _harms(r), r.outcome is Foreseen.UNCHANGED, r.environment))
 
 
 def table(reports: Sequence[EnvironmentReport], room: int, measure: Measure) -> list[str]:
-    """A row for each environment. Where hundreds of them leave no room for all columns, there are two of them; where
-    there is none for all rows either, the others are counted."""
+    """Return a row for each environment. If there are too many rows for all columns, there are two columns; if there is
+    no room for all rows either, the others are counted."""
     full = [*_HEAD, *(_row(report) for report in reports)]
     if size(full, measure) <= room:
         return full
@@ -51,7 +51,7 @@ def _effects(report: EnvironmentReport) -> str:
 
 
 def _harms(report: EnvironmentReport) -> int:
-    """Resources that go with what they hold, or with jobs on them."""
+    """Return the resources that are lost with their content, or with jobs on them."""
     harmed = {effect.resource for effect in report.effects if effect.harm}
     return len(harmed | {step.name for step in report.steps if step.grave})
 

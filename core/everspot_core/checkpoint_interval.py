@@ -180,9 +180,9 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
         case IntervalCause.CHOSEN:
             return "as the job says"
         case IntervalCause.SHORTEST:
-            return f"the shortest: {stall}, and {rate}"
+            return f"the shortest, since {stall}, and {rate}"
         case IntervalCause.LONGEST:
-            return f"the longest: {stall}, and {rate}"
+            return f"the longest, since {stall}, and {rate}"
         case IntervalCause.UPLOAD:
             return f"a checkpoint of {size(cost.size_bytes)} takes {in_seconds(cost.durable)} to be durable"
         case IntervalCause.NOTICE:

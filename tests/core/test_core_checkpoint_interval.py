@@ -167,8 +167,16 @@ def test_the_authors_interval_stays_and_the_notice_is_judged_all_the_same():
     [
         (None, AWS, "no checkpoint has been measured yet"),
         (cost(2, 10), AWS, "a checkpoint of 1 GB stalls training for 2 s, and an interruption comes about every 8 h"),
-        (cost(0.04, 1), AWS, "the shortest: a checkpoint of 1 GB stalls training for 0.04 s, and an interruption "),
-        (cost(900, 950), None, "the longest: a checkpoint of 1 GB stalls training for 900 s, and an interruption "),
+        (
+            cost(0.04, 1),
+            AWS,
+            "the shortest, since a checkpoint of 1 GB stalls training for 0.04 s, and an interruption ",
+        ),
+        (
+            cost(900, 950),
+            None,
+            "the longest, since a checkpoint of 1 GB stalls training for 900 s, and an interruption ",
+        ),
         (cost(0.5, 1500), AWS, "a checkpoint of 1 GB takes 1,500 s to be durable"),
         (cost(30, 200), AWS, "a notice is to cost 10m of work at most"),
     ],

@@ -235,7 +235,7 @@ def checkpoint_more_often(
     """Halve the time between checkpoints of jobs that lose work without notice. `pace`: seconds of market time in a
     real second, because programs report real time."""
     ends = {i.launch.instance_id: i.end for i in bill.instances}
-    name, advice = "checkpoint-more-often", "halve `checkpoint.every` of these jobs"
+    name, advice = "checkpoint-more-often", "let these jobs checkpoint twice as often, by `checkpoint.every`"
     saved, affected_jobs = Fraction(0), []
     for job in bill.jobs:
         strokes = [s for s in interruptions_in(job, month) if not s.with_notice]

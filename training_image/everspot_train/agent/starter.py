@@ -40,6 +40,7 @@ from everspot_train.agent.outcome import long_detail
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
+from everspot_train.agent.stop_demand import stop_margin
 from everspot_train.agent.temporary import TemporaryFolders
 from everspot_train.agent.threads import within
 from everspot_train.rundir import RunContext, RunDir, RunDirError
@@ -269,6 +270,7 @@ class Starter:
     def _context(self, session: JobSession, hours_between_interruptions: float | None) -> RunContext:
         folder = session.run_dir.path
         code = self._code_dir(session.submission, folder)
+        notice, limits = provider(self._manifest.cloud).notice(self._manifest), self._manifest.limits
         return RunContext(
             job_id=session.key.job_id,
             epoch=session.key.epoch,
@@ -283,8 +285,8 @@ class Starter:
             cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),
             hours_between_interruptions=hours_between_interruptions or USUAL_HOURS[self._identity.market],
-            notice=provider(self._manifest.cloud).notice(self._manifest),
-            notice_reserve=self._manifest.limits.notice_poll + self._manifest.limits.stop_margin,
+            notice=notice,
+            notice_reserve=limits.notice_poll + stop_margin(limits, self._clock.to_real(notice)),
             mixed=self._lowers_precision(session),
         )
 

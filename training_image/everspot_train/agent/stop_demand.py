@@ -67,6 +67,12 @@ def _by_shutdown(world: World) -> _Demand | None:
     return _Demand(Reason.SHUTDOWN, "shutdown", None, world.shutdown_by) if world.shutdown_by is not None else None
 
 
+def stop_margin(limits: Limits, time_left: timedelta) -> timedelta:
+    """How long before the instance is taken the agent ends what still runs. A notice that comes late, or of a market
+    whose time runs fast, leaves half of the time for the checkpoint."""
+    return min(limits.stop_margin, max(time_left, timedelta()) / 2)
+
+
 def _stop(
     reason: Reason,
     source: str,
@@ -76,8 +82,7 @@ def _stop(
     limits: Limits,
 ) -> StopDemand:
     if deadline is not None:
-        # A word that comes late, or of a market that runs fast, leaves half of what is left for the checkpoint.
-        margin = min(limits.stop_margin, max(deadline - world.now, timedelta()) / 2)
+        margin = stop_margin(limits, deadline - world.now)
         term_at, kill_at = deadline - margin, deadline - margin / 2
     else:
         term_at = world.now + (CANCEL_PATIENCE if reason is Reason.CANCEL else PATIENCE)

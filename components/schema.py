@@ -9,7 +9,7 @@ from pulumi.provider.experimental.component import ComponentProvider
 
 
 def schema() -> str:
-    """The schema of every component of the package, as indented JSON with sorted keys."""
+    """Return the schema of every component of the package, as indented JSON with sorted keys."""
     kinds = [getattr(everspot, name) for name in everspot.__all__]
     components = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, pulumi.ComponentResource)]
     written = ComponentProvider(components, "everspot").schema or "{}"

@@ -1,4 +1,5 @@
-"""What the estimates of all clouds share: reading declared inputs, and collecting what an environment asks for."""
+"""The common parts of the estimates of all clouds: reading declared inputs, and collecting an environment's
+requests."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +37,13 @@ class FixedPrice:
 
 
 def price(usd: str, per: str, source: str) -> FixedPrice:
-    """A price in dollars, written as the list has it."""
+    """Return a price in dollars, written as the list has it."""
     return FixedPrice(Fraction(Decimal(usd)), per, source)
 
 
 @dataclass
 class Costing:
-    """Collects what one side of a change asks for. `region`: of the providers, None if it is not known."""
+    """Collects the requests of one side of a change. `region`: of the providers, None if unknown."""
 
     region: str | None
     as_of: date
@@ -64,20 +65,20 @@ class Costing:
         low: Fraction | None = None,
         high: Fraction | None = None,
     ) -> None:
-        """Add what a resource costs a month, whoever runs. `team`: None where the resource cannot say."""
+        """Add the fixed monthly cost of a resource. `team`: None where the resource cannot say."""
         self.fixed.append(FixedAsk(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high))
 
     def by_use(self, resource: Declared, meter: str) -> None:
-        """Note that a resource costs by use. `meter`: in words, with what is counted."""
+        """Note that a resource costs by use. `meter`: the counted units, in words."""
         self.used.setdefault(meter, []).append(resource.name)
 
     def lack(self, resource: Declared, reason: str) -> None:
-        """Note that what a resource costs is not known."""
+        """Note that the cost of a resource is unknown."""
         self.unpriced.append(resource.name)
         self.lack_part(resource, reason)
 
     def lack_part(self, resource: Declared, reason: str) -> None:
-        """Note that a part of what a resource costs is not known."""
+        """Note that a part of the cost of a resource is unknown."""
         self.unknown.append(f"{resource.name}: {reason}")
 
     def stand_in(self, same: Sequence[str], subject: str) -> None:
@@ -89,7 +90,7 @@ class Costing:
             )
 
     def total(self) -> AskedFor:
-        """The whole. What can have no tag belongs to the environment's team, where it has only one."""
+        """Return the whole. Costs that can have no tag belong to the environment's team, if it has only one."""
         all_teams = (
             [charge.team for charge in self.standing]
             + [charge.team for charge in self.elastic]
@@ -111,7 +112,7 @@ class Costing:
 
 
 def read_team(tags: Any) -> str:
-    """The team that tags name. They are a mapping, or with some services a list of key and value."""
+    """Return the team that tags name. They are a mapping, or with some services a list of key and value."""
     if isinstance(tags, list | tuple):
         tags = {str(tag.get("key")): tag.get("value") for tag in items(tags)}
     team = tags.get(TEAM) if isinstance(tags, Mapping) and is_fully_known(tags) else None
@@ -130,12 +131,12 @@ def number(value: Any) -> Fraction | None:
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list; none where it is no list, or not known yet."""
+    """Return the mappings of a list; none where it is no list, or not known yet."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list that are known; none where it is no list."""
+    """Return the texts of a list that are known; none where it is no list."""
     listed = value if isinstance(value, list | tuple) else ()
     return tuple(item for item in listed if isinstance(item, str) and is_fully_known(item))
 
@@ -150,7 +151,7 @@ def part(inputs: Any, *path: str) -> Any:
 
 
 def nearest(resource: Declared, templates: Sequence[Declared], *, within: bool = False) -> Declared | None:
-    """The template that a fleet launches from.
+    """Return the template that a fleet launches from.
 
     A preview knows a new template by no id yet. It is declared beside its fleet, in the same component, and named like
     it. `within`: the resource is the component itself.
@@ -161,13 +162,13 @@ def nearest(resource: Declared, templates: Sequence[Declared], *, within: bool =
 
 
 def _common(first: str, other: str) -> int:
-    """Characters with which both begin."""
+    """Return the characters that both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
 def find_region(resources: Sequence[Declared], provider: str, zone: str, stated: str | None) -> str | None:
-    """The region: `stated`, or as the provider of a preview has it, or that of the zones that inputs named `zone`
-    have; None if nothing tells."""
+    """Return the region: `stated`, or as the provider of a preview has it, or that of the zones that inputs named
+    `zone` have; None if nothing tells."""
     if stated:
         return stated
     for resource in resources:
@@ -182,7 +183,8 @@ def find_region(resources: Sequence[Declared], provider: str, zone: str, stated:
 
 
 def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[InstanceType]]:
-    """The types of a component's capacity, in the words of its settings: what is chosen, and what is declared in place.
+    """Return the types of a component's capacity, in the words of its settings: what is chosen, and what is declared in
+    place.
 
     A type that is declared by less than the catalogue needs is left out of the second.
     """
@@ -220,7 +222,7 @@ Rule = Callable[[Costing, Declared], None]
 
 
 def by_use(meter: str) -> Rule:
-    """The rule of a type that costs by use alone. `meter`: in words, with what is counted."""
+    """Return the rule of a type that costs by use alone. `meter`: the counted units, in words."""
     return lambda costing, resource: costing.by_use(resource, meter)
 
 
@@ -234,8 +236,8 @@ def declared_types(costing: Costing, resource: Declared) -> None:
 def apply(
     costing: Costing, resources: Sequence[Declared], rules: Mapping[str, Rule], free: frozenset[str], own: str
 ) -> None:
-    """Price every resource by its type's rule. A type of the cloud's, by its prefix `own`, that has no rule and is not
-    free is told as unknown."""
+    """Price every resource by its type's rule. A type of the cloud, by its prefix `own`, without a rule is reported as
+    unknown unless it is free."""
     for resource in sorted(resources, key=lambda one: one.urn):
         rule = rules.get(resource.type)
         if rule is not None:

@@ -1,4 +1,4 @@
-"""Names that say of their value that it is a secret, and values that are none all the same."""
+"""Names that say that their value is a secret, and values that are no secrets all the same."""
 
 import re
 
@@ -45,27 +45,27 @@ _NAMES = re.compile(r"[A-Za-z]+\d{0,2}(?:[-_./:@][A-Za-z]+\d{0,2}|[-_./:@]\d{1,4
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value only stands for a credential: a variable, `<token>`, `***`."""
+    """Return whether a value is only a placeholder for a credential: a variable, `<token>`, `***`."""
     return value.lower() in _WORDS or _PLACEHOLDER.search(value) is not None
 
 
 def is_name(value: str) -> bool:
-    """Whether a value is words with signs between them, as resources and models are named."""
+    """Return whether a value is words with signs between them, as resources and models are named."""
     return _NAMES.fullmatch(value) is not None
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value says where a secret is kept."""
+    """Return whether a value says where a secret is kept."""
     return value.startswith(_REFERENCES)
 
 
 def is_strong(name: str) -> bool:
-    """Whether a name says by itself that its value is a secret."""
+    """Return whether a name says by itself that its value is a secret."""
     return _STRONG.search(_words(name)) is not None
 
 
 def is_named_secret(name: str, value: str) -> bool:
-    """Whether a value is a secret by the name under which it stands."""
+    """Return whether a value is a secret by its name."""
     text = value.strip()
     if len(text) < 3 or is_placeholder(text) or is_reference(text):
         return False
@@ -79,13 +79,13 @@ def is_named_secret(name: str, value: str) -> bool:
 
 
 def is_named_literal(name: str, value: str) -> bool:
-    """Whether a text in a program is a secret by the name of its variable."""
+    """Return whether a text in a program is a secret by the name of its variable."""
     digit = any(letter.isdigit() for letter in value)
     return digit and is_strong(name) and is_named_secret(name, value) and not is_name(value)
 
 
 def _words(name: str) -> str:
-    """A name with its words apart: `dbPass` ends in a word that `compass` does not have."""
+    """Return a name with its words apart: `dbPass` ends in a word that `compass` does not have."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
 
 

@@ -34,18 +34,18 @@ _NO_REGIONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Environment:
-    """What a settings file declares, as far as it costs money. `regions`: by cloud."""
+    """The declarations of a settings file that cost money. `regions`: by cloud."""
 
     resources: tuple[Declared, ...]
     regions: Mapping[str, str]
 
 
 def environment(stack: str, config: Mapping[str, Any]) -> Environment:
-    """What the settings of a stack declare. `config`: the file's `config`. What an account has once costs what its
-    state lies in.
+    """Return the declarations of a stack's settings. `config`: the file's `config`. Resources that an account has once
+    cost as much as the storage of their state.
 
     Raises:
-        BadInputs: naming every setting that there is not, and everything for which the cluster cannot be priced.
+        BadInputs: naming every unknown setting, and every reason why the cluster cannot be priced.
     """
     problems = Problems()
     check_names(problems, config)
@@ -78,7 +78,7 @@ def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
 
 
 def _state(stack: str, settings: Any) -> list[Declared]:
-    """What a bootstrap declares that costs money; nothing where its settings cannot be read."""
+    """Return the declarations of a bootstrap that cost money; nothing if its settings cannot be read."""
     section = settings if isinstance(settings, Mapping) else {}
     tags = section.get("tags")
     owned = {"tags": tags, "labels": {str(k).lower(): v for k, v in tags.items()}} if isinstance(tags, Mapping) else {}
@@ -97,7 +97,7 @@ def estimated(
     catalogue: Catalogue | None = None,
     recent: Recent | None = None,
 ) -> Estimate:
-    """What a change costs a month.
+    """Return what a change costs a month.
 
     Args:
         before: All resources as they are declared now, components and providers too; None if that is not known. An
@@ -114,7 +114,7 @@ def estimated(
 
 
 def collect_charges(resources: Sequence[Declared], regions: Mapping[str, str] = _NO_REGIONS) -> AskedFor:
-    """What resources ask for, on all clouds together."""
+    """Return the requests of resources, on all clouds together."""
     parts = [collect(resources, regions.get(cloud)) for cloud, collect in _CLOUDS.items()]
     return AskedFor(
         **{field.name: sum((getattr(part, field.name) for part in parts), ()) for field in fields(AskedFor)}

@@ -105,7 +105,7 @@ class FolderMetadata:
         return str(self._manifest_file)
 
     def manifest(self) -> str:
-        """The file's content."""
+        """Return the file's content."""
         try:
             return self._manifest_file.read_text()
         except (OSError, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Listening(ABC):
-    """What is alike of all queues. `receive` polls a queue once, and `delete` removes messages from it. `noun`: the
+    """The common part of all queues. `receive` polls a queue once, and `delete` removes messages from it. `noun`: the
     queue, for the log. `close` ends the thread."""
 
     noun: str
@@ -37,7 +37,7 @@ class Listening(ABC):
 
     @abstractmethod
     def trouble(self, error: Exception) -> Trouble:
-        """What kind of failure of the queue this is."""
+        """Return what kind of failure of the queue this is."""
 
     def start(self) -> Self:
         """Begin to listen."""
@@ -45,7 +45,7 @@ class Listening(ABC):
         return self
 
     def drain(self) -> list[Message]:
-        """The messages received since the last call, without waiting."""
+        """Return the messages received since the last call, without waiting."""
         received = []
         while not self._received.empty():
             received.append(self._received.get())
@@ -58,7 +58,7 @@ class Listening(ABC):
             self._thread.join(patience.total_seconds())
 
     def keep(self, messages: Iterable[Message]) -> None:
-        """Keep what has a meaning, and delete the rest."""
+        """Keep the messages that have a meaning, and delete the rest."""
         ignored = []
         for message in messages:
             if message.kind is MessageKind.IGNORED:

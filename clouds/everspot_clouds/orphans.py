@@ -1,7 +1,7 @@
-"""Orphans: what a cloud has with a cluster's tag or label, and what no stack knows and no scheduler launched.
+"""Orphans: resources with a cluster's tag or label that no stack knows and no scheduler launched.
 
-An update that is killed while the cloud makes a fleet leaves one: the cloud has it, the engine's state does not, and
-nobody ends it. An instance is its fleet's or group's, so that only the latter is an orphan, at the cost of both.
+An update that is killed while the cloud creates a fleet leaves one: the cloud has it, the engine's state does not, and
+nobody ends it. An instance belongs to its fleet or group, so only the latter is an orphan, at the cost of both.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Orphan:
 
     @property
     def sentence(self) -> str:
-        """What it is and what it costs, for people."""
+        """The orphan and its cost, for people."""
         parts = [counted(len(self.parts), "instance")] if self.parts else []
         parts += sorted({part.role for part in self.parts if part.role})
         details = ", ".join(detail for detail in (self.resource.detail, *parts) if detail)
@@ -91,8 +91,8 @@ def find_orphans(
 def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tuple[Left, tuple[Left, ...]]]:
     """Return the resources that nobody claims, each with its instances.
 
-    Claimed is what a stack knows, what a scheduler launched, what is kept on purpose, and what belongs to any of them.
-    What is ending needs no claim.
+    Claimed are the resources that a stack knows, that a scheduler launched, or that are kept on purpose, and everything
+    that belongs to them. Resources that are ending need no claim.
     """
     present = [resource for resource in resources if not resource.retained and not resource.ending]
     names = {resource.name for resource in present}
@@ -121,7 +121,7 @@ def priced(
 
 
 def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Prices) -> float | None:
-    """The cost of an hour. On Spot without a price: the on-demand one, which it never exceeds by default."""
+    """Return the cost of an hour. On Spot without a price: the on-demand one, which it never exceeds by default."""
     if not resource.instance_type:
         return resource.usd_per_hour
     spot = prices.get((resource.instance_type, resource.zone)) if resource.market is Market.SPOT else None
@@ -130,7 +130,8 @@ def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Pri
 
 
 def _spot_prices(manifest: Manifest, clock: Clock, machines: Sequence[Left]) -> dict[tuple[str, str], float]:
-    """Spot prices now. None where the cloud does not tell them: that an orphan exists matters more than its price."""
+    """Return the present spot prices; None if the cloud does not state them: that an orphan exists matters more than
+    its price."""
     pools = {(machine.instance_type, machine.zone) for machine in machines if machine.instance_type}
     if not pools:
         return {}

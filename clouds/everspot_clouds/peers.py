@@ -18,7 +18,8 @@ for new ones, so that it never gets the old ones again."""
 
 
 def peer_credentials(cloud: str, region: str, url: str, identity: str, audience: str) -> Callable[[], Any] | None:
-    """Credentials for a peer's store, in the form that `Store.open` takes; None if the store finds them by itself.
+    """Return credentials for a peer's store, in the form that `Store.open` takes; None if the store finds them by
+    itself.
 
     Nothing is requested until the store is used. If that fails, the error has the reason: see `Renewed`.
 
@@ -50,7 +51,7 @@ class Renewed:
         self._current: Mapping[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
-        """The credentials for now.
+        """Return the credentials for now.
 
         Raises:
             CloudError: if they cannot be had, and a person has to act.

@@ -291,8 +291,8 @@ class Credential:
 
 
 def credentials_in(text: str) -> list[Credential]:
-    """Return what looks like a credential in a text by its form, also packed as base64 within it, as a cloud-config has
-    files (`encoding: b64` and `gz+b64`)."""
+    """Return the parts of a text that look like a credential by their form, also packed as base64 within it, as a
+    cloud-config has files (`encoding: b64` and `gz+b64`)."""
     texts = dict.fromkeys((text[:LONGEST], without_unseen(text[:LONGEST])))
     matches = [match for each in texts for layer in _layers(each, _LAYERS) for match in _by_form(layer)]
     return list(dict.fromkeys(matches))
@@ -304,8 +304,8 @@ def without_unseen(text: str) -> str:
 
 
 def strike(text: str, values: Iterable[str], mark: str) -> str:
-    """Return a text with a mark in place of each of these credentials, also where unseen characters stand within one,
-    or where only its beginning was kept."""
+    """Return a text with a mark in place of each of these credentials, also if unseen characters are within one, or if
+    only its beginning was kept."""
     for value in sorted(dict.fromkeys(map(without_unseen, values)), key=len, reverse=True):
         text = _strike(text, value, mark) if len(value) >= 3 else text
     return text
@@ -331,7 +331,7 @@ def _strike(text: str, value: str, mark: str) -> str:
 
 
 def _starts(text: str, value: str) -> Iterator[int]:
-    """Where a text could begin: each place of its first character."""
+    """Yield where a text could begin: each place of its first character."""
     start = text.find(value[0])
     while start >= 0:
         yield start
@@ -339,8 +339,8 @@ def _starts(text: str, value: str) -> Iterator[int]:
 
 
 def credentials_under(name: str, value: str) -> list[Credential]:
-    """Return what looks like a credential in a value by its form, its name, or because it is random. `name`: the key
-    under which it stands, or the name beside it."""
+    """Return the parts of a value that look like a credential by their form, by the value's name, or because they are
+    random. `name`: the key of the value, or the name beside it."""
     matches = credentials_in(value)
     name, value = without_unseen(name), without_unseen(value)
     if not matches and is_named_secret(name, value):
@@ -382,7 +382,7 @@ def _by_form(text: str) -> Iterator[Credential]:
 
 
 def _is_basic(value: str) -> bool:
-    """Whether a text is the base64 of `user:password`."""
+    """Return whether a text is the base64 of `user:password`."""
     try:
         user, colon, password = unpacked(value).decode("ascii").partition(":")
     except (ValueError, zlib.error):
@@ -391,7 +391,8 @@ def _is_basic(value: str) -> bool:
 
 
 def _counts(kind: str, value: str, match: re.Match[str]) -> bool:
-    """Whether what a detector finds is one: some of its patterns have no borders, and match within longer words."""
+    """Return whether a detector's finding is a credential: some of its patterns have no borders, and match within
+    longer words."""
     if kind == "a private key":
         return True
     if is_placeholder(value) or (kind == "a JSON Web Token" and not JwtTokenDetector.is_formally_valid(value)):
@@ -403,7 +404,7 @@ def _counts(kind: str, value: str, match: re.Match[str]) -> bool:
 
 
 def _layers(text: str, deep: int) -> Iterator[str]:
-    """A text, and the texts that are packed in it."""
+    """Yield a text, and the texts that are packed in it."""
     yield text
     for piece in islice(_PACKED.finditer(text), _PIECES if deep else 0):
         try:
@@ -414,11 +415,11 @@ def _layers(text: str, deep: int) -> Iterator[str]:
 
 
 def unpacked(text: str) -> bytes:
-    """What a text is the base64 of, also in lines, and without compression where there is any.
+    """Return the content of a base64 text, also in lines, and without compression if there is any.
 
     Raises:
         ValueError: if it is no base64.
-        zlib.error: if what is compressed cannot be read.
+        zlib.error: if the compressed content cannot be read.
     """
     decoded = base64.b64decode("".join(text.split()), validate=True)
     return zlib.decompressobj(wbits=31).decompress(decoded, LONGEST) if decoded[:2] == b"\x1f\x8b" else decoded
@@ -437,14 +438,14 @@ def _is_digest(name: str) -> bool:
 
 
 def _words(value: str) -> list[str]:
-    """The words of a value that could be random keys; none where public keys or digests stand."""
+    """Return the words of a value that could be random keys; none where there are public keys or digests."""
     if len(value) > _LONGEST_LINE or _PUBLIC.search(value):
         return []
     return [token for token in re.split(r"[\s\"',;:=]+", value) if _WORD.fullmatch(token)]
 
 
 def _is_random(token: str) -> bool:
-    """Whether a word is as random as detect-secrets wants base64 to be, and no path or name in mixed case."""
+    """Return whether a word is as random as detect-secrets wants base64 to be, and no path or name in mixed case."""
     if _is_packed_text(token):
         return False
     classes = [(c.isupper(), c.islower(), c.isdigit()) for c in token]
@@ -458,7 +459,7 @@ def _is_random(token: str) -> bool:
 
 
 def _is_packed_text(token: str) -> bool:
-    """Whether a word is the base64 of a text, which has been looked at itself."""
+    """Return whether a word is the base64 of a text, which has been looked at itself."""
     try:
         return unpacked(token + "=" * (-len(token) % 4)).decode("ascii").isprintable()
     except (ValueError, zlib.error):

@@ -48,7 +48,7 @@ class UnknownCloud(ValueError):
 
 
 def provider(cloud: str) -> Provider:
-    """The adapter to a cloud.
+    """Return the adapter to a cloud.
 
     Raises:
         UnknownCloud: if no cloud has this name.
@@ -59,14 +59,14 @@ def provider(cloud: str) -> Provider:
 
 
 def resource_kinds() -> "ResourceKinds":
-    """What all known clouds say of their resources to a reviewer of a change."""
+    """Return the kinds of resources of all known clouds, for a reviewer of a change."""
     from everspot_clouds.base.resources import joined
 
     return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in LOOKED_AT))
 
 
 def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[AddedByHand]":
-    """What was added by hand to a stack's resources in a cloud. Imports that cloud's clients.
+    """Return the manual additions to a stack's resources in a cloud. Imports that cloud's clients.
 
     Raises:
         UnknownCloud: if there is no such look for this cloud.
@@ -79,7 +79,7 @@ def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[Adde
 
 
 def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":
-    """What a cloud sells at a discount for a promise of use. For a cluster in a folder: what the usual cloud sells.
+    """Return a cloud's discounts for a commitment. For a cluster in a folder: those of the usual cloud.
 
     Raises:
         UnknownCloud: if there is no such cloud.
@@ -91,7 +91,7 @@ def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":
 
 
 def starter(cloud: str) -> "CloudStarter":
-    """What a new project begins with on a cloud.
+    """Return the setup of a new project on a cloud.
 
     Raises:
         UnknownCloud: if nothing can be declared there.
@@ -102,7 +102,7 @@ def starter(cloud: str) -> "CloudStarter":
 
 
 def job_rules() -> "CloudRules":
-    """The rules of all known clouds for job files, because a job may move from one cloud to another."""
+    """Return the rules of all known clouds for job files, because a job may move from one cloud to another."""
     from everspot_core.job_rules import CloudRules
 
     laid_down = [provider(cloud).jobs for cloud in CLOUDS]
@@ -113,6 +113,6 @@ def job_rules() -> "CloudRules":
 
 
 def find_cloud(url: str) -> str | None:
-    """The name of the cloud that a store's URL belongs to; None if no cloud has its scheme."""
+    """Return the name of the cloud that a store's URL belongs to; None if no cloud has its scheme."""
     scheme = url.partition(":")[0]
     return next((name for name, entry in CLOUDS.items() if scheme in entry.schemes), None)

@@ -1,4 +1,4 @@
-"""What a job gets of a secret: its text, or one value of a JSON object."""
+"""The part of a secret that a job gets: its text, or one value of a JSON object."""
 
 import json
 
@@ -6,12 +6,12 @@ from everspot_clouds.base import CloudError, Trouble
 
 
 def binary() -> CloudError:
-    """The refusal of a secret that is no text."""
+    """Return the refusal of a secret that is no text."""
     return CloudError("it is binary, and only text can be a variable", Trouble.REQUEST)
 
 
 def chosen(text: str, key: str) -> str:
-    """The value of a key of a secret, which is JSON if it is not a text; the whole secret if `key` is empty.
+    """Return the value of a key of a secret, which is JSON if it is not a text; the whole secret if `key` is empty.
 
     Raises:
         CloudError: if the secret has no such key. The message contains no value.

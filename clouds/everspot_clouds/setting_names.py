@@ -26,7 +26,7 @@ def load_names() -> Mapping[str, Mapping[str, Any]]:
 
 def check_names(problems: Problems, config: Mapping[str, Any]) -> None:
     """Add every name in the sections of a file's `config` that is no setting there, and each section that is meant as
-    another: what else a project keeps under its own name is its own."""
+    another. Other sections of a project are its own."""
     sections = sorted({section for each in load_names().values() for section in each})
     for key, value in config.items():
         name = str(key).removeprefix(PREFIX)

@@ -1,7 +1,7 @@
-"""What the settings of an environment alone tell of the resources that it will declare, as far as they cost money.
+"""Estimates the resources that an environment will declare from its settings alone, as far as they cost money.
 
-It is for who has no engine and no credentials: the price of a change in a fork. The components themselves, declared,
-give the same figures; tests hold the two together.
+This is for callers without an engine and credentials: the price of a change in a fork. The declared components give the
+same figures, and tests compare the two.
 """
 
 import math
@@ -48,12 +48,12 @@ class ClusterOutline:
         self.add(kind, suffix, {"capacity": own, "tags": self.tags})
 
     def size(self, setting: str) -> Any:
-        """A setting of the machines; without it, what only the image tells."""
+        """Return a setting of the machines; without it, the value that only the image has."""
         return self.settings.get(setting, UNKNOWN)
 
 
 def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
-    """Add what keeps the settings of a cluster from being read at all; whether there is nothing of that kind."""
+    """Add the mistakes that keep the settings of a cluster from being read at all. Return whether there are none."""
     capacity = settings.get("capacity")
     if not problems.need(isinstance(capacity, Mapping), "capacity", "is missing, or is no mapping"):
         return False
@@ -96,7 +96,7 @@ def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
 
 
 def _as_python(value: Any) -> Any:
-    """Settings with the names of a component's inputs, at every depth."""
+    """Return settings with the names of a component's inputs, at every depth."""
     if isinstance(value, Mapping):
         return {re.sub(r"(?<!^)([A-Z])", r"_\1", str(key)).lower(): _as_python(entry) for key, entry in value.items()}
     return [_as_python(entry) for entry in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The clusters of a stack by the engine's state of it, which is known also of a stack whose first update was killed."""
+"""The clusters of a stack by the engine's state of it, which also exists for a stack whose first update was killed."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def list_ids(state: Mapping[str, Any]) -> frozenset[str]:
 def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:
     """Return the clusters whose tag or label a stack's resources have, as far as a look at their cloud needs them.
 
-    An interrupted creation counts: it may be all that there is.
+    An interrupted creation counts: it may be the only trace.
     """
     items = [*resources(state), *pending_resources(state)]
     regions: dict[tuple[str, str], dict[str, str]] = {}
@@ -67,7 +67,7 @@ def _tagged(items: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[
 
 
 def _place(cloud: str, item: Mapping[str, Any]) -> tuple[str, str]:
-    """The region and, on Google Cloud, the project of a resource; empty where it names none."""
+    """Return the region and, on Google Cloud, the project of a resource; empty where it names none."""
     region = str(_value(item, "region") or "").rpartition("/")[2]
     if cloud == "aws":
         arn = str(_value(item, "arn") or "").split(":")
@@ -76,7 +76,7 @@ def _place(cloud: str, item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _provider(cloud: str, items: list[Mapping[str, Any]]) -> tuple[str, str]:
-    """The region and project of the stack's provider, else of this machine's environment."""
+    """Return the region and project of the stack's provider, otherwise of this machine's environment."""
     for item in items:
         if item.get("type") == f"pulumi:providers:{cloud}" and _value(item, "region"):
             return str(_value(item, "region")), str(_value(item, "project") or "")
@@ -99,7 +99,7 @@ def _urls(cloud: str, cluster: str, region: str, state: Mapping[str, Any]) -> di
 
 
 def _value(item: Mapping[str, Any], name: str) -> Any:
-    """A property, as the cloud gave it, or else as it was declared."""
+    """Return a property as the cloud gave it, otherwise as it was declared."""
     for side in ("outputs", "inputs"):
         values = item.get(side)
         if isinstance(values, Mapping) and values.get(name) is not None:

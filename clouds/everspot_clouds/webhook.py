@@ -1,4 +1,4 @@
-"""Posts a notification to a webhook. Its address is a secret: no error tells it."""
+"""Posts a notification to a webhook. Its address is a secret: no error contains it."""
 
 import json
 import urllib.error

@@ -35,5 +35,5 @@ def check_anomalies(problems: Problems, args: AnomalyArgs) -> None:
 
 
 def build_thresholds(args: AnomalyArgs | None) -> Thresholds | None:
-    """The settings as `cluster.json` has them; None without any."""
+    """Return the settings as `cluster.json` has them; None without any."""
     return None if args is None else Thresholds.model_validate(args)

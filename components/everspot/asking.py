@@ -24,7 +24,7 @@ class InvokedProvider:
     signed_out: tuple[str, ...]
 
     def is_signed_out(self, error: Exception) -> bool:
-        """Whether an error says that nobody is signed in."""
+        """Return whether an error says that nobody is signed in."""
         return any(phrase in str(error) for phrase in self.signed_out)
 
     def invoke(
@@ -54,7 +54,7 @@ class InvokedProvider:
 
 
 def reason(error: Exception) -> str:
-    """The message of the cloud or the provider, without the text that the engine and the SDK add around it."""
+    """Return the message of the cloud or the provider, without the text that the engine and the SDK add around it."""
     text = " ".join(str(error).split())
     for before in ("returned an error: ", "failed: "):
         text = text.rpartition(before)[2] or text

@@ -26,7 +26,7 @@ Inputs = Mapping[str, Any]
 
 
 def registered(args: Inputs, *, leaving: str) -> dict[str, Any]:
-    """The inputs that a component of instances registers: types, limits and tags, as its settings spell them.
+    """Return the inputs that a component of instances registers: types, limits and tags, as its settings spell them.
 
     What costs money is then to be seen in a preview even where resources do not say it: no resource has the limits of
     elastic capacity, and a new cluster's documents are not known yet. `leaving`: the part of the capacity that is not
@@ -37,14 +37,14 @@ def registered(args: Inputs, *, leaving: str) -> dict[str, Any]:
 
 
 def spelt(value: Any) -> Any:
-    """A plain input with the names of settings, at every depth."""
+    """Return a plain input with the names of settings, at every depth."""
     if isinstance(value, Mapping):
         return {camel(str(key)): spelt(entry) for key, entry in value.items()}
     return [spelt(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def parse_choice(entry: Inputs) -> TypeChoice:
-    """A type as its author wrote it. A cloud whose entries have no weight or maximum price leaves these None."""
+    """Return a type as its author wrote it. A cloud whose entries have no weight or maximum price leaves these None."""
     return TypeChoice(
         name=entry["type"],
         weight=entry.get("weight"),
@@ -56,7 +56,7 @@ def parse_choice(entry: Inputs) -> TypeChoice:
 
 
 def list_markets(elastic: Inputs) -> list[Market]:
-    """How elastic instances may be paid, each market once."""
+    """Return how elastic instances may be paid, each market once."""
     return [market for market in Market if market in elastic.get("markets", list(Market))]
 
 
@@ -73,8 +73,8 @@ def build_cap(args: Inputs) -> ElasticCap | None:
 
 
 def build_standing(args: Inputs, standing: CapacitySpec) -> Standing:
-    """The declared sizes of the standing capacity, for `cluster.json`. The scheduler releases instances beyond them.
-    `standing`: its shape."""
+    """Return the declared sizes of the standing capacity, for `cluster.json`. The scheduler releases instances beyond
+    them. `standing`: its shape."""
     return Standing(
         on_demand_units=standing.on_demand_target,
         spot_units=standing.spot_target,
@@ -83,8 +83,8 @@ def build_standing(args: Inputs, standing: CapacitySpec) -> Standing:
 
 
 def build_offer(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> FleetOffer:
-    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
-    at submission. `standing`: the shape of the standing capacity."""
+    """Return the types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is
+    refused at submission. `standing`: the shape of the standing capacity."""
     elastic = args.get("elastic")
     units = {Market.ON_DEMAND: standing.on_demand_target, Market.SPOT: standing.spot_target}
     launched = list_markets(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
@@ -96,8 +96,8 @@ def build_offer(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> F
 
 
 def build_elastic(args: Inputs, tags: Mapping[str, str], resources: Inputs) -> Elastic:
-    """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
-    the order of the list counts.
+    """Return what the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without
+    priorities the order of the list counts.
 
     `tags`: of the instances. `resources`: the launch template, its version, and the subnet in each zone (`places`).
     """
@@ -120,7 +120,7 @@ def build_elastic(args: Inputs, tags: Mapping[str, str], resources: Inputs) -> E
 
 
 def build_catalogue(args: Inputs) -> Catalogue:
-    """The catalogue with the types that are declared in place."""
+    """Return the catalogue with the types that are declared in place."""
     return catalogue.builtin().with_types(declared_types(args["instance_types"]))
 
 
@@ -174,8 +174,8 @@ def check_zones(problems: Problems, chosen: Sequence[str], zones: Sequence[str],
 
 
 def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
-    """All known types by name: those of the catalogue and those declared in place. Adds the types of the list that are
-    neither, and what is wrong with the declared ones."""
+    """Return all known types by name: those of the catalogue and those declared in place. Adds the types of the list
+    that are neither, and what is wrong with the declared ones."""
     types = {**catalogue.builtin().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]

@@ -23,7 +23,7 @@ _CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]
 
 
 def token(kind: str) -> str:
-    """The type token of a component."""
+    """Return the type token of a component."""
     return f"{PACKAGE}:index:{kind}"
 
 

@@ -16,17 +16,17 @@ _FACTS = frozenset(InstanceType.model_fields) - {"name"}
 
 
 def declared_types(entries: Entries) -> list[InstanceType]:
-    """The types declared in place, for the manifest. Wrong ones are left out; `check_declared` reports them."""
+    """Return the types declared in place, for the manifest. Wrong ones are left out; `check_declared` reports them."""
     return list(check_declared(Problems(), entries).values())
 
 
 def resolve_types(entries: Entries) -> Mapping[str, InstanceType]:
-    """All known types: those of the catalogue and those declared in place, which win."""
+    """Return all known types: those of the catalogue and those declared in place, which win."""
     return {**catalogue.builtin().types, **check_declared(Problems(), entries)}
 
 
 def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
-    """The types declared in place, by name. Adds what is wrong with the others."""
+    """Return the types declared in place, by name. Adds what is wrong with the others."""
     declared_types: dict[str, InstanceType] = {}
     listed = catalogue.builtin().types
     for index, entry in enumerate(entries):

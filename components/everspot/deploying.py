@@ -14,7 +14,7 @@ def table(
     after: str,
     cell: Callable[[str, Permissions], str],
 ) -> str:
-    """The two tables of a cloud, in Markdown.
+    """Return the two tables of a cloud, in Markdown.
 
     `unseen`: permissions that no call shows, each with the reason. `after`: the character that ends a permission's
     service. `cell`: says those of one service.

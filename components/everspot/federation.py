@@ -40,7 +40,7 @@ carried."""
 
 
 def of_visits(prefixes: Sequence[str], home: str) -> tuple[str, ...]:
-    """How the keys of a home's visits begin, below some prefixes. `home`: the cluster's name."""
+    """Return how the keys of a home's visits begin, below some prefixes. `home`: the cluster's name."""
     return tuple(f"{prefix}{visit_prefix(home)}" for prefix in prefixes)
 
 
@@ -107,7 +107,8 @@ def _check_places(here: Problems, peer: PeerArgs) -> None:
 
 
 def build_peers(name: str, cloud: str, region: str, spec: Mapping[str, Any]) -> tuple[Peer, ...]:
-    """The peers as the manifest of the cluster called `name` names them, with who its scheduler becomes there."""
+    """Return the peers as the manifest of the cluster called `name` names them, with who its scheduler becomes
+    there."""
     return tuple(_peer(name, cloud, region, peer) for peer in spec.get("federation", []))
 
 
@@ -133,13 +134,13 @@ def _peer(name: str, cloud: str, region: str, peer: PeerArgs) -> Peer:
 
 
 def card(name: str, cloud: str, store: Any, scheduler: pulumi.Output[str], **more: Any) -> pulumi.Output[Any]:
-    """A cluster as an entry of another one's `federation`. `store`: its buckets."""
+    """Return a cluster as an entry of another one's `federation`. `store`: its buckets."""
     facts = {"control": store.control_url, "data": store.data_url, "scheduler": scheduler, **more}
     return pulumi.Output.all(**facts).apply(lambda known: {"name": name, "cloud": cloud, **known})
 
 
 def role_arn(other: str, name: str) -> str:
-    """The ARN of the role of this name in the account of another role."""
+    """Return the ARN of the role of this name in the account of another role."""
     return f"{other.partition(':role/')[0]}:role/{name}"
 
 
@@ -156,5 +157,5 @@ def parse_role(arn: str) -> tuple[str, str]:
 
 
 def parse_bucket(url: str) -> str:
-    """The bucket that a URL names."""
+    """Return the bucket that a URL names."""
     return url.partition("://")[2].partition("?")[0]

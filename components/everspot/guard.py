@@ -132,8 +132,7 @@ def describe_change(
     change: str = ENDS_ITS_INSTANCES,
     effect: str = WHAT_BECOMES_OF_THEM,
 ) -> str:
-    """A sentence on what a change of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
-    they run; `change`: the change; `effect`: what happens to the jobs."""
+    """Return a sentence on the effect of a change of a market's fleet on present jobs."""
     try:
         busy = busy_jobs(url, market)
     except StoreError as error:
@@ -174,8 +173,8 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
 
 
 def launched_instances(url: str) -> list[str]:
-    """Instances that the scheduler has launched and that still run. No stack has them as resources, so no destroy ends
-    them.
+    """Return instances that the scheduler has launched and that still run. No stack has them as resources, so no
+    destroy ends them.
 
     Raises:
         StoreError: if the store does not say.

@@ -117,7 +117,7 @@ def build_manifest(
     health_port: int | None = None,
     federation: tuple[Peer, ...] = (),
 ) -> str:
-    """The manifest of a role as JSON.
+    """Return the manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
@@ -162,8 +162,8 @@ def build_declared(capacity: Sequence[str]) -> str:
 
 
 def with_idle_limit(manifest: str, idle_limit: str) -> str:
-    """The manifest of elastic instances: the agents' one with an idle limit. Its generation stays the same, so that no
-    instance is replaced because the limit changes.
+    """Return the manifest of elastic instances: the agents' one with an idle limit. Its generation stays the same, so
+    that no instance is replaced because the limit changes.
 
     The agent waits for its orphan limit longer than the scheduler, which usually ends the instance first.
     """
@@ -173,8 +173,8 @@ def with_idle_limit(manifest: str, idle_limit: str) -> str:
 
 
 def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
-    """The digest of everything that an agent is launched with: the common part of the cluster's manifests, and its
-    machine.
+    """Return the digest of everything that an agent is launched with: the common part of the cluster's manifests, and
+    its machine.
 
     It does not depend on the role or on the sizes of the fleets. Nor does it on a field of the manifest that is None:
     a release that adds one for `cluster.json` alone lets it be None, so that an upgrade replaces no instance for it.

@@ -31,7 +31,7 @@ def inputs(kind: type[Args], spec: Mapping[str, Any], **own: Any) -> Args:
 
 
 def outputs(component: pulumi.ComponentResource) -> dict[str, Any]:
-    """All outputs that a component's class declares, by their camelCase names."""
+    """Return all outputs that a component's class declares, by their camelCase names."""
     return {camel(name): getattr(component, name) for name in inspect.get_annotations(type(component))}
 
 

@@ -61,19 +61,19 @@ def check_repository(problems: Problems, repository: RepositoryArgs) -> None:
 
 
 def deployed_by(repository: RepositoryArgs) -> str:
-    """How the subjects of jobs end that may write."""
+    """Return how the subjects of jobs end that may write."""
     return f"environment:{repository.get('environment', 'production')}"
 
 
 def merged_ref(repository: RepositoryArgs) -> str:
-    """The claim `ref` of jobs of the branch that changes are merged into. An environment that takes jobs of every
-    branch, as a private repository's of GitHub Free does, would give all who can push what its jobs may do."""
+    """Return the claim `ref` of jobs of the branch that changes are merged into. An environment that takes jobs of
+    every branch, as a private repository's of GitHub Free does, would give all who can push what its jobs may do."""
     return f"refs/heads/{repository.get('branch', 'main')}"
 
 
 def subjects(repository: RepositoryArgs, part: ReviewPart) -> list[str]:
-    """What the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the subjects of
-    repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
+    """Return what the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the
+    subjects of repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
 
     A job with an environment has that in its subject, and not the branch (GitHub documentation, "OpenID Connect
     reference", "Example subject claims").

@@ -18,7 +18,7 @@ from everspot_core.counting import first_few
 from everspot_core.job import CheckpointPolicy
 
 ASSUMED_GBPS = 10.0
-"""The network of a type of which the catalogue does not know it, Gbit/s: an assumption, not a measurement."""
+"""The assumed network of a type that has none in the catalogue, Gbit/s. It is not measured."""
 _SHOWN = 3
 
 

@@ -1,4 +1,4 @@
-"""Chooses how often a job with `checkpoint: {every: auto}` checkpoints, and tells what a notice costs it.
+"""Chooses how often a job with `checkpoint: {every: auto}` checkpoints, and computes the cost of a notice.
 
 The interval is Young's: sqrt(2 x stall x time between interruptions). It balances the time for which training waits for
 checkpoints against the work that is redone after an interruption, half an interval on average (J. W. Young, "A first
@@ -31,7 +31,7 @@ LOSS_AT_NOTICE = timedelta(minutes=10)
 """The most work that a notice is to cost, if a checkpoint takes longer than the notice. A state that takes more than
 half of this to become durable costs twice its time, since one checkpoint begins when the one before is durable."""
 CHANGED = 1.25
-"""The factor by which a new interval has to differ from the announced one, to be announced."""
+"""The least factor between a new interval and the announced one that makes the new one worth announcing."""
 _WEIGHT = 0.5  # of the newest measurement among all: a change of the state's size shows after two or three checkpoints
 
 
@@ -85,7 +85,7 @@ class CheckpointCost:
         return CheckpointCost(self.stall * factor, self.durable * factor, self.size_bytes)
 
     def blended(self, newer: "CheckpointCost") -> "CheckpointCost":
-        """Return the mean that follows new measurements, of which `newer` is the newest."""
+        """Return the mean after new measurements. `newer`: the newest measurement."""
         return CheckpointCost(
             self.stall + (newer.stall - self.stall) * _WEIGHT,
             self.durable + (newer.durable - self.durable) * _WEIGHT,

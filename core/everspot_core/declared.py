@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""What stands in an event log for a value that only the update will know (pulumi/pkg, resource/stack/deployment.go,
+"""The event log's marker of a value that only the update will know (pulumi/pkg, resource/stack/deployment.go,
 `computedValuePlaceholder`)."""
 
 SECRET = "[secret]"  # noqa: S105 - what stands for one
-"""What stands in an event log for a secret's text (pulumi/sdk, resource/config/crypt.go, `BlindingCrypter`)."""
+"""The event log's marker of a secret's text (pulumi/sdk, resource/config/crypt.go, `BlindingCrypter`)."""
 
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - pulumi/sdk, resource/sig/sig.go

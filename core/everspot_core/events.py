@@ -20,7 +20,7 @@ class EventKind(StrEnum):
     # one took), next_seconds (the one behind it)
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
-    CHECKPOINT_INTERVAL = "checkpoint_interval"  # trainer, chosen anew or changed: seconds (none, if the job counts in
+    CHECKPOINT_INTERVAL = "checkpoint_interval"  # trainer, chosen or changed: seconds (none, if the job counts in
     # steps), cause, reason; where a checkpoint takes longer than a notice: notice (a sentence), lost_steps
     SKIPPED = "skipped"  # agent, of files that were not kept: folder (checkpoints|outputs), paths (at most 20), count,
     # reason; without paths, if it is not known which
@@ -41,8 +41,8 @@ class EventKind(StrEnum):
     LOST = "lost"  # scheduler: cause (expired|terminated), step (last reported)
     ERROR = "error"  # agent: exit_code, signal (name), message, traceback, attempt, reason (error|missing|stalled)
     FINISHED = "finished"  # agent: step, metrics
-    FAILED = "failed"  # whoever decided it: reason, message
-    CANCELLED = "cancelled"  # whoever carried it out
+    FAILED = "failed"  # the program that decided it: reason, message
+    CANCELLED = "cancelled"  # the program that carried it out
     DRILL = "drill"  # the submitter of the drill
     DEPARTED = "departed"  # scheduler of its home: cluster, visit, message
     RETURNED = "returned"  # scheduler of its home: cluster, visit, end, message, step, usd, egress_usd

@@ -17,7 +17,7 @@ class LaunchTrouble(StrEnum):
     """Kinds of refusals of a pool or of a whole request, by the possible reactions to them."""
 
     CAPACITY = "capacity"  # the pool has none now: another pool, and this one again later
-    QUOTA = "quota"  # the account may have no more of the family, until that is raised
+    QUOTA = "quota"  # the account's quota of the family is used up, until the quota is raised
     PRICE = "price"  # it costs more than the most that is paid for it
     REQUEST = "request"  # asked for wrongly, by a setting or the template: never asked for again like this
     THROTTLED = "throttled"  # asked too often: later, and slower

@@ -8,7 +8,7 @@ from everspot_core.documents import Document, Utc
 from everspot_core.records import Market, Role
 
 UNKNOWN = "unknown"
-"""The source of an end of which nobody knows when it was; it stands at the launch."""
+"""The source of an end at an unknown time, which is written at the time of the launch."""
 
 
 class LaunchRecord(Document):

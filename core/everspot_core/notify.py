@@ -15,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord, JobState
 
 SUBJECT = 100
-"""Most characters of a subject: clouds that send notifications by mail take no more, and only ASCII."""
+"""Most characters of a subject. Clouds that send notifications by mail refuse longer ones, and accept only ASCII."""
 DETAIL = 500
 ANOMALY = "_anomaly/"
 """The prefix of the keys of notifications about anomalies. No job's id begins like that."""

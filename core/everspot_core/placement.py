@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from everspot_core.catalogue import InstanceType
 
 COUNT_AT_MOST = 64
-"""The most instances that a question is about. A score for more than is ever launched at once would be of no use."""
+"""The most instances of a question. A score for more instances than one launch has is useless."""
 
 
 def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:

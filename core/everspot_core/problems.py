@@ -94,7 +94,7 @@ class Problems:
         the problem lists all known names, if they are few."""
         for name in names:
             if name not in allowed:
-                # Looking for what was meant is dear, and nobody reads it beyond the first few.
+                # A search for near names is expensive, and nobody reads suggestions beyond the first few.
                 suggestion = near(str(name), allowed) if len(self._collected) < SHOWN_AT_MOST else ""
                 if listed and not suggestion and len(allowed) <= LISTED_AT_MOST:
                     suggestion = f"; there are {', '.join(sorted(allowed))}"

@@ -9,7 +9,7 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.problems import Problems, camel, shown
 
 OVERRIDE = "override"
-"""The setting by which a type's figures may contradict the catalogue."""
+"""The setting that lets a type's figures contradict the catalogue."""
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
 _ARCHES = ("x86_64", "arm64")

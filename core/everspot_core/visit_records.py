@@ -64,7 +64,7 @@ class Away(Stored):
 
     @property
     def offered_at(self) -> datetime:
-        """The time of its offer, which is the same whoever writes it and whenever. An earlier release's is the time at
+        """The time of its offer, which is the same for every writer and attempt. An earlier release's is the time at
         which the job left."""
         return self.sent_at or self.since
 

@@ -287,7 +287,7 @@ def _refuse(differences: list[Problem]) -> None:
 
 _TEXT = "tag:yaml.org,2002:str"
 _READ_TAGS = ("!", *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")))
-"""Tags by which a value is read in another way, which readers do not agree on. `!!str` is a text to all."""
+"""Tags that change how a value is read, which readers do not agree on. `!!str` is a text to all."""
 
 
 def _problem(line: int, path: str, reason: str) -> Problem:

@@ -255,7 +255,7 @@ class Actor:
     def _close(
         self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, observation: Observation
     ) -> ActionResult:
-        """End a waiting job. The event comes first: its reason stays true, whoever carries the end out."""
+        """End a waiting job. The event comes first: its reason stays true, whichever scheduler ends the job."""
         now = self._store.clock.now()
         self._history.write(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
         old = observation.records.get(job_id)

@@ -48,7 +48,7 @@ class Heads:
     def _head_epoch(self, name: str) -> int | None:
         try:
             head = self._store.heads.get(name)
-        except BadDocument as error:  # whoever gets the job says so
+        except BadDocument as error:  # the agent that gets the job reports it
             _log.error("%s", error)
             return None
         return head.value.epoch if head is not None else None

@@ -49,14 +49,14 @@ class Ledger:
         self._latest: dict[tuple[str, str, Market], PricePoint] = {}
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
-        self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer tells of
+        self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer describes
         self.histories = Histories(store)
         self._loaded = False
 
     def declare(self, types: Iterable[InstanceType], launched: Iterable[str] = ()) -> None:
         """Set the types declared in place, and the names of the types that may be `launched`."""
         self._types = list(types)
-        self._table_read: timedelta | None = None  # the price table is put on top anew
+        self._table_read: timedelta | None = None  # the price table is applied again on top
         self._declared = {t.name for t in self._types} | set(launched)
         self.catalogue: Catalogue = builtin().with_types(self._types)
         self._book: PriceBook | None = None

@@ -22,7 +22,7 @@ BEATS_UNREAD = 6
 """The beats for which the heartbeat of an instance without a job may stay unread while no job waits."""
 BUSY_READS = 100
 """The most heartbeats of busy instances that are read in a tick, those first that were read longest ago. Such an
-instance writes one every five minutes, and at once when it has something to tell, such as a notice; so with a tick of
+instance writes one every five minutes, and immediately when it has news, such as a notice; so with a tick of
 5 s the bound is met from 6,000 instances on, or where so many are taken at once."""
 _BRANCHES = 6
 _log = logging.getLogger(__name__)

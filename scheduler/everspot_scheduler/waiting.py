@@ -58,7 +58,7 @@ class Waits:
 
     def _write(self) -> None:
         written = self._written
-        # A job that waits no more need not be struck out: its record tells.
+        # A job that no longer waits need not be removed: its record shows it.
         news = written is None or any(written.get(job) != wait for job, wait in self._now.items())
         monotonic = self._store.clock.monotonic()
         if not news or not self._backoff.due(monotonic):

@@ -66,7 +66,7 @@ def metric_name(gauge: Gauge) -> str:
 
 
 def dashboard(cluster: str, region: str, namespace: str, alarm_arns: list[str]) -> str:
-    """The body of a dashboard: running and waiting jobs, costs, and everything unusual."""
+    """Return the body of a dashboard: running and waiting jobs, costs, and everything unusual."""
     alarms = {
         "type": "alarm", "x": 0, "y": 0, "width": 24, "height": 2,
         "properties": {"title": f"Everspot {cluster}", "alarms": alarm_arns},

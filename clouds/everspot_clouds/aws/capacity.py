@@ -52,7 +52,7 @@ def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
 
 
 def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
-    """The parameters of CreateFleet."""
+    """Return the parameters of CreateFleet."""
     spot = intent.market is Market.SPOT
     tags = [{"Key": k, "Value": v} for k, v in _tags(cluster, intent).items()]
     return {
@@ -77,7 +77,7 @@ def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
 
 
 def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
-    """The answer of CreateFleet, in the terms of an intent."""
+    """Return the answer of CreateFleet, in the terms of an intent."""
     launched = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
     raw = answer.get("Errors") or []
     own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
@@ -127,20 +127,20 @@ class _Batches:
             self._ended += len(batch)
 
     def _is_of_one(self, error: ClientError) -> bool:
-        """Whether a single instance may have failed the whole call."""
+        """Return whether a single instance may have failed the whole call."""
         if errors.error_code(error) == _DENIED:
             return self._ended > 0 or len(self.failed) < _DENIED_AT_MOST
         return errors.trouble(error) is Trouble.REQUEST
 
 
 def _tags(cluster: str, intent: LaunchIntent) -> dict[str, str]:
-    """The template's tags and the launch's own. AWS does not document whether EC2 adds a template's tags to those of a
-    request, so the request has them all."""
+    """Return the template's tags and the launch's own. AWS does not document whether EC2 adds a template's tags to
+    those of a request, so the request has them all."""
     return {**intent.tags, CLUSTER_TAG: cluster, ROLE_TAG: Role.AGENT.value, LAUNCH_TAG: intent.token}
 
 
 def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, Any]:
-    """The override of one pool. In an instant fleet it names one subnet; a maximum price is for Spot alone."""
+    """Return the override of one pool. In an instant fleet it names one subnet; a maximum price is for Spot alone."""
     override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": pool.place}
     if intent.ordered:
         override["Priority"] = float(rank)
@@ -191,7 +191,7 @@ def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
 
 
 def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchError:
-    """A refusal of the whole request, which concerns every pool."""
+    """Return a refusal of the whole request, which concerns every pool."""
     code = errors.error_code(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
     # Nothing came of what this token was carried out for: the next one will do.

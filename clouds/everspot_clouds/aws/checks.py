@@ -95,7 +95,7 @@ def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
 
 
 def _images(ec2: Any, cluster: str) -> list[Check]:
-    """One check for each image that the cluster's launch templates name. None without a template."""
+    """Return one check for each image that the cluster's launch templates name. None without a template."""
     filters = [{"Name": f"tag:{rules.CLUSTER_TAG}", "Values": [cluster]}]
     templates = ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
     users: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ def _images(ec2: Any, cluster: str) -> list[Check]:
 
 
 def _image(ec2: Any, image: str, templates: list[str]) -> Check:
-    """The state of an image. By a filter, since an image id that is not there fails the whole call."""
+    """Return the state of an image. By a filter, since an image id that is not there fails the whole call."""
     filters = [{"Name": "image-id", "Values": [image]}]
     images = ec2.describe_images(Filters=filters, IncludeDeprecated=True, IncludeDisabled=True)["Images"]
     label = f"{image}, of {', '.join(sorted(templates))}"
@@ -148,7 +148,7 @@ def _fleet(ec2: Any, cluster: str) -> list[Check]:
 
 
 def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
-    """The last hour's errors, one for each code."""
+    """Return the last hour's errors, one for each code."""
     messages = {e["ErrorCode"]: e.get("ErrorMessage", "") for e in fleet.get("Errors", []) if "ErrorCode" in e}
     from botocore.exceptions import ClientError
 
@@ -165,8 +165,8 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
-    """One check for each quota that counts for the fleets, and for what may be launched on top of them. None for a
-    cluster that declares neither."""
+    """Return one check for each quota that counts for the fleets, and for launches on top of them. None for a cluster
+    that declares neither."""
     standing, elastic = manifest.standing, manifest.elastic
     if standing is None and elastic is None:
         return []
@@ -193,8 +193,8 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
 
 
 def _scheduler_quota(kind: str, catalogue: Catalogue, values: dict[str, float]) -> Check | None:
-    """What the scheduler's machine takes of its quota, which `values` has less of from then on. None: its type or the
-    quota is not known."""
+    """Return the use of the scheduler's machine of its quota, and take it off `values`. None if its type or the quota
+    is unknown."""
     quota, machine = find_quota(kind, Market.ON_DEMAND), catalogue.types.get(kind)
     if quota is None or machine is None or quota.code not in values:
         return None

@@ -1,7 +1,7 @@
-"""What AWS sells at a discount for a promise of use: Savings Plans and Reserved Instances.
+"""AWS's discounts for a commitment: Savings Plans and Reserved Instances.
 
 The rates differ by type, region, term and payment, and AWS publishes them in price lists alone; the figures here are
-what it names as the most. None of these plans applies to Spot usage.
+the largest discounts that AWS names. None of these plans applies to Spot usage.
 """
 
 from datetime import date

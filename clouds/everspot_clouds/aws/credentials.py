@@ -1,4 +1,5 @@
-"""Credentials of a person's tools for S3: the environment's, else the ones that botocore finds, else an error."""
+"""Credentials of a person's tools for S3: the environment's, otherwise the ones that botocore finds, otherwise an
+error."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +13,7 @@ _WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
-    """A provider of credentials for `Store.open`. None if the store finds them by itself.
+    """Return a provider of credentials for `Store.open`. None if the store finds them by itself.
 
     Keys in the environment win, as in all AWS tools. Without them botocore searches in its own order: profiles, single
     sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.

@@ -1,8 +1,8 @@
-"""What was added by hand to a stack's security groups and roles.
+"""Finds manual additions to a stack's security groups and roles.
 
-A group's rules and a role's policies are resources of their own to the provider, so that a refresh of the group, or of
-the role, does not look at them: only rules and policies that are written into the group or the role itself
-(`ingress`, `egress`; `inlinePolicies`, `managedPolicyArns`) are found by it.
+A group's rules and a role's policies are separate resources to the provider, so a refresh of the group, or of the role,
+does not look at them. A refresh only finds rules and policies that are written into the group or the role itself
+(`ingress`, `egress`; `inlinePolicies`, `managedPolicyArns`).
 """
 
 import os
@@ -30,7 +30,8 @@ GROUPS_AT_ONCE = 200
 
 
 def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
-    """What the cloud has and none of the resources declares. Asks with the environment's credentials.
+    """Return the rules and policies that the cloud has and none of the resources declares. Asks with the environment's
+    credentials.
 
     Raises:
         CloudError: if the cloud refuses or does not answer.
@@ -52,7 +53,8 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
 
 
 def _rules(resources: Sequence[KeptResource], client: Any) -> list[AddedByHand]:
-    """Rules of our groups that are nobody's. A direction that a group declares in itself is the refresh's."""
+    """Yield rules of our groups that nobody declares. A direction that a group declares itself is left to the
+    refresh."""
     declared = {rule.id for rule in of_type(resources, *RULES)}
     declared |= {str(rule.outputs.get("securityGroupRuleId")) for rule in of_type(resources, *RULES)}
     # The older kind of rule has an id of the provider's own, and may stand for several rules of the cloud.
@@ -93,7 +95,7 @@ def _rule(rule: dict[str, Any]) -> str:
 
 
 def _policies(resources: Sequence[KeptResource], iam: Any) -> list[AddedByHand]:
-    """Policies of our roles that are nobody's. A kind that a role declares in itself is the refresh's."""
+    """Yield policies of our roles that nobody declares. A kind that a role declares itself is left to the refresh."""
     attached = {
         (str(role), str(policy.value("policyArn")))
         for policy in of_type(resources, *ATTACHED)
@@ -117,7 +119,7 @@ def _policies(resources: Sequence[KeptResource], iam: Any) -> list[AddedByHand]:
 
 
 def _region(resources: Sequence[KeptResource]) -> str | None:
-    """The region of the first resource that names one; else the environment's counts."""
+    """Return the region of the first resource that names one; else the environment's counts."""
     for resource in resources:
         arn = str(resource.outputs.get("arn") or "").split(":")
         region = resource.outputs.get("region") or (arn[3] if len(arn) > 3 else "")

@@ -1,4 +1,4 @@
-"""Checks of an existing VPC: what instances may connect to, and which subnets lack a route there."""
+"""Checks of an existing VPC: the allowed connections of instances, and subnets without a route for them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,9 +32,14 @@ class Subnet:
 
 @dataclass(frozen=True)
 class Ways:
-    """What a VPC offers, and what the settings allow. `gateway_tables`: route tables with S3's gateway endpoint, None
-    if there is no such endpoint; `interfaces`: services with an interface endpoint; `allowed`: blocks and prefix lists
-    that instances may connect to; `proxied`: whether everything else goes through a proxy."""
+    """The ways out of a VPC, and the settings about them.
+
+    Attributes:
+        gateway_tables: route tables with S3's gateway endpoint, None if there is no such endpoint.
+        interfaces: services with an interface endpoint.
+        allowed: blocks and prefix lists that instances may connect to.
+        proxied: whether everything else goes through a proxy.
+    """
 
     gateway_tables: tuple[str, ...] | None
     interfaces: tuple[str, ...]
@@ -43,8 +48,8 @@ class Ways:
 
 
 def proxy_port(url: str) -> int | None:
-    """The port of a proxy's URL, or None if it is not such a URL. Credentials in it are refused, because the manifest
-    holds no secrets."""
+    """Return the port of a proxy's URL, or None if it is not such a URL. Credentials in it are refused, because the
+    manifest holds no secrets."""
     match = _PROXY.match(url)
     if match is None:
         return None
@@ -53,7 +58,7 @@ def proxy_port(url: str) -> int | None:
 
 
 def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
-    """Add what is wrong with the settings under `egress`."""
+    """Add a problem for each mistake in the settings under `egress`."""
     for key, name in (("cidrs", "cidrs"), ("proxy_cidrs", "proxyCidrs")):
         for index, text in enumerate(egress.get(key, [])):
             parse_block(text, f"{name}[{index}]", problems)
@@ -75,7 +80,7 @@ def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
 
 
 def group_problems(problems: Problems, args: Mapping[str, Any]) -> None:
-    """Add what is wrong with the settings' `security_group_ids`."""
+    """Add a problem for each mistake in the settings' `security_group_ids`."""
     _id_problems(problems, "securityGroupIds", args.get("security_group_ids", []), _GROUP, "sg-0123abcd")
 
 
@@ -87,8 +92,8 @@ def _id_problems(problems: Problems, name: str, ids: Sequence[Any], pattern: re.
 
 
 def no_proxy(region: str, hosts: Sequence[str] | None) -> tuple[str, ...]:
-    """Hosts that are reached without the proxy: those given, else S3 of the region, which is expected to have a gateway
-    endpoint. The metadata service is always among them."""
+    """Return the hosts that are reached without the proxy: the given ones, otherwise S3 of the region, which is
+    expected to have a gateway endpoint. The metadata service is always among them."""
     s3 = (f"s3.{region}.amazonaws.com", f".s3.{region}.amazonaws.com")
     return (*ALWAYS_DIRECT, *(s3 if hosts is None else hosts))
 

@@ -1,4 +1,4 @@
-"""A dated table of what interface endpoints cost. They are billed for every hour and zone, used or not."""
+"""A dated table of the prices of interface endpoints. They are billed for every hour and zone, used or not."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -31,8 +31,8 @@ SECRET_SERVICES = ("secretsmanager", "ssm")
 
 
 def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, nat: bool) -> list[str]:
-    """The services that a cluster's settings ask for beyond `SERVICES`. `own`: the name of the setting of secrets'
-    ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
+    """Return the services that a cluster's settings ask for beyond `SERVICES`. `own`: the name of the setting of
+    secrets' ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
     services = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
     services += notified
     services += ["monitoring"] if "monitoring" in spec else []  # CloudWatch's endpoint is called so
@@ -40,7 +40,7 @@ def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, 
 
 
 def needs_internet(region: str, peers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the way to some peer leads out of the region, which endpoints do not serve."""
+    """Return whether the way to some peer leads out of the region, which endpoints do not serve."""
     return any(peer["cloud"] != "aws" or region_of_url(str(peer["control"])) != region for peer in peers)
 
 
@@ -63,7 +63,7 @@ NAT_COST = (
 
 
 def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
-    """What the interface endpoints of a network cost, as a sentence."""
+    """Return the cost of the interface endpoints of a network, as a sentence."""
     if not services:
         return "No interface endpoint is declared; S3's gateway endpoint is free."
     price = PRICES.get(region, PRICES[LEAST])

@@ -142,20 +142,20 @@ _CODES = Codes(
 
 
 def error_code(error: Exception) -> str:
-    """The service's error code; empty if the error did not come from a service."""
+    """Return the service's error code; empty if the error did not come from a service."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def classify_code(code: str) -> Trouble | None:
-    """The kind of failure of an error code, in any of its spellings; None if no table has it."""
+    """Return the kind of failure of an error code, in any of its spellings; None if no table has it."""
     return _CODES.kind(code)
 
 
 def trouble(error: Exception) -> Trouble:
-    """The kind of failure of an error. A code that no table has is a mistake in the request if its HTTP status is
-    4xx."""
+    """Return the kind of failure of an error. A code that no table has is a mistake in the request if its HTTP status
+    is 4xx."""
     if isinstance(error, _NO_CREDENTIALS):
         return Trouble.CREDENTIALS
     listed = classify_code(error_code(error))
@@ -170,10 +170,9 @@ def trouble(error: Exception) -> Trouble:
 
 
 def launch_trouble(code: str) -> LaunchTrouble:
-    """The kind of failure of an error in a CreateFleet answer, which has a code and no status. Codes that no table has
-    are mistakes of the request if they begin with `Invalid`, `Missing` or `Malformed`, as everywhere in EC2 (EC2
-    Developer Guide, "Error codes for the Amazon EC2 API"). The rest is transient.
-    """
+    """Return the kind of failure of an error in a CreateFleet answer, which has a code and no status. Codes that no
+    table has are mistakes of the request if they begin with `Invalid`, `Missing` or `Malformed`, as everywhere in EC2
+    (EC2 Developer Guide, "Error codes for the Amazon EC2 API"). The rest is transient."""
     if _CODES.among(code, PRICE):
         return LaunchTrouble.PRICE
     listed = classify_code(code)
@@ -184,7 +183,7 @@ def launch_trouble(code: str) -> LaunchTrouble:
 
 
 def to_cloud_error(error: Exception) -> CloudError:
-    """The error in words for people, with what they can do about it."""
+    """Return the error in words for people, with a fix."""
     kind = trouble(error)
     if not isinstance(error, ClientError):
         return CloudError(str(error), kind, FIX[kind])
@@ -192,5 +191,5 @@ def to_cloud_error(error: Exception) -> CloudError:
 
 
 def format_error(error: ClientError) -> str:
-    """The error's code and message in the service's words."""
+    """Return the error's code and message in the service's words."""
     return f"{error_code(error)}: {error.response.get('Error', {}).get('Message', '')}"

@@ -1,6 +1,6 @@
-"""What declared AWS resources ask for, as far as it costs money.
+"""The requests of declared AWS resources that cost money.
 
-A resource of a type that is neither priced here nor free is told as unknown. What costs by use alone is named.
+A resource of a type that is neither priced here nor free is reported as unknown. Costs by use alone are named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,8 @@ _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
 def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
-    """What the AWS resources of one side of a change ask for. `region`: of the provider; None: as the preview tells."""
+    """Return the requests of the AWS resources of one side of a change. `region`: of the provider; None: as in the
+    preview."""
     own = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
     costing = Costing(find_region(resources, "aws", "availabilityZone", region), fixed.AS_OF)
     zones = sorted({zone for r in own for zone in texts([r.inputs.get("availabilityZone")])})

@@ -1,4 +1,4 @@
-"""The instances that declared AWS resources ask for, and what each of them costs besides its price."""
+"""The instances of declared AWS resources, and the cost of each besides its price."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -57,7 +57,7 @@ def _prefer(inputs: Mapping[str, Any], market: Market) -> Prefer:
 
 
 def _sizes(specification: Any) -> dict[Market, Fraction] | None:
-    """Units by market. What neither part names belongs to the default one."""
+    """Return units by market. Units that no part names belong to the default market."""
     total = number(part(specification, "totalTargetCapacity"))
     if total is None:
         return None
@@ -71,7 +71,7 @@ def _sizes(specification: Any) -> dict[Market, Fraction] | None:
 
 
 def _candidates(configs: Any) -> tuple[TypeOption, ...]:
-    """The types of a fleet's overrides, each once. EC2's limit is a price per unit."""
+    """Return the types of a fleet's overrides, each once. EC2's limit is a price per unit."""
     options: dict[str, TypeOption] = {}
     for override in (entry for config in items(configs) for entry in items(config.get("overrides"))):
         kind = override.get("instanceType")
@@ -89,7 +89,7 @@ def _candidates(configs: Any) -> tuple[TypeOption, ...]:
 
 
 def _extras(costing: Costing, resource: Declared, template: Declared | None) -> tuple[Extra, ...]:
-    """What each instance of a template costs besides its price."""
+    """Return the cost of each instance of a template besides its price."""
     if template is None:
         costing.lack_part(resource, "its launch template is not among the resources: volumes are not counted")
         return ()
@@ -105,7 +105,7 @@ def _extras(costing: Costing, resource: Declared, template: Declared | None) -> 
 
 
 def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | None:
-    """A volume's month, None if it is not known."""
+    """Return a volume's month, None if it is not known."""
     gib, kind = number(part(mapping, "ebs", "volumeSize")), part(mapping, "ebs", "volumeType")
     if gib is None:
         costing.lack_part(template, "the size of its volumes is not known: they are not counted")

@@ -1,7 +1,7 @@
-"""AWS's list prices of what is not an instance: one dated table, of us-east-1.
+"""AWS's list prices of everything but instances: one dated table, of us-east-1.
 
 Regions in `SAME` have the same prices. In others they are the same or higher, and an estimate says so. The account's
-free allotments (the first alarms, dashboards and metrics) are not reckoned with: they may be used up.
+free allotments (the first alarms, dashboards and metrics) are not counted: they may be used up.
 """
 
 from datetime import date

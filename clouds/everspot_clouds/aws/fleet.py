@@ -100,8 +100,8 @@ class Ec2Capacity(CapacitySpec):
 def override_grid(
     capacity: Ec2Capacity, catalogue: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
 ) -> list[Override]:
-    """Every type in every subnet whose zone it is used in, in the author's order of types. `zones`: the zone of each
-    subnet.
+    """Return every type in every subnet whose zone it is used in, in the author's order of types. `zones`: the zone of
+    each subnet.
 
     If a strategy uses priorities and none are given, the order of the list gives them (EC2 prefers the lowest number).
     """

@@ -1,4 +1,4 @@
-"""Figures of a cluster as custom metrics of CloudWatch, and what they cost."""
+"""Figures of a cluster as custom metrics of CloudWatch, and their cost."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -20,8 +20,11 @@ _HOURS_A_MONTH = 730
 
 @dataclass(frozen=True, kw_only=True)
 class Always:
-    """What a cluster pays for while no agent runs: the scheduler; an endpoint of each of the `services` in each zone
-    (`zones` is their number); with `monitoring` the metrics, alarms and dashboard; with `nat` the NAT gateway."""
+    """The costs of a cluster while no agent runs.
+
+    The costs are the scheduler; an endpoint of each of the `services` in each zone (`zones` is their number); with
+    `monitoring` the metrics, alarms and dashboard; with `nat` the NAT gateway.
+    """
 
     scheduler_type: str
     services: Sequence[str] = ()
@@ -68,7 +71,7 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
 
 
 def launched_under(cap: ElasticCap | None, types: Sequence[str], catalogue: Catalogue, region: str) -> Launchable:
-    """The instances that a cap allows to launch, by market."""
+    """Return the instances that a cap allows to launch, by market."""
     if cap is None:
         return {}
     return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, catalogue, region)
@@ -77,8 +80,8 @@ def launched_under(cap: ElasticCap | None, types: Sequence[str], catalogue: Cata
 def _quotas(
     region: str, catalogue: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None, scheduler_type: str
 ) -> list[str]:
-    """The account's quotas that the whole cluster at once may need. `everspot doctor` checks whether the account has
-    them."""
+    """Return the account's quotas that the whole cluster may need together. `everspot doctor` checks whether the
+    account has them."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     weights = derived_weights(capacity, catalogue.types)
     vcpus = most_vcpus(standing, launched_under(cap, list(weights), catalogue, region), weights, catalogue.types)

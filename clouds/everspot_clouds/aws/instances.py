@@ -23,8 +23,8 @@ _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|
 
 
 def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
-    """Every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included while EC2
-    still describes them.
+    """Return every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included
+    while EC2 still describes them.
 
     Raises:
         botocore's errors.
@@ -33,9 +33,7 @@ def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
 
 
 def of_launch(ec2: Any, token: str) -> list[CloudInstance]:
-    """Every instance that the launch with this token has brought and that EC2 describes. Raises botocore's
-    errors.
-    """
+    """Return every instance of the launch with this token that EC2 describes. Raises botocore's errors."""
     return [parse(raw) for raw in _pages(ec2, LAUNCH_TAG, token)]
 
 
@@ -49,7 +47,7 @@ def _pages(ec2: Any, tag: str, value: str) -> Iterator[dict[str, Any]]:
 
 
 def parse(raw: dict[str, Any]) -> CloudInstance:
-    """One instance of DescribeInstances."""
+    """Return one instance of DescribeInstances."""
     tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
     phase = _PHASES.get(raw["State"]["Name"], Phase.ALIVE)
     transition = raw.get("StateTransitionReason") or ""
@@ -72,7 +70,7 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
 
 
 def stated_time(transition: str) -> datetime | None:
-    """The moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`. None: it states
+    """Return the moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`. None: it states
     none."""
     match = _STATED_TIME.search(transition)
     return datetime.strptime(match.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if match else None

@@ -61,7 +61,7 @@ PARSERS: dict[rules.EventPattern, Callable[[dict[str, Any], datetime], dict[str,
 
 
 def parse(body: str, handle: str) -> Message:
-    """The event in a message's body.
+    """Return the event in a message's body.
 
     Raises:
         UnreadableMessage: if it is not a JSON object with the fields that its kind must have.

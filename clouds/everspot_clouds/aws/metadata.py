@@ -106,7 +106,7 @@ class ImdsMetadata:
         self._client = client
 
     def manifest(self) -> str:
-        """The instance's user data."""
+        """Return the instance's user data."""
         text = self._client.get("latest/user-data")
         if text is None:
             raise MetadataError("this instance has no user data: it was not launched by an Everspot cluster")
@@ -122,7 +122,8 @@ class ImdsMetadata:
         )
 
     def interruption(self) -> datetime | None:
-        """The time in `spot/instance-action`, which is absent until about two minutes before the interruption."""
+        """Return the time in `spot/instance-action`, which is absent until about two minutes before the
+        interruption."""
         return self._moment("spot/instance-action", "time")
 
     def rebalance(self) -> datetime | None:
@@ -157,5 +158,5 @@ class _Flaky(Exception):
 
 
 def endpoint_from(getenv: Callable[[str], str | None]) -> str:
-    """The service's address: the standard variable of the AWS SDKs, else the link-local address."""
+    """Return the service's address: the standard variable of the AWS SDKs, otherwise the link-local address."""
     return getenv(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT

@@ -20,7 +20,7 @@ _SMALLEST_VPC, _LARGEST_VPC = 24, 16  # an interface endpoint, and up to a few h
 
 
 def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:
-    """The address blocks of `zones` zones. Each is an eighth of the VPC.
+    """Return the address blocks of `zones` zones. Each is an eighth of the VPC.
 
     The n-th zone has the same block however many zones there are.
 
@@ -33,15 +33,16 @@ def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:
 
 
 def outside_block(vpc: IPv4Network) -> IPv4Network:
-    """The block of the public subnet of a NAT gateway: the last 16 addresses of the last eighth, which is then no
-    zone's."""
+    """Return the block of the public subnet of a NAT gateway: the last 16 addresses of the last eighth, which is then
+    no zone's."""
     return list(split(vpc, ZONES_AT_MOST)[-1].subnets(new_prefix=SMALLEST_SUBNET))[-1]
 
 
 def network_problems(
     problems: Problems, *, zones: Sequence[str], vpc_cidr: str, peer_cidrs: Sequence[str] = ()
 ) -> list[IPv4Network]:
-    """The subnets' blocks of a new network; every problem of the zones and of the addresses is added to `problems`.
+    """Return the subnets' blocks of a new network; every problem of the zones and of the addresses is added to
+    `problems`.
 
     `peer_cidrs` are networks that this one must not overlap (offices, peered VPCs, other environments).
     """

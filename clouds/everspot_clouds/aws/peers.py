@@ -65,8 +65,8 @@ def proof(region: str) -> Prover:
 
 
 def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callable[[], dict[str, Any]]:
-    """Credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom a
-    proof is made out if `audience` is empty."""
+    """Return credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom
+    a proof is made out if `audience` is empty."""
     peer_region = region_of_url(url)
     session = boto3.session.Session()  # not boto3's own one, which several threads must not share
 

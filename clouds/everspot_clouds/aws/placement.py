@@ -49,7 +49,7 @@ class PlacementScores:
         self._zone_names: dict[str, str] = {}
 
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
-        """The score of each zone for `count` spot instances of any of these types, all in that zone.
+        """Return the score of each zone for `count` spot instances of any of these types, all in that zone.
 
         With `regions`, it is the score of each region, its zones taken together. The answer is empty if the question is
         useless or over the limits.
@@ -79,13 +79,13 @@ class PlacementScores:
         return scores
 
     def _is_allowed(self, question: _Question, now: datetime) -> bool:
-        """Whether the configuration is not new to EC2, or today's limit allows one more."""
+        """Return whether the configuration is not new to EC2, or today's limit allows one more."""
         lately = self._lately(now)
         full = self._full_until is not None and now < self._full_until
         return question in lately or (len(lately) < NEW_A_DAY and not full)
 
     def _nearest(self, question: _Question, now: datetime) -> _Question | None:
-        """The closest configuration that may be asked instead, for another number of instances."""
+        """Return the closest configuration that may be asked instead, for another number of instances."""
         alike = [q for q in self._lately(now) if (q.types, q.regions) == (question.types, question.regions)]
         return min(alike, key=lambda q: abs(q.count - question.count), default=None)
 
@@ -115,7 +115,7 @@ class PlacementScores:
         ]
 
     def _zone(self, zone_id: str) -> str:
-        """The name of a zone in this account. Scores have zone ids, which are the same in every account."""
+        """Return the name of a zone in this account. Scores have zone ids, which are the same in every account."""
         if zone_id and not self._zone_names:
             zones = self._ec2.describe_availability_zones()["AvailabilityZones"]
             self._zone_names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones}

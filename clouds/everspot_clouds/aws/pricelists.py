@@ -32,7 +32,7 @@ _TERMS = {
 
 
 def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-    """The prices of `types` in `region` now, by the account of the standard environment.
+    """Return the prices of `types` in `region` now, by the account of the standard environment.
 
     Raises:
         CloudError: if the price lists cannot be read.
@@ -59,7 +59,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 def aws_prices(
     client: Callable[[str, str], Any], region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]
 ) -> PriceTable:
-    """The prices of `types` in `region` now. Types with neither an on-demand nor a Spot price are left out.
+    """Return the prices of `types` in `region` now. Types with neither an on-demand nor a Spot price are left out.
 
     Args:
         client: makes a boto3 client of a service for a region.
@@ -95,7 +95,7 @@ def aws_prices(
 
 
 def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
-    """Type and price of every instance type that the region sells."""
+    """Yield type and price of every instance type that the region sells."""
     filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in {"regionCode": region, **_TERMS}.items()]
     for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
         for text in answer["PriceList"]:
@@ -107,7 +107,8 @@ def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[
 
 
 def _hourly(product: dict[str, Any]) -> float | None:
-    """Dollars for an hour. A price of 0 marks a product that is not sold separately, so it counts as no price."""
+    """Return dollars for an hour. A price of 0 marks a product that is not sold separately, so it counts as no
+    price."""
     try:
         terms = product["terms"].get("OnDemand", {})
         dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == "Hrs"]
@@ -119,7 +120,7 @@ def _hourly(product: dict[str, Any]) -> float | None:
 
 
 def _spot(ec2: Any, types: list[str], at: datetime, page: Callable[[], None]) -> dict[tuple[str, str], float]:
-    """The price in force at a moment, by type and zone."""
+    """Return the price in force at a moment, by type and zone."""
     newest: dict[tuple[str, str], tuple[datetime, float]] = {}
     for answer in ec2.get_paginator("describe_spot_price_history").paginate(
         Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[PRODUCT], StartTime=at

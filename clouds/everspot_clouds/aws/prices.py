@@ -13,7 +13,7 @@ PRODUCT = "Linux/UNIX"
 
 
 def spot_prices(ec2: Any, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
-    """The price in force at `since` and each change after it, for these pools (type, zone), oldest first.
+    """Return the price in force at `since` and each change after it, for these pools (type, zone), oldest first.
 
     Each zone is asked on its own, so that no zone is asked for a type that it lacks.
 

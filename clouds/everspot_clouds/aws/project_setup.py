@@ -1,4 +1,4 @@
-"""What a new project on AWS begins with."""
+"""The setup of a new project on AWS."""
 
 import re
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ class AwsStarter:
     usual_region = "us-east-2"
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
-        """Add what is wrong with account, region and team."""
+        """Add a problem for each mistake in account, region and team."""
         fits = bool(_ACCOUNT.fullmatch(answers.account))
         problems.need(fits, "account", f"{shown(answers.account)} has to be 12 digits: `aws sts get-caller-identity`")
         valid = bool(_REGION.fullmatch(answers.region))
@@ -101,13 +101,13 @@ class AwsStarter:
             check_region(problems, answers, regions())
 
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
-        """The settings files' texts by stack."""
+        """Return the settings files' texts by stack."""
         boundary = f"arn:{partition(answers.region)}:iam::{answers.account}:policy/{BOOTSTRAP}-boundary"
         dev, prod = list_offered(answers.region, DEV_TYPES), list_offered(answers.region, PROD_TYPES)
         return filled(answers, SETTINGS, boundary=boundary, dev=dev, prod=prod)
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
-        """The steps until the first reviewed change."""
+        """Return the steps until the first reviewed change."""
         state = f"s3://everspot-state-{answers.account}?region={answers.region}"
         secrets = f"awskms:///{STATE_ALIAS}?region={answers.region}"
         role = f"arn:{partition(answers.region)}:iam::{answers.account}:role/{BOOTSTRAP}-".__add__
@@ -140,7 +140,7 @@ def regions() -> list[str]:
 
 
 def partition(region: str) -> str:
-    """The partition of AWS that a region belongs to, as ARNs name it."""
+    """Return the partition of AWS that a region belongs to, as ARNs name it."""
     begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
     return next((name for start, name in begins.items() if region.startswith(start)), "aws")
 

@@ -72,7 +72,7 @@ class Reach:
 
 
 def find_quota(instance_type: str, market: Market) -> Quota | None:
-    """The quota that an instance counts towards; None for a type whose family has none."""
+    """Return the quota that an instance counts towards; None if the type's family has no quota."""
     series = instance_type.partition(".")[0]
     letters = _LETTERS.match(series)
     if letters is None:
@@ -91,8 +91,9 @@ def reaches(
     values: Mapping[str, float],
     most: Mapping[str, int] | None = None,
 ) -> list[Reach]:
-    """How much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code; `most`: units by
-    type, where more than these would cost too much: a quota need not hold more than there may ever be of its types."""
+    """Return how much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code; `most`:
+    units by type, where more than these would cost too much: a quota need not hold more than there may ever be of its
+    types."""
     groups: dict[Quota, list[str]] = {}
     for name in weights:
         quota = find_quota(name, market)
@@ -106,7 +107,7 @@ def reaches(
 
 
 def enough(units: float, quota_reaches: Sequence[Reach]) -> bool:
-    """Whether the quotas together reach the target. An unknown quota is taken to be enough."""
+    """Return whether the quotas together reach the target. An unknown quota is taken to be enough."""
     return (
         any(reach.units is None for reach in quota_reaches) or sum(reach.units or 0 for reach in quota_reaches) >= units
     )
@@ -135,8 +136,8 @@ def launchable(
     catalogue: Catalogue,
     region: str,
 ) -> Launchable:
-    """What a cap of so many instances and of so many USD per hour lets be launched, at the catalogue's lowest prices.
-    A type without a price is held back by the number alone."""
+    """Return the launches that a cap of so many instances and of so many USD per hour allows, at the catalogue's lowest
+    prices. Only the number limits a type without a price."""
 
     def most(name: str, market: Market) -> int:
         price, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)
@@ -156,7 +157,8 @@ def needs(
     catalogue: Mapping[str, InstanceType],
     values: Mapping[str, float],
 ) -> list[QuotaNeed]:
-    """The needs of a cluster in each market: of standing capacity first, then of launches from the rest of the quota.
+    """Return the needs of a cluster in each market: of standing capacity first, then of launches from the rest of the
+    quota.
 
     `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code.
     """
@@ -177,8 +179,8 @@ def needs(
 
 
 def shortfalls(quota_needs: Sequence[QuotaNeed], values: Mapping[str, float]) -> list[str]:
-    """A sentence for each part that cannot be reached, with what to ask for. Launched instances may be of any of their
-    markets, so only all of those together may fall short. `values`: vCPUs by quota code."""
+    """Return a sentence for each part that cannot be reached, with the quota to ask for. Launched instances may be of
+    any of their markets, so only all of those together may fall short. `values`: vCPUs by quota code."""
     launched = [need for need in quota_needs if not need.standing]
     parts = [need for need in quota_needs if need.standing]
     if launched:
@@ -209,8 +211,8 @@ def most_vcpus(
     weights: Mapping[str, float],
     catalogue: Mapping[str, InstanceType],
 ) -> dict[Quota, int]:
-    """The most vCPUs that may count towards each quota. `standing`: units by market; `weights`: units of an instance,
-    by type."""
+    """Return the most vCPUs that may count towards each quota. `standing`: units by market; `weights`: units of an
+    instance, by type."""
     vcpus: dict[Quota, int] = {}
     for market in Market:
         for name, weight in weights.items():

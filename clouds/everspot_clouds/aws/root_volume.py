@@ -23,7 +23,7 @@ class Volume(Frozen):
 
 
 def volume_problems(problems: Problems, volume: Volume) -> None:
-    """Add what is wrong with a volume, whatever the image."""
+    """Add a problem for each mistake in a volume, whatever the image."""
     bounds = (("volumeGib", volume.gib, SIZES), ("volumeIops", volume.iops, IOPS),
               ("volumeThroughput", volume.throughput, THROUGHPUTS))  # fmt: skip
     sound = [value is None or problems.number(value, name, *span, whole=True) for name, value, span in bounds]
@@ -42,7 +42,8 @@ def volume_problems(problems: Problems, volume: Volume) -> None:
 
 
 def resolved_gib(problems: Problems, volume: Volume, image_gib: int | None) -> int | None:
-    """The size to launch with in GiB: the given one, else the image's own. Adds a problem if the image does not fit.
+    """Return the size to launch with in GiB: the given one, otherwise the image's own. Add a problem if the image does
+    not fit.
 
     `image_gib` None: the image does not say how large its root volume is.
     """

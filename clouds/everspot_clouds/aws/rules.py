@@ -79,7 +79,7 @@ class EventPattern:
     detail_type: str
 
     def as_dict(self) -> dict[str, object]:
-        """The pattern in EventBridge's form."""
+        """Return the pattern in EventBridge's form."""
         return {"source": [self.source], "detail-type": [self.detail_type]}
 
 

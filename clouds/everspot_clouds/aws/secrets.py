@@ -22,7 +22,7 @@ class AwsSecrets:
         self._session = boto3.session.Session(region_name=region or None)
 
     def __call__(self, reference: str) -> str:
-        """The value of a secret, by a reference in one of the forms of `JOBS`.
+        """Return the value of a secret, by a reference in one of the forms of `JOBS`.
 
         Raises:
             CloudError: if it cannot be read. The message contains no value.

@@ -71,7 +71,7 @@ def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
 
 
 def _capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:
-    """The fleets' shape and the known types; None if a value is of the wrong kind."""
+    """Return the fleets' shape and the known types; None if a value is of the wrong kind."""
     standing = settings.get("standing", {"target": 0})
     try:
         types, declared = choices(settings)

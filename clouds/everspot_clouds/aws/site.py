@@ -68,11 +68,7 @@ class AwsSite:
     """The `Site` of a cluster in AWS, with the user's credentials."""
 
     def __init__(self, manifest: Manifest) -> None:
-        """Clients for the manifest's region.
-
-        Raises:
-            CloudError: if this machine's settings do not allow it, for example a profile that does not exist.
-        """
+        """Make clients for the manifest's region."""
         try:
             session = boto3.Session(region_name=manifest.region or os.environ.get("AWS_REGION"))
             self._client = partial(session.client, config=_CONFIG)

@@ -37,7 +37,7 @@ bucket naming rules")."""
 
 
 def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, reserved: tuple[str, ...]) -> None:
-    """Add what is wrong with tags, each problem under the tag's key.
+    """Add a problem for each mistake in tags, under the tag's key.
 
     `own`: number of tags that are added to these on the resource with the most; `reserved`: prefixes that users may not
     set.
@@ -76,12 +76,12 @@ def _is_plain(char: str) -> bool:
 
 
 def arn_problem(value: str, service: str, resource: str, *, open_end: bool = False) -> str | None:
-    """What is wrong with an ARN of a service's resource, or None. A permission for the ARN would be one for all that a
-    wildcard in it stands for.
+    """Return the mistake in an ARN of a service's resource, or None. A permission for an ARN with a wildcard would
+    cover everything that the wildcard matches.
 
     Args:
         value: The ARN.
-        service: Of which service it has to be.
+        service: The service that it has to belong to.
         resource: How the resource part begins, such as `key/`.
         open_end: Whether it may end in `*`, after a part of the resource's own name.
     """

@@ -1,6 +1,6 @@
-"""What every cloud's alarms warn of, and what its dashboard shows, in words for people.
+"""The warnings of every cloud's alarms, and the content of its dashboard, in words for people.
 
-Nothing here needs a client, so that a Pulumi program may take it.
+Nothing here needs a client, so that a Pulumi program can use it.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SILENT_AFTER = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class Concern:
-    """What one alarm is about. `sentence`: the sentence that people get."""
+    """The subject of one alarm. `sentence`: the sentence that people get."""
 
     name: str
     gauge: Gauge

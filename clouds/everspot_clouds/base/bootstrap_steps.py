@@ -1,4 +1,4 @@
-"""The steps of setting up a new project that are the same on every cloud, with what each cloud puts into them."""
+"""The steps of setting up a new project that are the same on every cloud, with the cloud's own parts as parameters."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ STACKS = ("account", "dev", "prod")
 
 
 def installed() -> SetupStep:
-    """The program's environment."""
+    """Return the program's environment."""
     description = (
         "Installs what the stacks' program and your own commands need. Pulumi itself is installed apart, from its site."
     )
@@ -26,7 +26,7 @@ def installed() -> SetupStep:
 
 
 def ids(answers: ProjectAnswers) -> list[SetupStep]:
-    """Where the repository's ids are not known: how they are found."""
+    """Return where the repository's ids are not known: how they are found."""
     if answers.ids is not None:
         return []
     description = (
@@ -42,7 +42,7 @@ def ids(answers: ProjectAnswers) -> list[SetupStep]:
 
 
 def bootstrapped(contents: str, before: Sequence[str] = ()) -> SetupStep:
-    """The bootstrap stack, applied by hand. `contents`: what it makes."""
+    """Return the step of the bootstrap stack, applied by hand. `contents`: the resources that it creates."""
     own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
     description = f"{contents} {own} Its state lies in .state/ for the moment."
     commands = (*before, *LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
@@ -50,9 +50,9 @@ def bootstrapped(contents: str, before: Sequence[str] = ()) -> SetupStep:
 
 
 def moved(state: str, secrets: str) -> SetupStep:
-    """The bootstrap's own state, into the bucket that it has made. `state`, `secrets`: the backend and the provider of
-    secrets, as the commands take them. An import keeps the provider of secrets that the state was exported with,
-    whatever the stack was made with: so it is changed after it."""
+    """Return the bootstrap's own state, into the bucket that it has made. `state`, `secrets`: the backend and the
+    provider of secrets, as the commands take them. An import keeps the provider of secrets that the state was exported
+    with, whatever the stack was made with: so it is changed after it."""
     description = (
         "Moves the bootstrap's own state into the bucket that it has made; from now on its secrets are under the key."
     )
@@ -74,8 +74,8 @@ def moved(state: str, secrets: str) -> SetupStep:
 
 
 def stacks_made(secrets: str, more: str = "", after: Sequence[str] = ()) -> list[SetupStep]:
-    """The other stacks, of which only the account's is applied by hand. `after`: commands that come after it; `more`:
-    what they do."""
+    """Return the steps of the other stacks. Only the account's stack is applied by hand. `after`: commands that come
+    after it; `more`: a description of them."""
     inits = [f"pulumi stack init {name} --secrets-provider '{secrets}'" for name in STACKS]
     description = (
         "Makes the stacks, without anything in them. Each command writes the stack's key into its settings file."
@@ -88,8 +88,8 @@ def stacks_made(secrets: str, more: str = "", after: Sequence[str] = ()) -> list
 
 
 def published(answers: ProjectAnswers, variables: Mapping[str, str]) -> list[SetupStep]:
-    """The forge's settings, and the first push. `variables`: of the repository, by name; a value that a command
-    completes has it as `$(…)`."""
+    """Return the step of the forge's settings and the first push. `variables`: of the repository, by name; a value that
+    a command completes has it as `$(…)`."""
     quoted = {name: f'"{value}"' if "$(" in value else f"'{value}'" for name, value in variables.items()}
     sets = [f"gh variable set {name} --body {value}" for name, value in quoted.items()]
     repository = answers.repository

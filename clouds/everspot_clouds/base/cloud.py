@@ -87,8 +87,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementScore:
-    """A cloud's rating, at `at` (market time), of the chance that `count` spot instances of any of these types can be
-    launched at once: from 1 (low) to 10 (high). `zone` is a zone's name; empty for a region as a whole."""
+    """A cloud's rating, at `at` (market time), of the chance to launch `count` spot instances of any of these types
+    together: from 1 (low) to 10 (high). `zone` is a zone's name; empty for a region as a whole."""
 
     types: tuple[str, ...]
     region: str
@@ -120,7 +120,7 @@ class Cloud(Protocol):
     classifies."""
 
     def instances(self) -> list[CloudInstance]:
-        """Every instance of the cluster that the cloud still describes, the scheduler's own included."""
+        """Return every instance of the cluster that the cloud still describes, the scheduler's own included."""
         ...
 
     def ends(self) -> list[CloudEnd]:
@@ -143,14 +143,14 @@ class Cloud(Protocol):
     def placement_scores(
         self, types: Collection[str], count: int, regions: Collection[str] = ()
     ) -> list[PlacementScore]:
-        """The chance to get `count` spot instances of any of these types in each zone of the cluster's region; with
-        `regions`, in each of those. It may be called often, because answers are remembered for a while. Empty if the
-        cloud gives no scores, or none for so few types."""
+        """Return the chance to get `count` spot instances of any of these types in each zone of the cluster's region;
+        with `regions`, in each of those. It may be called often, because answers are remembered for a while. Empty if
+        the cloud gives no scores, or none for so few types."""
         ...
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        """Launch what the intent asks for, tagged with its token. A second call with the same intent launches nothing
-        more and gives the same answer.
+        """Launch the instances of the intent, tagged with its token. A second call with the same intent launches
+        nothing more and gives the same answer.
 
         Final refusals are part of the answer. If the call raises, the launch may have been carried out, or may still
         be: call again with the same intent.
@@ -163,7 +163,8 @@ class Cloud(Protocol):
         ...
 
     def quota_name(self, instance_type: str, market: Market) -> str:
-        """The name of the quota that an instance counts towards. Instances of the same quota are refused together."""
+        """Return the name of the quota that an instance counts towards. Instances of the same quota are refused
+        together."""
         ...
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
@@ -172,11 +173,11 @@ class Cloud(Protocol):
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        """Send a notification to where the settings say. It is called in a thread of its own."""
+        """Send a notification to the recipients in the settings. It is called in a separate thread."""
         ...
 
     def trouble(self, error: Exception) -> Trouble:
-        """The kind of failure of an error."""
+        """Return the kind of failure of an error."""
         ...
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""What was added to a stack's resources by hand. `pulumi refresh` asks each resource for what it declares; what hangs
-on it as something of its own, and is in no state, it never sees."""
+"""Manual additions to a stack's resources. `pulumi refresh` asks each resource for its declared properties. It never
+sees separate things that are attached to a resource and in no state."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class KeptResource:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> "list[KeptResource]":
-        """The resources of an exported stack that exist in a cloud and are this stack's own to manage."""
+        """Return the resources of an exported stack that exist in a cloud and are this stack's own to manage."""
         return [
             cls(
                 item["urn"],
@@ -34,15 +34,21 @@ class KeptResource:
         ]
 
     def value(self, name: str) -> Any:
-        """A property, as the cloud gave it, or else as it was declared."""
+        """Return a property as the cloud gave it, otherwise as it was declared."""
         output = self.outputs.get(name)
         return self.inputs.get(name) if output is None else output
 
 
 @dataclass(frozen=True)
 class AddedByHand:
-    """Something that is there and that no resource of the stack declares. `urn`: of the resource that it hangs on;
-    `kind`: what it is, for people; `detail`: which, in the cloud's own words; `key`: its identity at the cloud."""
+    """A thing that exists and that no resource of the stack declares.
+
+    Attributes:
+        urn: of the resource that it is attached to.
+        kind: its kind, for people.
+        detail: its description in the cloud's own words.
+        key: its identity at the cloud.
+    """
 
     urn: str
     kind: str
@@ -51,5 +57,5 @@ class AddedByHand:
 
 
 def of_type(resources: Iterable[KeptResource], *types: str) -> list[KeptResource]:
-    """Those of the given types."""
+    """Return those of the given types."""
     return [resource for resource in resources if resource.type in types]

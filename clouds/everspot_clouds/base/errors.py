@@ -1,11 +1,11 @@
-"""The kinds of failure of calls to a cloud, by what can be done about them."""
+"""The kinds of failure of calls to a cloud, by the possible reactions to them."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """Kinds of failure, by what can be done about them."""
+    """Kinds of failure, by the possible reactions to them."""
 
     THROTTLED = "throttled"  # ask less often
     CAPACITY = "capacity"  # the pool has none: try another
@@ -16,7 +16,7 @@ class Trouble(StrEnum):
 
 
 class CloudError(Exception):
-    """A cloud's refusal in words for people. `fix`: what to do about it."""
+    """A cloud's refusal in words for people. `fix`: how to fix it."""
 
     def __init__(self, message: str, trouble: Trouble, fix: str = "") -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class NotOffered(CloudError):
 
 
 def fixes(cloud: str, *, more: str, log_in: str) -> dict[Trouble, str]:
-    """What a person can do about each kind of failure. `cloud`: its name for people; `more`: the page on which quotas
-    are raised; `log_in`: the command that logs in."""
+    """Return the fix for each kind of failure. `cloud`: its name for people; `more`: the page where quotas are raised;
+    `log_in`: the command that logs in."""
     return {
         Trouble.THROTTLED: f"{cloud} is asked too often: try again in a minute",
         Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
@@ -52,17 +52,17 @@ class Codes:
         self._kinds = {self.plain(code): kind for kind, codes in kinds.items() for code in codes}
 
     def plain(self, code: str) -> str:
-        """A code in lower case, without prefix, dashes and underscores."""
+        """Return a code in lower case, without prefix, dashes and underscores."""
         plain = code.lower()
         for prefix in self._prefixes:
             plain = plain.removeprefix(prefix)
         return plain.replace("-", "").replace("_", "")
 
     def kind(self, code: str) -> Trouble | None:
-        """The kind of failure of a code, in any of its spellings; None if no table has it."""
+        """Return the kind of failure of a code, in any of its spellings; None if no table has it."""
         return self._kinds.get(self.plain(code))
 
     def among(self, code: str, codes: Iterable[str]) -> bool:
-        """Whether a code is one of several, in any of its spellings."""
+        """Return whether a code is one of several, in any of its spellings."""
         plain = self.plain(code)
         return any(plain == self.plain(candidate) for candidate in codes)

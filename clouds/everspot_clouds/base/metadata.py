@@ -38,20 +38,20 @@ class Metadata(Protocol):
         ...
 
     def manifest(self) -> str:
-        """The manifest that the infrastructure gave to this instance, as text. Raises `MetadataError` if there is
-        none."""
+        """Return the manifest that the infrastructure gave to this instance, as text. Raises `MetadataError` if there
+        is none."""
         ...
 
     def identity(self) -> Identity:
-        """The identity of this instance."""
+        """Return the identity of this instance."""
         ...
 
     def interruption(self) -> datetime | None:
-        """When this instance will be taken away, market time; None while no interruption is announced."""
+        """Return when this instance will be taken away, market time; None while no interruption is announced."""
         ...
 
     def rebalance(self) -> datetime | None:
-        """When the cloud recommended a rebalance, market time; None while it has not."""
+        """Return when the cloud recommended a rebalance, market time; None while it has not."""
         ...
 
     def end(self) -> bool:

@@ -1,4 +1,5 @@
-"""What the `everspot` command asks of a cloud for a person: checks, access to an instance, the rest of a cluster."""
+"""The cloud's functions for the `everspot` command and its user: checks, access to an instance, the remaining resources
+of a cluster."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ class Site(Protocol):
     """The resources of a cluster in its cloud, for taking it down. Methods that ask the cloud raise `CloudError`."""
 
     def remaining(self) -> list[Left]:
-        """Everything that costs money, found by the cluster's name and not by any record."""
+        """Return everything that costs money, found by the cluster's name and not by any record."""
         ...
 
     def free(self) -> list[Left]:
@@ -118,7 +119,7 @@ class Site(Protocol):
         ...
 
     def elsewhere(self) -> list[Left]:
-        """What services other than that of instances have of the cluster: queues, topics, buckets, keys."""
+        """Return the cluster's resources in services other than that of instances: queues, topics, buckets, keys."""
         ...
 
     def end(self, instances: Iterable[str]) -> None:
@@ -126,8 +127,8 @@ class Site(Protocol):
         ...
 
     def remove(self, resources: Iterable[Left]) -> None:
-        """Delete resources of the cluster now, with their instances and with the user's credentials. What is gone
-        already is no failure."""
+        """Delete resources of the cluster now, with their instances and with the user's credentials. A resource that is
+        already gone is no failure."""
         ...
 
     def removal(self, resource: Left) -> str:

@@ -1,4 +1,4 @@
-"""What a cloud has to say of a new project: what is asked, its settings files, and the steps until the first review."""
+"""The cloud's part in a new project: the questions, its settings files, and the steps until the first review."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -21,8 +21,14 @@ TEAM = re.compile(r"[A-Za-z0-9 ._-]{1,40}")
 
 @dataclass(frozen=True)
 class ProjectAnswers:
-    """What is known of a new project. `account`: of the cloud; `repository`: OWNER/NAME; `ids`: the repository's and
-    its owner's, empty where they are not known yet. `unlisted_region`: the region may be newer than Everspot's list."""
+    """The known facts of a new project.
+
+    Attributes:
+        account: of the cloud.
+        repository: OWNER/NAME.
+        ids: the repository's and its owner's, empty while unknown.
+        unlisted_region: the region may be newer than Everspot's list.
+    """
 
     account: str
     region: str
@@ -34,8 +40,14 @@ class ProjectAnswers:
 
 @dataclass(frozen=True)
 class SetupStep:
-    """One step of setting up. `description`: what it does, in sentences; `commands`: as they are typed; `stack`: whose
-    settings say what it costs by the month; `costs`: what is known of that besides."""
+    """One step of setting up.
+
+    Attributes:
+        description: what the step does, in sentences.
+        commands: as they are typed.
+        stack: the stack whose settings give the monthly cost.
+        costs: further known costs.
+    """
 
     title: str
     description: str
@@ -45,8 +57,8 @@ class SetupStep:
 
 
 def list_offered(region: str, types: Sequence[str]) -> str:
-    """Those of some instance types that the catalogue has in a region, with commas; all of them where it knows none of
-    the region: a preview names the ones that are not offered."""
+    """Return those of some instance types that the catalogue has in a region, with commas; all of them where it knows
+    none of the region: a preview names the ones that are not offered."""
     offered = builtin().offered(region)
     return ", ".join(name for name in types if not offered or name in offered)
 
@@ -63,26 +75,26 @@ def check_region(problems: Problems, answers: ProjectAnswers, listed: Collection
 
 
 def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> dict[str, str]:
-    """Fill in the templates of settings files, by stack: with what every cloud's have in common, and with a cloud's
-    own words."""
+    """Fill in the templates of settings files, by stack: with the common words of every cloud, and with a cloud's
+    own."""
     ids = f', id: "{answers.ids[0]}", ownerId: "{answers.ids[1]}"' if answers.ids else ""
     common = {"region": answers.region, "team": answers.team, "repository": answers.repository, "ids": ids}
     return {stack: Template(text).substitute(common, **words) for stack, text in texts.items()}
 
 
 class CloudStarter(Protocol):
-    """What one cloud adds to a new project. `account`: the cloud's word for an account, with its form."""
+    """One cloud's part in a new project. `account`: the cloud's word for an account, with its form."""
 
     @property
     def account(self) -> str:
-        """Return what an account is called, for the question."""
+        """The cloud's word for an account, for the question."""
 
     @property
     def usual_region(self) -> str:
         """Return a region to propose."""
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
-        """Add what is wrong with account, region and team, by these names."""
+        """Add a problem for each mistake in account, region and team, by these names."""
 
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """Return the text of each stack's settings file by the stack's name, in the order in which they are applied."""

@@ -12,7 +12,7 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 
 @dataclass(frozen=True)
 class Proof:
-    """What the cloud of an instance vouches for, made out to one audience; good for some minutes up to an hour.
+    """A proof of identity by the cloud of an instance, made out to one audience; good for some minutes up to an hour.
 
     `kind`: its type, as RFC 8693 names it. `region`: of the instance.
     """

@@ -28,16 +28,16 @@ class Provider(Protocol):
     cloud's clients."""
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
-        """The metadata service of the instance that asks. `getenv`: its environment."""
+        """Return the metadata service of the instance that asks. `getenv`: its environment."""
         ...
 
     def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
-        """The cloud for a cluster's scheduler. It listens to a queue if the manifest names one."""
+        """Return the cloud for a cluster's scheduler. It listens to a queue if the manifest names one."""
         ...
 
     def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
-        """The cloud for a reader of the ledger, which changes nothing and takes no messages. None if the cloud knows
-        nothing about instances beyond their own reports."""
+        """Return the cloud for a reader of the ledger, which changes nothing and takes no messages. None if the cloud
+        knows nothing about instances beyond their own reports."""
         ...
 
     def errors(self) -> tuple[type[Exception], ...]:
@@ -66,19 +66,20 @@ class Provider(Protocol):
         ...
 
     def stop_within(self, market: Market) -> timedelta:
-        """How long an agent may take to stop its job once its machine is being switched off, real time."""
+        """Return how long an agent may take to stop its job once its machine is being switched off, real time."""
         ...
 
     def notice(self, manifest: Manifest) -> timedelta:
-        """How long before an interruption a spot instance of a cluster knows of it, market time."""
+        """Return how long before an interruption a spot instance of a cluster knows of it, market time."""
         ...
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-        """The checks of `everspot doctor` that ask the cloud, credentials first. `manifest` None: it cannot be read."""
+        """Return the checks of `everspot doctor` that ask the cloud, credentials first. `manifest` None: it cannot be
+        read."""
         ...
 
     def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-        """Prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
+        """Return prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
 
         Raises:
             CloudError: if they cannot be read.
@@ -86,8 +87,8 @@ class Provider(Protocol):
         ...
 
     def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
-        """Credentials of a person's tools for a store, in the form that `Store.open` takes; None if the store finds
-        them by itself. A `profile` is also used for all other calls of this process to the cloud.
+        """Return credentials of a person's tools for a store, in the form that `Store.open` takes; None if the store
+        finds them by itself. A `profile` is also used for all other calls of this process to the cloud.
 
         Raises:
             CloudError: if there are none.
@@ -105,9 +106,9 @@ class Provider(Protocol):
     def peer_credentials(
         self, url: str, identity: str, audience: str, prove: Prover
     ) -> Callable[[], dict[str, Any]] | None:
-        """Credentials for a peer's store in this cloud, in the form that `Store.open` takes; None if the store finds
-        them by itself. They are asked for anew at each call, and end at `expires_at`; each call raises `CloudError` if
-        they cannot be had.
+        """Return credentials for a peer's store in this cloud, in the form that `Store.open` takes; None if the store
+        finds them by itself. They are asked for anew at each call, and end at `expires_at`; each call raises
+        `CloudError` if they cannot be had.
 
         Args:
             url: of the peer's control bucket.
@@ -118,12 +119,12 @@ class Provider(Protocol):
         ...
 
     def secrets(self, region: str) -> Callable[[str], str]:
-        """A function that reads a job's secret by its reference, with the instance's role. It raises `CloudError` if
-        the secret cannot be read; the message contains no value."""
+        """Return a function that reads a job's secret by its reference, with the instance's role. It raises
+        `CloudError` if the secret cannot be read; the message contains no value."""
         ...
 
     def site(self, manifest: Manifest) -> Site:
-        """The resources of a cluster in the cloud.
+        """Return the resources of a cluster in the cloud.
 
         Raises:
             NotOffered: if the cloud has no instances of its own.

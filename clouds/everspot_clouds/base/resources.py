@@ -1,5 +1,5 @@
-"""What kinds of resources a cloud has, as far as a reviewer of a change asks: what they hold, and what becomes of the
-instances when they change. Pulumi's names of types and properties stand in each cloud's own `resources.py`."""
+"""The kinds of resources of a cloud, for a reviewer of a change: the data in them, and the effect of a change on their
+instances. Pulumi's names of types and properties are in each cloud's own `resources.py`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,13 @@ Inputs = Mapping[str, Any]
 class FleetKind:
     """Resources that keep instances running.
 
-    `size`: path of the number of instances or units; `template`: beginnings of the paths that say what is launched;
-    `pools`: beginnings of those that say of what types and where; `lower_ends`: whether a lower size ends instances;
-    `chosen_by`: who chooses those, for people; `rolls`: whether a new template replaces the instances at once.
+    Attributes:
+        size: path of the number of instances or units.
+        template: beginnings of the paths that define a launch.
+        pools: beginnings of the paths that define the types and zones.
+        lower_ends: whether a lower size ends instances.
+        chosen_by: the system that chooses those instances, for people.
+        rolls: whether a new template replaces the instances immediately.
     """
 
     size: str
@@ -36,9 +40,11 @@ class TemplateKind:
 class ResourceKinds:
     """Kinds of resources by Pulumi's types.
 
-    `stateful`: what is lost with one, for people; `emptied`: type of a bucket with the property that has it emptied
-    when it is deleted, without which a bucket that holds something is not deleted; `schedulers`: types of the
-    components whose instance is the scheduler.
+    Attributes:
+        stateful: the data that is lost with a resource, for people.
+        emptied: type of a bucket with the property that empties it when it is deleted. Without that property a bucket
+            with objects is not deleted.
+        schedulers: types of the components whose instance is the scheduler.
     """
 
     fleets: Mapping[str, FleetKind] = field(default_factory=dict)
@@ -49,7 +55,7 @@ class ResourceKinds:
 
 
 def joined(*kinds: ResourceKinds) -> ResourceKinds:
-    """The kinds of several clouds: an environment may have resources of each."""
+    """Return the kinds of several clouds: an environment may have resources of each."""
     return ResourceKinds(
         fleets={name: kind for group in kinds for name, kind in group.fleets.items()},
         templates={name: kind for group in kinds for name, kind in group.templates.items()},

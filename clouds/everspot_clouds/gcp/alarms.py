@@ -51,7 +51,7 @@ def metric_type(namespace: str, gauge: Gauge) -> str:
 
 
 def series(namespace: str, gauge: Gauge, cluster: str) -> str:
-    """The filter that selects a figure of one cluster."""
+    """Return the filter that selects a figure of one cluster."""
     return (
         f'metric.type="{metric_type(namespace, gauge)}" AND resource.type="{RESOURCE}" AND '
         f'metric.labels.{CLUSTER}="{cluster}"'
@@ -59,7 +59,7 @@ def series(namespace: str, gauge: Gauge, cluster: str) -> str:
 
 
 def condition(alarm: Alert, namespace: str, cluster: str) -> dict[str, Any]:
-    """The condition of an alert, in the API's words."""
+    """Return the condition of an alert, in the API's words."""
     series_filter = series(namespace, alarm.about.gauge, cluster)
     aggregation: dict[str, Any] = {"alignmentPeriod": PERIOD, "perSeriesAligner": "ALIGN_MAX"}
     if alarm.threshold is None:
@@ -80,7 +80,7 @@ def condition(alarm: Alert, namespace: str, cluster: str) -> dict[str, Any]:
 
 
 def dashboard(cluster: str, namespace: str) -> str:
-    """The body of a dashboard: what works and waits, what it costs, and what is not as usual.
+    """Return the body of a dashboard: what works and waits, what it costs, and what is not as usual.
 
     Zeros are left out: the API does not tell them back, and a plan would want to write them for ever
     (https://github.com/hashicorp/terraform-provider-google/issues/24650).
@@ -90,7 +90,7 @@ def dashboard(cluster: str, namespace: str) -> str:
 
 
 def _tile(number: int, widget: dict[str, Any]) -> dict[str, Any]:
-    """A third of a row, from the upper left."""
+    """Return a third of a row, from the upper left."""
     place = {"xPos": 16 * (number % 3), "yPos": 16 * (number // 3)}
     return {**{axis: at for axis, at in place.items() if at}, "width": 16, "height": 16, "widget": widget}
 

@@ -1,5 +1,5 @@
-"""What an instance has to know of Google Cloud before it has loaded anything else: the part of `rules` that needs only
-the standard library."""
+"""The facts about Google Cloud that an instance needs before it has loaded anything else: the part of `rules` that
+needs only the standard library."""
 
 from datetime import timedelta
 

@@ -104,9 +104,9 @@ class BulkLaunches:
         return operation
 
     def _looked_at(self, name: str, path: str, intent: LaunchIntent) -> dict[str, Any]:
-        """The operation as it is now. One that is not found may be found later (the Terraform provider retries this
-        404, `tpgresource/common_operation.go`) or be forgotten, and so the next attempt sends the request again, which
-        its id makes safe."""
+        """Return the operation as it is now. One that is not found may be found later (the Terraform provider retries
+        this 404, `tpgresource/common_operation.go`) or be forgotten, and so the next attempt sends the request again,
+        which its id makes safe."""
         try:
             return self._api.get("compute", f"{path}/operations/{name}")
         except ApiError as error:
@@ -128,7 +128,7 @@ class BulkLaunches:
         return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(launch_errors))
 
     def _inserts(self, done: Mapping[str, Any], intent: LaunchIntent) -> list[Mapping[str, Any]]:
-        """The operations of the single instances of a failed bulk operation. They contain the reasons."""
+        """Return the operations of the single instances of a failed bulk operation. They contain the reasons."""
         group, project = done.get("operationGroupId"), _project(intent, self._api)
         if not group:
             return []
@@ -144,12 +144,12 @@ class BulkLaunches:
 
 
 def request_id(token: str) -> str:
-    """The id of a token's request: a UUID, as the API demands (`requestId`)."""
+    """Return the id of a token's request: a UUID, as the API demands (`requestId`)."""
     return str(uuid.UUID(hex=token, version=4))
 
 
 def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: timedelta | None) -> dict[str, Any]:
-    """The body of bulkInsert. `zones`: all zones of the region; those without a pool are denied."""
+    """Return the body of bulkInsert. `zones`: all zones of the region; those without a pool are denied."""
     chosen = block(intent)
     types = list(dict.fromkeys(pool.instance_type for pool in chosen))
     allowed = {pool.zone for pool in chosen}
@@ -181,7 +181,7 @@ def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: ti
 
 
 def block(intent: LaunchIntent) -> list[LaunchPool]:
-    """The pools for one request: every one of its types in every one of its zones, including the best pool.
+    """Return the pools for one request: every one of its types in every one of its zones, including the best pool.
 
     The API takes types and zones, and not pairs of them. So the result is the largest block of types and zones whose
     pairs are all in the intent and that contains its best pool; among equal ones, that of the better pools. A type that
@@ -212,7 +212,8 @@ def _labels(cluster: str, intent: LaunchIntent) -> dict[str, str]:
 
 
 def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
-    """The market of the instances, which the template leaves open. Spot needs all three of its settings together."""
+    """Return the market of the instances, which the template leaves open. Spot needs all three of its settings
+    together."""
     if market is not Market.SPOT:
         return {"provisioningModel": "STANDARD"}
     settings: dict[str, Any] = {
@@ -228,7 +229,7 @@ def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
 
 
 def _project(intent: LaunchIntent, api: Api) -> str:
-    """The project in the template's name, if there is one."""
+    """Return the project in the template's name, if there is one."""
     parts = intent.template.split("/")
     return parts[parts.index("projects") + 1] if "projects" in parts[:-1] else api.project
 
@@ -242,15 +243,15 @@ def _brought(instance: CloudInstance) -> Launched:
 
 
 def _with_zone(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The errors of an instance's operation, each with the operation's zone in its details."""
+    """Return the errors of an instance's operation, each with the operation's zone in its details."""
     zone = {"errorInfo": {"metadatas": {"zone": instances.last(str(operation.get("zone") or ""))}}}
     operation_errors = (operation.get("error") or {}).get("errors") or []
     return [{**raw, "errorDetails": [zone, *(raw.get("errorDetails") or ())]} for raw in operation_errors]
 
 
 def _errors(failure: Said, intent: LaunchIntent) -> list[LaunchError]:
-    """An error in the terms of an intent. It concerns the type and the zone that it names, or the pools whose quota is
-    full, else all requested pools."""
+    """Return an error in the terms of an intent. It concerns the type and the zone that it names, or the pools whose
+    quota is full, else all requested pools."""
     chosen = block(intent)
     types = list(dict.fromkeys(p.instance_type for p in chosen))
     zones = list(dict.fromkeys(p.zone for p in chosen))
@@ -276,7 +277,7 @@ def _errors(failure: Said, intent: LaunchIntent) -> list[LaunchError]:
 
 
 def _refused(error: ApiError, kind: Trouble, intent: LaunchIntent) -> LaunchError:
-    """A refusal of the whole request, which concerns every pool."""
+    """Return a refusal of the whole request, which concerns every pool."""
     metric = errors.read_failures([{"code": error.code, "message": error.refusal.message}])[0].metric
     code = f"{error.code} ({metric})" if metric else error.code
     return LaunchError(market=intent.market, kind=LaunchTrouble(kind.value), code=code, message=error.refusal.message)

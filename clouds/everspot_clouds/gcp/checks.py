@@ -81,7 +81,7 @@ def _credentials(api: "Api") -> list[Check]:
 
 
 def _images(api: "Api", region: str, cluster: str) -> list[Check]:
-    """One check for each image that the cluster's templates name. None without a template."""
+    """Return one check for each image that the cluster's templates name. None without a template."""
     from everspot_clouds.gcp import groups
 
     users: dict[str, list[str]] = {}
@@ -164,8 +164,8 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
 
 
 def _lacking(parts: Sequence[QuotaClaim], catalogue: Catalogue, limits: Mapping[str, float]) -> set[str]:
-    """The metrics for want of which some part cannot be at all, with any of its types. What may be launched makes do
-    with what there is: only where nothing fits it is a failure."""
+    """Return the metrics whose limits exclude some part with every one of its types. Launches make do with the
+    remaining quota: only if nothing fits it is a failure."""
     lacking, types = set(), catalogue.types
     for part in parts:
         quota_reaches = [

@@ -1,4 +1,4 @@
-"""What Google Cloud sells at a discount for a promise of use: committed use discounts (CUDs).
+"""Google Cloud's discounts for a commitment: committed use discounts (CUDs).
 
 Compute flexible CUDs have one published discount for the general-purpose and compute-optimised families, without GPUs
 and shared cores. Resource-based ones differ by family and region. None of them applies to Spot VMs.

@@ -1,4 +1,5 @@
-"""Credentials of a person's tools for Cloud Storage: an access token of the environment, else those of google-auth."""
+"""Credentials of a person's tools for Cloud Storage: an access token of the environment, otherwise those of
+google-auth."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +15,7 @@ PROFILE_VARIABLE = "CLOUDSDK_ACTIVE_CONFIG_NAME"
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
-    """A provider of tokens for `Store.open`. None if the store finds them by itself: on an instance, and where
+    """Return a provider of tokens for `Store.open`. None if the store finds them by itself: on an instance, and where
     GOOGLE_BASE_URL names another Cloud Storage.
 
     A profile is a configuration of gcloud (`gcloud config configurations list`). It gives the project; Application

@@ -15,7 +15,7 @@ _ULTRA = "a3-ultragpu-"
 
 
 def boot_disks(machine: str) -> tuple[str, ...]:
-    """Those of `BOOT_DISKS` that a machine type takes; all of them if its series is not known."""
+    """Return those of `BOOT_DISKS` that a machine type takes; all of them if its series is not known."""
     series = machine.partition("-")[0]
     if series in _NO_HYPERDISK:
         return _PERSISTENT
@@ -23,6 +23,6 @@ def boot_disks(machine: str) -> tuple[str, ...]:
 
 
 def boot_disk(machine: str, preferred: str) -> str:
-    """The wanted type, or the first that the machine type takes."""
+    """Return the wanted type, or the first that the machine type takes."""
     supported = boot_disks(machine)
     return preferred if preferred in supported else supported[0]

@@ -1,7 +1,7 @@
-"""What was added by hand to a stack's networks, service accounts and buckets.
+"""Finds manual additions to a stack's networks, service accounts and buckets.
 
-A firewall rule is a resource of its own to the provider, and a binding of a role is one too: a refresh looks at those
-that the stack declares, and not at what else lies on the same network, account or bucket.
+A firewall rule is a separate resource to the provider, and so is a binding of a role: a refresh looks at those that the
+stack declares, and not at others on the same network, account or bucket.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,8 @@ Binding = tuple[str, str]
 
 
 def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
-    """What the cloud has and none of the resources declares. Asks with the environment's credentials.
+    """Return the rules and bindings that the cloud has and none of the resources declares. Asks with the environment's
+    credentials.
 
     Raises:
         CloudError: if the cloud refuses or does not answer.
@@ -54,7 +55,7 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
 
 
 def _firewalls(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
-    """Firewall rules on our networks that are nobody's. Those of the service's own (GKE's, say) are told too."""
+    """Yield firewall rules on our networks that nobody declares, including those of services (such as GKE)."""
     declared = {(str(rule.value("project")), str(rule.value("name"))) for rule in of_type(resources, FIREWALL)}
     for network in of_type(resources, NETWORK):
         project, name = str(network.value("project") or api.project), str(network.value("name"))
@@ -75,7 +76,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
 
 
 def _projects(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
-    """Roles in the project that our accounts hold and nobody declares."""
+    """Yield roles in the project that our accounts hold and nobody declares."""
     accounts = {f"serviceAccount:{account.value('email')}": account for account in of_type(resources, ACCOUNT)}
     for project in sorted({str(account.value("project") or api.project) for account in accounts.values()}):
         declared = _declared(resources, PROJECT_ROLES, lambda r, p=project: str(r.value("project")).endswith(p))
@@ -87,7 +88,7 @@ def _projects(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHa
 
 
 def _accounts(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
-    """Who may use our accounts and nobody declares."""
+    """Yield the members that may use our accounts and that nobody declares."""
     for account in of_type(resources, ACCOUNT):
         declared = _declared(resources, ACCOUNT_ROLES, lambda r, a=account: str(r.value("serviceAccountId")) == a.id)
         policy = api.call("POST", "iam", f"{account.id}:getIamPolicy", query={"options.requestedPolicyVersion": 3})
@@ -97,7 +98,7 @@ def _accounts(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHa
 
 
 def _buckets(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
-    """Who may use our buckets and nobody declares."""
+    """Yield the members that may use our buckets and that nobody declares."""
     for bucket in of_type(resources, BUCKET):
         name = str(bucket.value("name"))
         declared = _declared(resources, BUCKET_ROLES, lambda r, n=name: str(r.value("bucket")).removeprefix("b/") == n)

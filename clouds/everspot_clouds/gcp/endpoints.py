@@ -30,7 +30,7 @@ PRODUCTS = {
 
 
 def base(product: str, getenv: Callable[[str], str | None] = os.environ.get) -> str:
-    """The URL of a product's API, without a slash at its end."""
+    """Return the URL of a product's API, without a slash at its end."""
     host, _, path = PRODUCTS[product].partition("/")
     local = getenv(ENDPOINT_VARIABLE)
     if not local:
@@ -39,6 +39,6 @@ def base(product: str, getenv: Callable[[str], str | None] = os.environ.get) -> 
 
 
 def metadata_base(getenv: Callable[[str], str | None] = os.environ.get) -> str:
-    """The URL of the metadata server, without a slash at its end. Its address is link-local, so there is no
+    """Return the URL of the metadata server, without a slash at its end. Its address is link-local, so there is no
     encryption."""
     return f"http://{getenv(METADATA_VARIABLE) or METADATA_ADDRESS}/computeMetadata/v1"

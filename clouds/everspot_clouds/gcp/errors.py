@@ -153,7 +153,7 @@ OWN_FIX = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: what is out of stock."""
+    """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: the pool without capacity."""
 
     code: str
     message: str = ""
@@ -196,7 +196,7 @@ class ApiError(Exception):
 
 
 def refills_by_the_minute(error: Exception) -> bool:
-    """Whether a quota of requests a minute is used up. It is filled up again when a minute of the clock begins
+    """Return whether a quota of requests a minute is used up. It is filled up again when a minute of the clock begins
     ("Compute Engine rate quotas": wait a minute), so that it is of no use to ask again a second later."""
     return isinstance(error, ApiError) and any(_CODES.among(code, BY_MINUTE) for code in error.refusal.codes)
 
@@ -206,7 +206,7 @@ class StillUnderWay(Exception):
 
 
 def refused(status: int, body: Any) -> ApiError:
-    """The error for an answer, which may come from something other than an API."""
+    """Return the error for an answer, which may come from something other than an API."""
     detail = body.get("error") if isinstance(body, Mapping) else None
     if isinstance(detail, str):  # of the token service: {"error": "invalid_grant", "error_description": …}
         return ApiError(ApiRefusal(status, (detail,), str(body.get("error_description") or "")))
@@ -220,7 +220,7 @@ def refused(status: int, body: Any) -> ApiError:
 
 
 def read_failures(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
-    """The errors of an operation (`error.errors`) or of an instance that a group could not make
+    """Return the errors of an operation (`error.errors`) or of an instance that a group could not make
     (`lastAttempt.errors.errors`). Errors that only sum up others are left out if there are others."""
     failures = [_read_failure(raw) for raw in errors]
     specific = [failure for failure in failures if not _CODES.among(failure.code, SUMMARY)]
@@ -245,12 +245,12 @@ def _read_failure(raw: Mapping[str, Any]) -> Said:
 
 
 def classify_code(code: str) -> Trouble | None:
-    """The kind of failure of an error code, in any of its spellings; None if no table has it."""
+    """Return the kind of failure of an error code, in any of its spellings; None if no table has it."""
     return _CODES.kind(code)
 
 
 def trouble(error: Exception) -> Trouble:
-    """The kind of failure of an error. A code that no table has is judged by the HTTP status."""
+    """Return the kind of failure of an error. A code that no table has is judged by the HTTP status."""
     if isinstance(error, StillUnderWay):
         return Trouble.TRANSIENT
     if isinstance(error, ApiError):
@@ -277,7 +277,7 @@ def _classify(refusal: ApiRefusal) -> Trouble:
 
 
 def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
-    """The kind of failure of an operation's error. Codes that no table has are transient, except `INVALID…`,
+    """Return the kind of failure of an operation's error. Codes that no table has are transient, except `INVALID…`,
     `UNSUPPORTED…` and missing resources. SkyPilot has met `UNSUPPORTED_OPERATION` of a VM preempted while it began."""
     listed, plain = classify_code(code), _CODES.plain(code)
     if listed is not None:
@@ -289,14 +289,14 @@ def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
 
 
 def fix(error: Exception) -> str:
-    """What a person can do about an error."""
+    """Return the fix of an error, for people."""
     codes = error.refusal.codes if isinstance(error, ApiError) else ()
     own = (words for group, words in OWN_FIX.items() if any(_CODES.among(code, group) for code in codes))
     return next(own, FIX[trouble(error)])
 
 
 def to_cloud_error(error: Exception) -> CloudError:
-    """The error in words for people, with what they can do about it."""
+    """Return the error in words for people, with a fix."""
     kind = trouble(error)
     if isinstance(error, ApiError):
         return CloudError(f"Google Cloud refused: {error}", kind, fix(error))

@@ -1,6 +1,6 @@
-"""What declared Google Cloud resources ask for, as far as it costs money.
+"""The requests of declared Google Cloud resources that cost money.
 
-A resource of a type that is neither priced here nor free is told as unknown. What costs by use alone is named.
+A resource of a type that is neither priced here nor free is reported as unknown. Costs by use alone are named.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ _NAT = "gcp:compute/routerNat:RouterNat"
 
 
 def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
-    """What the Google Cloud resources of one side of a change ask for. `region`: of the provider; None: as the preview
-    tells."""
+    """Return the requests of the Google Cloud resources of one side of a change. `region`: of the provider; None: as in
+    the preview."""
     own_resources = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
     own = next((r.inputs["region"] for r in own_resources if isinstance(r.inputs.get("region"), str)), None)
     costing = Costing(find_region(resources, "gcp", "zone", region) or own, fixed.AS_OF)
@@ -36,7 +36,7 @@ def collect_charges(resources: Sequence[Declared], region: str | None = None) ->
 
 
 def _name_teams(whole: AskedFor, resources: Sequence[Declared]) -> AskedFor:
-    """The teams by the names that tags have, which components tell: labels have them in lower case."""
+    """Return the teams by the names that tags have, as in components: labels have them in lower case."""
     tags = [tags for r in resources if isinstance(tags := r.inputs.get("tags"), Mapping) and "Team" in tags]
     names = {to_labels({"Team": str(each["Team"])})["team"]: str(each["Team"]) for each in tags}
     return dataclasses.replace(

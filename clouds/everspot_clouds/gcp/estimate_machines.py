@@ -1,4 +1,4 @@
-"""The machines that declared Google Cloud resources ask for, and what each of them costs besides its price."""
+"""The machines of declared Google Cloud resources, and the cost of each besides its price."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -23,7 +23,7 @@ TEMPLATES = (
 
 
 def team_by_labels(labels: Any) -> str:
-    """The team that labels name."""
+    """Return the team that labels name."""
     return read_team({TEAM: labels.get(label_key(TEAM))} if isinstance(labels, Mapping) else None)
 
 
@@ -69,7 +69,7 @@ def _region(resource: Declared) -> str | None:
 
 
 def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, ...]:
-    """The machine types of a flexibility policy with their ranks; without one, the template's own."""
+    """Return the machine types of a flexibility policy with their ranks; without one, the template's own."""
     options = [
         TypeOption(instance_type=name, priority=float(number(selection.get("rank")) or 0))
         for selection in items(part(policy, "instanceSelections"))
@@ -84,7 +84,7 @@ def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, .
 
 
 def _extras(costing: Costing, template: Declared, *, spot: bool) -> tuple[Extra, ...]:
-    """The disks and the external addresses of each machine. `spot`: none of them is on-demand."""
+    """Return the disks and the external addresses of each machine. `spot`: none of them is on-demand."""
     addresses = _addresses(costing, template)
     each = fixed.SPOT_ADDRESS if spot else fixed.ADDRESS
     public = Extra(

@@ -1,7 +1,7 @@
-"""Google Cloud's list prices of what is not an instance: one dated table, of us-central1.
+"""Google Cloud's list prices of everything but instances: one dated table, of us-central1.
 
 Regions in `SAME` have the same prices. In others they are mostly the same or higher, and an estimate says so. Free
-allotments are not reckoned with: they may be used up.
+allotments are not counted: they may be used up.
 """
 
 from datetime import date

@@ -68,13 +68,13 @@ class GcpPrefer(StrEnum):
 
 
 class GcpCapacity(CapacitySpec):
-    """A fleet's shape with what Compute Engine adds to it."""
+    """A fleet's shape with the additions of Compute Engine."""
 
     shape: GcpShape = GcpShape.ANY
 
 
 def selections(ranks: Mapping[str, int]) -> dict[str, dict[str, object]]:
-    """A flexibility policy's selections, in the API's words: one for each rank, with its types."""
+    """Return a flexibility policy's selections, in the API's words: one for each rank, with its types."""
     by_rank: dict[int, list[str]] = {}
     for name, rank in ranks.items():
         by_rank.setdefault(rank, []).append(parse_type(name).machine)
@@ -84,7 +84,7 @@ def selections(ranks: Mapping[str, int]) -> dict[str, dict[str, object]]:
 def scheduling(
     market: Market, *, gpus: bool, notice: timedelta | None = None, max_run: timedelta | None = None
 ) -> dict[str, Any]:
-    """The `scheduling` of a machine, in the API's words.
+    """Return the `scheduling` of a machine, in the API's words.
 
     A machine that failed is never started again as the same one: it is replaced by another, with another id. Spot
     needs `preemptible`, no restart and TERMINATE together (Compute API, Scheduling). Machines with GPUs cannot be moved

@@ -29,7 +29,7 @@ class MonitoringFigures:
 def request(
     project: str, cluster: str, region: str, namespace: str, gauges: Mapping[Gauge, float], at: datetime
 ) -> dict[str, Any]:
-    """The body of timeSeries.create."""
+    """Return the body of timeSeries.create."""
     node = {"project_id": project, "location": region or "global", "namespace": namespace, "node_id": cluster}
     return {
         "timeSeries": [

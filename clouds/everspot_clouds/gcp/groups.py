@@ -9,7 +9,7 @@ from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 
 def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
-    """The regional groups whose template has the cluster's label, in the form of the API. Raises the errors of
+    """Return the regional groups whose template has the cluster's label, in the form of the API. Raises the errors of
     `Api`."""
     path = f"projects/{api.project}/regions/{region}"
     own_templates = set(templates(api, region, cluster))
@@ -22,13 +22,13 @@ def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
 
 
 def templates(api: Api, region: str, cluster: str) -> list[str]:
-    """The names of the regional templates with the cluster's label. Raises the errors of `Api`."""
+    """Return the names of the regional templates with the cluster's label. Raises the errors of `Api`."""
     return [str(template["name"]) for template in _labelled(api, region, cluster)]
 
 
 def images(api: Api, region: str, cluster: str) -> list[tuple[str, str]]:
-    """Each of these templates with the image of its boot disk, projects/PROJECT/global/images/NAME. Raises the errors
-    of `Api`."""
+    """Return each of these templates with the image of its boot disk, projects/PROJECT/global/images/NAME. Raises the
+    errors of `Api`."""
     return [
         (str(template["name"]), link[link.rindex("projects/") :])
         for template in _labelled(api, region, cluster)
@@ -53,13 +53,13 @@ def _templates(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def running(api: Api, region: str, group: str) -> int:
-    """The number of running instances of a group. Raises the errors of `Api`."""
+    """Return the number of running instances of a group. Raises the errors of `Api`."""
     return sum(instance.get("instanceStatus") == "RUNNING" for instance in _managed(api, region, group))
 
 
 def failures(api: Api, region: str, group: str) -> list[dict[str, Any]]:
-    """Why a group lacks instances: the errors of the last attempts of its instances, each in the form of an operation's
-    errors. Raises the errors of `Api`."""
+    """Return why a group lacks instances: the errors of the last attempts of its instances, each in the form of an
+    operation's errors. Raises the errors of `Api`."""
     return [
         error
         for instance in _managed(api, region, group)

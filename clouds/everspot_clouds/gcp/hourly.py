@@ -1,4 +1,5 @@
-"""What an hour of a cluster costs at list prices: with nothing running, for what stands, and at the cap of the rest."""
+"""The cost of an hour of a cluster at list prices: with nothing running, of standing capacity, and at the cap of
+elastic capacity."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ _HOURS_A_MONTH = 730
 
 @dataclass(frozen=True, kw_only=True)
 class Upkeep:
-    """What a cluster pays for while no agent runs: the scheduler, with `nat` its share of Cloud NAT, and with
+    """The costs of a cluster while no agent runs: the scheduler, with `nat` its share of Cloud NAT, and with
     `monitoring` the alerts."""
 
     scheduler_type: str

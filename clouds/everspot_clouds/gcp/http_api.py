@@ -86,7 +86,7 @@ class Api:
         return self.call("POST", product, path, body=body or {}, query=query, again=again)
 
     def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Every page of a list."""
+        """Yield every page of a list."""
         token = ""
         while True:
             more = {"pageToken": token} if token else {}
@@ -107,10 +107,10 @@ class Api:
         again: bool = True,
         time: timedelta | None = None,
     ) -> dict[str, Any]:
-        """The JSON of an answer. `again`: whether passing failures are tried again. Where Compute's quota of requests a
-        minute is used up it is not: whoever asks in turns asks less often then, and the next turn is a new minute's.
-        Other products say the same of seconds (Cloud Storage, "HTTP status and error codes": 429, to be tried again
-        with growing waits)."""
+        """Return the JSON of an answer. `again`: whether passing failures are tried again. Where Compute's quota of
+        requests a minute is used up it is not: whoever asks in turns asks less often then, and the next turn is a new
+        minute's. Other products say the same of seconds (Cloud Storage, "HTTP status and error codes": 429, to be tried
+        again with growing waits)."""
         tries, wait = TRIES if again else 1, FIRST_WAIT
         for remaining in range(tries - 1, -1, -1):
             try:
@@ -138,7 +138,7 @@ class Api:
         return content if isinstance(content, dict) else {}
 
     def identity(self) -> str:
-        """The account of the credentials, if they name it."""
+        """Return the account of the credentials, if they name it."""
         for name in ("signer_email", "service_account_email"):
             value = getattr(self._credentials, name, None)
             if isinstance(value, str) and value and value != "default":

@@ -51,7 +51,7 @@ class Whereabouts(NamedTuple):
 
 
 def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
-    """Every instance of the project with a label, in the form of the API. Raises the errors of `Api`."""
+    """Return every instance of the project with a label, in the form of the API. Raises the errors of `Api`."""
     path = f"projects/{api.project}/aggregated/instances"
     pages = api.pages("compute", path, filter=f"labels.{label}={value}")
     return [
@@ -60,17 +60,17 @@ def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
 
 
 def of_cluster(api: Api, cluster: str) -> list[dict[str, Any]]:
-    """Every instance with the cluster's label. Ended ones are included while they have not been deleted."""
+    """Return every instance with the cluster's label. Ended ones are included while they have not been deleted."""
     return described(api, CLUSTER_LABEL, cluster)
 
 
 def of_launch(api: Api, token: str) -> list[CloudInstance]:
-    """Every instance that the launch with this token has brought and that is described."""
+    """Return every instance of the launch with this token that the cloud describes."""
     return [parse(raw) for raw in described(api, LAUNCH_LABEL, token)]
 
 
 def parse(raw: Mapping[str, Any]) -> CloudInstance:
-    """One instance of the API."""
+    """Return one instance of the API."""
     labels = raw.get("labels") or {}
     scheduling = raw.get("scheduling") or {}
     phase = _PHASES.get(str(raw.get("status")), Phase.ALIVE)
@@ -92,13 +92,13 @@ def parse(raw: Mapping[str, Any]) -> CloudInstance:
 
 
 def _group(instance: Mapping[str, Any]) -> str:
-    """The group that an instance belongs to; empty if none. Compute Engine, "Check if a VM is part of a MIG"."""
+    """Return the group that an instance belongs to; empty if none. Compute Engine, "Check if a VM is part of a MIG"."""
     items = (instance.get("metadata") or {}).get("items") or ()
     return next((last(str(item.get("value") or "")) for item in items if item.get("key") == "created-by"), "")
 
 
 def places(described: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
-    """Zone and name of each instance, by its id."""
+    """Return the zone and name of each instance, by its id."""
     return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in described}
 
 
@@ -114,7 +114,7 @@ def _type(raw: Mapping[str, Any]) -> str:
 
 
 def ended(api: Api, zones: Iterable[str], since: datetime) -> list[CloudEnd]:
-    """The ends of the project's instances by the operations of these zones since a moment, each once. The first
+    """Return the ends of the project's instances by the operations of these zones since a moment, each once. The first
     operation that ended an instance gives the time; if any of them is a preemption, the cloud took it. Raises the
     errors of `Api`."""
     by_id: dict[str, list[Mapping[str, Any]]] = {}
@@ -146,10 +146,10 @@ def _end(name: str, operations: list[Mapping[str, Any]]) -> CloudEnd:
 
 
 def last(link: str) -> str:
-    """The name at the end of a link."""
+    """Return the name at the end of a link."""
     return link.rsplit("/", 1)[-1]
 
 
 def moment(text: Any) -> datetime:
-    """A moment of the API, such as 2026-01-31T04:00:00.123-08:00. Raises ValueError."""
+    """Return a moment of the API, such as 2026-01-31T04:00:00.123-08:00. Raises ValueError."""
     return datetime.fromisoformat(str(text)).astimezone(UTC)

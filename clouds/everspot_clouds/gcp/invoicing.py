@@ -1,4 +1,4 @@
-"""How Google Cloud's bill speaks of instances, as values. Nothing here needs a client.
+"""The rows of Google Cloud's bill about instances, as values. Nothing here needs a client.
 
 Sources: Cloud Billing documentation, "Structure of FOCUS data export" and "Structure of Detailed data export": the
 resource is the field `resource.global_name`, whose end is the instance's numeric id; a bill has one row for each SKU of

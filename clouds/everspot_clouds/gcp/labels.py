@@ -20,18 +20,18 @@ RESERVED = ("everspot-", "goog")
 
 
 def label_key(tag: str) -> str:
-    """The key of a tag's label: `ModelVersion` is `model-version`."""
+    """Return the key of a tag's label: `ModelVersion` is `model-version`."""
     return _WORD.sub("-", tag).lower()
 
 
 def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as labels. `label_problems` says which cannot be ones."""
+    """Return tags as labels. `label_problems` says which cannot be ones."""
     return {label_key(key): value for key, value in tags.items()}
 
 
 def label_problems(problems: Problems, tags: Mapping[str, object], *, own: int) -> None:
-    """Add what is wrong with tags that are to be labels, each problem under the tag's key. `own`: number of labels that
-    are added to these on the resource with the most."""
+    """Add a problem for each tag that is no valid label, under the tag's key. `own`: number of labels that are added to
+    these on the resource with the most."""
     most = LABELS_AT_MOST - own
     problems.need(len(tags) <= most, "", f"at most {most} tags of one's own, {len(tags)} are given: Google allows 64")
     keys: dict[str, str] = {}

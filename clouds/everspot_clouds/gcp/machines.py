@@ -45,7 +45,7 @@ class Machine:
 
 
 def parse_type(instance_type: str) -> Machine:
-    """A type's machine type and its attached GPUs.
+    """Return a type's machine type and its attached GPUs.
 
     Raises:
         ValueError: if it is no name of a type.
@@ -60,8 +60,8 @@ def parse_type(instance_type: str) -> Machine:
 
 
 def attached_problem(instance_type: str) -> str | None:
-    """What is wrong with a type's number of attached GPUs, or with its vCPUs for it; None if nothing is, or if none are
-    attached."""
+    """Return the mistake in a type's number of attached GPUs, or in its vCPUs for it; None if there is no mistake, or
+    no GPU is attached."""
     match = _NAME.match(instance_type)
     if match is None or match["gpu"] not in ATTACHED:
         return None
@@ -77,7 +77,8 @@ def attached_problem(instance_type: str) -> str | None:
 
 
 def type_name(machine: str, accelerator: str = "", count: int = 0) -> str:
-    """The name of a type. Built-in GPUs, which the API describes like attached ones, are not part of the name."""
+    """Return the name of a type. Built-in GPUs, which the API describes like attached ones, are not part of the
+    name."""
     if not machine.startswith(_FAMILY) or not accelerator:
         return machine
     gpu = next((short for short, name in ATTACHED.items() if name == accelerator), accelerator)
@@ -85,11 +86,11 @@ def type_name(machine: str, accelerator: str = "", count: int = 0) -> str:
 
 
 def description(instance_type: str) -> str:
-    """The text for an instance's description, from which its metadata tells its attached GPUs."""
+    """Return the text for an instance's description, which tells the attached GPUs to its metadata reader."""
     return f"{_DESCRIBED}{instance_type}"
 
 
 def described(text: str, machine: str) -> str:
-    """The type that a description names, if it is about this machine type; else the machine type."""
+    """Return the type that a description names, if it is about this machine type; otherwise the machine type."""
     described_type = text.strip().removeprefix(_DESCRIBED)
     return described_type if described_type.partition("+")[0] == machine else machine

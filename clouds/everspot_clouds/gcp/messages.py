@@ -41,7 +41,7 @@ class UnreadableEntry(ValueError):
 
 
 def parse(data: str, handle: str, notice: timedelta) -> Message:
-    """The entry in a message's data (base64). `notice`: the notice that was requested for Spot.
+    """Return the entry in a message's data (base64). `notice`: the notice that was requested for Spot.
 
     Raises:
         UnreadableEntry: if it is not a JSON object with the fields that its kind must have.
@@ -64,7 +64,7 @@ def parse(data: str, handle: str, notice: timedelta) -> Message:
 
 
 def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
-    """The kind of message of a method. Names of called methods begin with the API's version."""
+    """Return the kind of message of a method. Names of called methods begin with the API's version."""
     plain = method.partition(".")[2] if method.startswith(("v1.", "beta.", "alpha.")) else method
     if plain == PREEMPTED:
         return MessageKind.WARNING

@@ -51,8 +51,8 @@ class MetadataServer:
         return answer[0] if answer is not None else None
 
     def look(self, path: str, *, attempts: int = ATTEMPTS, last: str | None = None) -> tuple[str, str] | None:
-        """The text at `path` and its ETag. With the ETag of the `last` answer the server holds its own back until the
-        value has changed since, or `HANG` is over.
+        """Return the text at `path` and its ETag. With the ETag of the `last` answer the server holds its own back
+        until the value has changed since, or `HANG` is over.
 
         Raises:
             MetadataUnavailable: as for `get`.
@@ -96,15 +96,15 @@ class GcpMetadata:
         self._taken_at: datetime | None = None
 
     def manifest(self) -> str:
-        """The value of the instance metadata's key."""
+        """Return the value of the instance metadata's key."""
         text = self._server.get(f"instance/attributes/{MANIFEST_KEY}")
         if text is None:
             raise MetadataError(f"this instance has no {self.where}: it was not launched by an Everspot cluster")
         return text
 
     def identity(self) -> Identity:
-        """The identity, with the numeric id, which no other instance ever has. A name may belong to another instance
-        after a repair."""
+        """Return the identity, with the numeric id, which no other instance ever has. A name may belong to another
+        instance after a repair."""
         spot = self._required("instance/scheduling/preemptible") == "TRUE"
         return Identity(
             instance_id=self._required("instance/id"),
@@ -151,7 +151,7 @@ class GcpMetadata:
         return True
 
     def _notice(self) -> timedelta:
-        """The requested notice, by the manifest; if it names none, the shortest."""
+        """Return the requested notice, by the manifest; if it names none, the shortest."""
         try:
             return timedelta(seconds=float(json.loads(self.manifest()).get("notice") or 0))
         except (MetadataError, ValueError, TypeError, AttributeError) as error:
@@ -170,7 +170,7 @@ class GcpMetadata:
 
 
 def _last(path: str) -> str:
-    """The name at the end of `projects/NUMBER/zones/NAME` and the like."""
+    """Return the name at the end of `projects/NUMBER/zones/NAME` and the like."""
     return path.rsplit("/", 1)[-1]
 
 

@@ -29,22 +29,23 @@ _WORDS = ("agent", "e", "scheduler")
 
 
 def agents(cluster: str) -> tuple[str, ...]:
-    """How the names of all agents' machines begin, standing and launched ones."""
+    """Return how the names of all agents' machines begin, standing and launched ones."""
     return f"{cluster}-{Role.AGENT.value}-", name_prefix(cluster)
 
 
 def standing(cluster: str, market: Market) -> str:
-    """The base of the names of a standing group's machines; a dash and four random characters follow it."""
+    """Return the base of the names of a standing group's machines; a dash and four random characters follow it."""
     return f"{cluster}-{Role.AGENT.value}-{market.value}"
 
 
 def scheduler(cluster: str) -> str:
-    """The same for the scheduler's machine."""
+    """Return the same for the scheduler's machine."""
     return f"{cluster}-{Role.SCHEDULER.value}"
 
 
 def account_id(cluster: str, role: Role) -> str:
-    """The id of a role's service account. A cluster's name that is too long is cut, and told apart by a digest."""
+    """Return the id of a role's service account. A cluster's name that is too long is cut, and told apart by a
+    digest."""
     whole = f"{cluster}-{role.value}"
     if len(whole) <= ACCOUNT_AT_MOST:
         return whole

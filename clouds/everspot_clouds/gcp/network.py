@@ -1,4 +1,4 @@
-"""Addresses of a cluster's network, and checks of what settings say of networks."""
+"""Addresses of a cluster's network, and checks of the settings about networks."""
 
 import re
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ _WORD = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:%~+-]*\Z")
 def network_problems(
     problems: Problems, *, zones: Sequence[str], cidr: str, scheduler_cidr: str, peer_cidrs: Sequence[str] = ()
 ) -> None:
-    """Add what is wrong with zones and addresses of a new network. `cidr`: of the agents' subnetwork. `peer_cidrs`:
-    networks that it must not overlap."""
+    """Add a problem for each mistake in zones and addresses of a new network. `cidr`: of the agents' subnetwork.
+    `peer_cidrs`: networks that it must not overlap."""
     listed_zones(problems, zones)
     low, high = SUBNETWORK
     own = {}
@@ -45,7 +45,7 @@ def network_problems(
 
 
 def listed_zones(problems: Problems, zones: Sequence[str]) -> None:
-    """Add what is wrong with a list of zones, whatever the region has."""
+    """Add a problem for each mistake in a list of zones, whichever zones the region has."""
     problems.need(bool(zones), "zones", "at least one zone is needed")
     for zone in sorted({z for z in zones if zones.count(z) > 1}):
         problems.add("zones", f"{zone} is given twice")
@@ -72,8 +72,8 @@ def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, regi
 
 
 def resource_problem(value: str, form: str) -> str | None:
-    """What is wrong with the name of a resource, or None. `form`: such as `projects/PROJECT/secrets/NAME`, in which
-    words in capitals stand for any."""
+    """Return the mistake in the name of a resource, or None. `form`: such as `projects/PROJECT/secrets/NAME`, where
+    words in capitals match any word."""
     segments, pattern = value.split("/"), form.split("/")
     fits = len(segments) == len(pattern) and all(
         bool(_WORD.match(segment)) if place.isupper() else segment == place

@@ -82,7 +82,7 @@ def credentials(identity: str, audience: str, prove: Prover) -> Callable[[], dic
 
 
 def _post(url: str, body: dict[str, Any], failed: str, *, token: str = "") -> dict[str, Any]:
-    """One attempt. Messages contain no token."""
+    """Return one attempt. Messages contain no token."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = requests.post(url, json=body, headers=headers, timeout=_TIME)
@@ -97,7 +97,7 @@ def _post(url: str, body: dict[str, Any], failed: str, *, token: str = "") -> di
 
 
 def _words(content: Any) -> str:
-    """A refusal's words: the exchange tells them as OAuth does, the other APIs in Google's own form."""
+    """Return a refusal's words: the exchange tells them as OAuth does, the other APIs in Google's own form."""
     error = content.get("error") if isinstance(content, dict) else None
     if isinstance(error, dict):
         return str(error.get("message") or error.get("status") or "")

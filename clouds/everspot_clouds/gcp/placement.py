@@ -43,8 +43,8 @@ class Obtainability:
         self._zones = Zones(api)
 
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
-        """The score of each zone of the cluster's region for `count` Spot instances of any of these types, all there;
-        with `regions`, of each region. Subjects that the API refuses to rate are left out. Raises the errors of
+        """Return the score of each zone of the cluster's region for `count` Spot instances of any of these types, all
+        there; with `regions`, of each region. Subjects that the API refuses to rate are left out. Raises the errors of
         `Api`."""
         if not types:
             return []
@@ -84,7 +84,7 @@ class Obtainability:
 
 
 def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
-    """The body of advice.capacity: types that may replace each other, all in one zone if it is named."""
+    """Return the body of advice.capacity: types that may replace each other, all in one zone if it is named."""
     machines = [parse_type(name) for name in types]
     plain = [machine.machine for machine in machines if not machine.attached]
     chosen: dict[str, dict[str, Any]] = {"built-in": {"machineTypes": plain}} if plain else {}
@@ -105,7 +105,7 @@ def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
 
 
 def obtainability(answer: dict[str, Any]) -> float | None:
-    """The rating of an answer's first recommendation; None if it has none. JSON leaves out zeros."""
+    """Return the rating of an answer's first recommendation; None if it has none. JSON leaves out zeros."""
     first = next(iter(answer.get("recommendations") or ()), None)
     if not first or "scores" not in first:
         return None
@@ -113,5 +113,5 @@ def obtainability(answer: dict[str, Any]) -> float | None:
 
 
 def scale_rating(rated: float) -> int:
-    """A rating from 0 to 1 on the scale of placement scores, 1 to 10."""
+    """Return a rating from 0 to 1 on the scale of placement scores, 1 to 10."""
     return min(10, max(1, round(rated * 10)))

@@ -18,7 +18,8 @@ ON_DEMAND_SOURCE = "the catalogue: Google has no price list by machine type"
 
 
 def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], clock: Clock) -> PriceTable:
-    """The prices of Spot VMs of `types` in `region` now, in all of its zones. Types without a price are left out.
+    """Return the prices of Spot VMs of `types` in `region` now, in all of its zones. Types without a price are left
+    out.
 
     Raises:
         CloudError: if the prices cannot be read; `NotOffered` if Google states no price.

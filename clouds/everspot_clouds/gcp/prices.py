@@ -73,7 +73,7 @@ class SpotPrices:
 
 
 def request_history(api: Api, machine: str, region: str) -> dict[str, Any]:
-    """The answer about one machine type. Raises the errors of `Api`."""
+    """Return the answer about one machine type. Raises the errors of `Api`."""
     body = {
         "types": ["PRICE"],
         "instanceProperties": {"machineType": machine, "scheduling": {"provisioningModel": "SPOT"}},
@@ -82,7 +82,7 @@ def request_history(api: Api, machine: str, region: str) -> dict[str, Any]:
 
 
 def read(answer: Mapping[str, Any]) -> Steps:
-    """The prices of an answer, oldest first. Prices in another currency, and empty ones, are left out."""
+    """Return the prices of an answer, oldest first. Prices in another currency, and empty ones, are left out."""
     steps = []
     for record in answer.get("priceHistory") or ():
         price, start = record.get("listPrice") or {}, (record.get("interval") or {}).get("startTime")
@@ -93,7 +93,7 @@ def read(answer: Mapping[str, Any]) -> Steps:
 
 
 def listed(name: str, region: str) -> Steps:
-    """The catalogue's price of a type, from its date on; none if the catalogue has none."""
+    """Return the catalogue's price of a type, from its date on; none if the catalogue has none."""
     price_range = builtin().spot_range(name, region)
     if price_range is None or price_range[1].as_of is None:
         return ()
@@ -102,8 +102,8 @@ def listed(name: str, region: str) -> Steps:
 
 
 def in_force(steps: Steps, since: datetime) -> Steps:
-    """The price in force at a moment and every change after it. If all prices are younger than that moment, only the
-    changes are returned."""
+    """Return the price in force at a moment and every change after it. If all prices are younger than that moment, only
+    the changes are returned."""
     before = [step for step in steps if step[0] <= since]
     after = [step for step in steps if step[0] > since]
     return (*before[-1:], *after)

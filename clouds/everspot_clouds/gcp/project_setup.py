@@ -1,4 +1,4 @@
-"""What a new project on Google Cloud begins with."""
+"""The setup of a new project on Google Cloud."""
 
 import re
 from collections.abc import Mapping
@@ -116,7 +116,7 @@ class GcpStarter:
     usual_region = "us-central1"
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
-        """Add what is wrong with project, region and team."""
+        """Add a problem for each mistake in project, region and team."""
         reason = f"{shown(answers.account)} has to be a project's id: 6 to 30 lower-case letters, digits and dashes"
         problems.need(bool(_PROJECT.fullmatch(answers.account)), "account", reason)
         valid = bool(_REGION.fullmatch(answers.region))
@@ -126,14 +126,14 @@ class GcpStarter:
         problems.need(bool(_LABEL.fullmatch(answers.team)), "team", reason)
 
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
-        """The settings files' texts by stack."""
+        """Return the settings files' texts by stack."""
         zones = ", ".join(f"{answers.region}-{letter}" for letter in OTHER_ZONES.get(answers.region, "abc"))
         return filled(
             answers, SETTINGS, account=answers.account, zones=zones, types=list_offered(answers.region, TYPES)
         )
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
-        """The steps until the first reviewed change."""
+        """Return the steps until the first reviewed change."""
         state = f"gs://everspot-state-{answers.account}"
         key = f"projects/{answers.account}/locations/{answers.region}/keyRings/everspot/cryptoKeys/state"
         email = f"everspot-{{}}@{answers.account}.iam.gserviceaccount.com".format

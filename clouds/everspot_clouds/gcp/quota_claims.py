@@ -30,8 +30,8 @@ def claims(
     markets: Sequence[Market],
     launched_types: Iterable[str],
 ) -> list[QuotaClaim]:
-    """The parts of a cluster. `scheduler_type`: empty if it is not known; `standing`: machines by market; `launched`:
-    the most that may be launched, over all their `markets`."""
+    """Return the parts of a cluster. `scheduler_type`: empty if it is not known; `standing`: machines by market;
+    `launched`: the most that may be launched, over all their `markets`."""
     own = [QuotaClaim(SCHEDULER, 1, (scheduler_type,), (Market.ON_DEMAND,))] if scheduler_type else []
     stands = [QuotaClaim(STANDING, count, tuple(standing_types), (market,)) for market, count in standing.items()]
     more = [QuotaClaim(LAUNCHED, launched, tuple(launched_types), tuple(markets))]
@@ -41,10 +41,10 @@ def claims(
 def most(
     parts: Iterable[QuotaClaim], catalogue: Mapping[str, InstanceType], limits: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """By metric, the most that each part of a cluster may take of it. Parts of one name are added up.
+    """Return, by metric, the most that each part of a cluster may use of it. Parts of one name are added up.
 
-    `limits`: by metric, as far as they are known: without a Spot quota of its own in the region, Spot uses the standard
-    one. Where they are not known, it is taken to have its own.
+    `limits`: by metric, as far as they are known: without a Spot quota in the region, Spot uses the standard one. If
+    they are unknown, Spot is assumed to have its own.
     """
     by_metric: dict[str, dict[str, float]] = {}
     for claim in parts:
@@ -60,7 +60,7 @@ def most(
 
 
 def _metrics(name: str, kind: InstanceType, market: Market, limits: Mapping[str, float]) -> list[str]:
-    """The metric that such a machine counts towards, and for GPUs the one of all regions."""
+    """Return the metric that such a machine counts towards, and for GPUs the one of all regions."""
     metrics = list_metrics(name, market)
     chosen = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
     return [metric for metric in (chosen, ALL_REGIONS if kind.gpus else "") if metric]

@@ -35,7 +35,7 @@ _CPU_FAMILIES = ("n2", "n2d", "c2", "c2d", "c3", "m1", "m2", "m3", "t2d", "t2a",
 @dataclass(frozen=True)
 class QuotaReach:
     """How far a quota reaches for a number of instances. `limit`: its value, None if the region does not state it;
-    `least`: what the instances take of it with the type that takes the least."""
+    `least`: the use of the instances with the type that uses the least."""
 
     metric: str
     types: tuple[str, ...]
@@ -49,8 +49,8 @@ class QuotaReach:
 
 
 def list_metrics(instance_type: str, market: Market) -> tuple[str, ...]:
-    """The metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the
-    standard one."""
+    """Return the metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the standard
+    one."""
     try:
         machine = parse_type(instance_type)
     except ValueError:
@@ -66,7 +66,7 @@ def list_metrics(instance_type: str, market: Market) -> tuple[str, ...]:
 
 
 def find_quota(instance_type: str, market: Market) -> str:
-    """The quota that an instance counts towards first; its family for a type that no metric names."""
+    """Return the quota that an instance counts towards first; its family for a type that no metric names."""
     metrics = list_metrics(instance_type, market)
     return metrics[0] if metrics else instance_type.partition("-")[0]
 
@@ -74,7 +74,8 @@ def find_quota(instance_type: str, market: Market) -> str:
 def reaches(
     count: int, types: Sequence[str], catalogue: Mapping[str, InstanceType], market: Market, limits: Mapping[str, float]
 ) -> list[QuotaReach]:
-    """The reach of each quota that `count` instances of any of these types may count towards. `limits`: by metric."""
+    """Return the reach of each quota that `count` instances of any of these types may count towards. `limits`: by
+    metric."""
     groups: dict[str, list[str]] = {}
     for name in types:
         if name not in catalogue:
@@ -93,5 +94,5 @@ def reaches(
 
 
 def count_units(kind: InstanceType) -> float:
-    """What an instance takes of its quota: its GPUs, or its vCPUs if it has none."""
+    """Return the use of an instance of its quota: its GPUs, or its vCPUs if it has none."""
     return float(kind.gpus or math.ceil(kind.vcpus))

@@ -130,11 +130,11 @@ BILLING = BillingRules(
 
 
 def instance_name(cluster: str, token: str, number: int) -> str:
-    """The name of a launched instance. No two launches have the same names, because the end of the token is random. At
-    most 63 characters."""
+    """Return the name of a launched instance. No two launches have the same names, because the end of the token is
+    random. At most 63 characters."""
     return f"{name_prefix(cluster)}{token[-20:]}-{number:04d}"
 
 
 def name_prefix(cluster: str) -> str:
-    """The prefix of the names of all launched instances of a cluster. Conditions of roles use it."""
+    """Return the prefix of the names of all launched instances of a cluster. Conditions of roles use it."""
     return f"{cluster}-e-"

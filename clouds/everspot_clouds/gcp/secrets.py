@@ -23,7 +23,7 @@ class GcpSecrets:
         self._api: Api | None = None
 
     def __call__(self, reference: str) -> str:
-        """The value of a secret, by a reference in one of the forms of `JOBS`.
+        """Return the value of a secret, by a reference in one of the forms of `JOBS`.
 
         Raises:
             CloudError: if it cannot be read. The message contains no value.
@@ -45,7 +45,7 @@ class GcpSecrets:
 
 
 def version_path(name: str, project: str) -> str:
-    """The newest version of a secret, by its id or its whole name."""
+    """Return the newest version of a secret, by its id or its whole name."""
     whole = name if name.startswith("projects/") else f"projects/{project}/secrets/{name}"
     return whole if "/versions/" in whole else f"{whole}/versions/latest"
 

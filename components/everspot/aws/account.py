@@ -87,8 +87,8 @@ class AwsAccountSetup(pulumi.ComponentResource):
         )
 
     def _existing(self, role_name: str) -> str | None:
-        """The ARN of a role. None if it does not exist, or if it may not be read: then an attempt to make it shows
-        whether it exists."""
+        """Return the ARN of a role. None if it does not exist, or if it may not be read: then an attempt to make it
+        shows whether it exists."""
         try:
             return iam.get_role(name=role_name, opts=pulumi.InvokeOptions(parent=self)).arn
         except Exception:

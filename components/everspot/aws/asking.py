@@ -42,8 +42,8 @@ def check_signed_in() -> None:
 
 
 def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | None:
-    """The region and its available zones, asked without waiting for outputs. None if AWS does not answer or no engine
-    runs.
+    """Return the region and its available zones, asked without waiting for outputs. None if AWS does not answer or no
+    engine runs.
 
     `parent`: the resource whose provider is asked. Default: the default provider.
     """
@@ -56,7 +56,7 @@ def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | 
 
 
 def read_region(parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The region of a component's provider."""
+    """Return the region of a component's provider."""
     return invoke(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
 
 

@@ -127,7 +127,7 @@ class AwsBootstrap(pulumi.ComponentResource):
         return key
 
     def _github(self) -> pulumi.Output[str]:
-        """The ARN of the forge's identity provider; empty without a repository."""
+        """Return the ARN of the forge's identity provider; empty without a repository."""
         provider_arn = self._args.get("oidc_provider_arn")
         if provider_arn is not None or "repository" not in self._args:
             return pulumi.Output.from_input(provider_arn or "")
@@ -177,7 +177,7 @@ _DOES = {
 
 
 def _existing_resources(args: AwsBootstrapArgs) -> dict[str, Any]:
-    """What the inputs name of the place: all of it existed before."""
+    """Return what the inputs name of the place: all of it existed before."""
     secrets = args.get("secret_arns")
     return {
         "keys": tuple(args.get("key_arns", [])),

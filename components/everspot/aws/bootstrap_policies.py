@@ -80,11 +80,11 @@ class BootstrapPlace:
     images: tuple[str, ...] = ()
 
     def iam(self, resource: str) -> str:
-        """The ARN of something of IAM in this account."""
+        """Return the ARN of something of IAM in this account."""
         return f"arn:{self.partition}:iam::{self.account}:{resource}"
 
     def build_arn(self, service: str, resource: str) -> str:
-        """The ARN of something in this account, in whatever region."""
+        """Return the ARN of something in this account, in whatever region."""
         return f"arn:{self.partition}:{service}:*:{self.account}:{resource}"
 
     @property
@@ -126,7 +126,7 @@ def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, ro
 
 
 def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
-    """What a preview reads, or what a look for drift does. No statement of it writes."""
+    """Return what a preview reads, or what a look for drift does. No statement of it writes."""
     actions = (
         deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
     )
@@ -145,7 +145,8 @@ def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
 
 
 def state(place: BootstrapPlace, part: ReviewPart) -> Document:
-    """What a part does with the state. The bootstrap's own is written by nobody but who applies that stack by hand."""
+    """Return what a part does with the state. The bootstrap's own is written by nobody but who applies that stack by
+    hand."""
     actions = STATE_WRITE if part is ReviewPart.DEPLOY else STATE_READ
     statements = [
         allow("ListState", ["s3:ListBucket"], [place.bucket]),
@@ -159,8 +160,8 @@ def state(place: BootstrapPlace, part: ReviewPart) -> Document:
 
 
 def writing(place: BootstrapPlace) -> Document:
-    """What a deployment does besides what a look for drift reads, apart from IAM. Buckets, queues, EventBridge's rules,
-    Auto Scaling groups, launch templates and fleets are those of clusters, by their names or their tag.
+    """Return what a deployment does besides what a look for drift reads, apart from IAM. Buckets, queues, EventBridge's
+    rules, Auto Scaling groups, launch templates and fleets are those of clusters, by their names or their tag.
 
     Whoever adds a version to a launch template has code of his own run by whoever launches from it, under that one's
     role. Tags decide, so nothing that is there gets a cluster's tag.
@@ -200,7 +201,7 @@ def writing(place: BootstrapPlace) -> Document:
 
 
 def identities(place: BootstrapPlace) -> Document:
-    """What a deployment does in IAM: roles of clusters, none of which may do more than the boundary allows."""
+    """Return what a deployment does in IAM: roles of clusters, none of which may do more than the boundary allows."""
     roles, profiles = place.iam(f"role/{CLUSTERS}"), place.iam(f"instance-profile/{CLUSTERS}")
     linked = place.iam("role/aws-service-role/*")
     bounded = {"iam:PermissionsBoundary": place.boundary}
@@ -221,8 +222,8 @@ def identities(place: BootstrapPlace) -> Document:
 
 
 def boundary(place: BootstrapPlace) -> Document:
-    """The most that a role of a cluster may do, whatever its policies say: never the state, its key or the bootstrap's
-    own roles; and no bucket, secret or key but clusters' own and those that the bootstrap names.
+    """Return the most that a role of a cluster may do, whatever its policies say: never the state, its key or the
+    bootstrap's own roles; and no bucket, secret or key but clusters' own and those that the bootstrap names.
 
     The deployments that are bounded by it write the roles' policies, and who may take the roles.
     """
@@ -257,7 +258,7 @@ def boundary(place: BootstrapPlace) -> Document:
 
 
 def documents(part: ReviewPart) -> dict[str, Written]:
-    """The policies of a part's role, by the end of their names. A policy has at most 6,144 characters."""
+    """Return the policies of a part's role, by the end of their names. A policy has at most 6,144 characters."""
     common: dict[str, Written] = {"state": lambda place: state(place, part)}
     if part is not ReviewPart.DEPLOY:
         return {**common, "reads": lambda place: reading(place, part)}
@@ -266,13 +267,15 @@ def documents(part: ReviewPart) -> dict[str, Written]:
 
 
 def key_policy(account: str, partition: str) -> Document:
-    """The state's key is the account's: who may use it, IAM says (AWS KMS Developer Guide, "Default key policy")."""
+    """Return the policy of the state's key, which leaves access to the account's IAM (AWS KMS Developer Guide, "Default
+    key policy")."""
     owner = {"Principal": {"AWS": f"arn:{partition}:iam::{account}:root"}, "Action": "kms:*", "Resource": "*"}
     return document([{"Sid": "IamDecides", "Effect": "Allow", **owner}])
 
 
 def _writes(selects: Callable[[str], bool]) -> list[str]:
-    """The calls of a deployment that a look for drift does not make, of some services, and those that no call shows."""
+    """Return the calls of a deployment that a look for drift does not make, of some services, and those that no call
+    shows."""
     unseen = {call for names in deployers.UNSEEN for call in names.split(", ")}
     actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
     return sorted(action for action in actions if selects(action.partition(":")[0]))

@@ -129,7 +129,7 @@ class AwsCapacityArgs(TypedDict):
 
 
 def parse_capacity(args: AwsCapacityArgs) -> Ec2Capacity:
-    """The shape of the standing fleets.
+    """Return the shape of the standing fleets.
 
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
@@ -171,7 +171,7 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zone
 
 
 def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingArgs:
-    """The standing fleets' settings. Adds a problem for each unknown word, and uses the default in its place."""
+    """Return the standing fleets' settings. Adds a problem for each unknown word, and uses the default in its place."""
     kinds = (
         ("weightBy", WeightBy, args.get("weight_by")),
         ("spotAllocation", AwsSpotAllocation, args.get("spot_allocation")),

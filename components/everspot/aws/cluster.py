@@ -144,7 +144,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:
-        """The inputs that the machines of a role take from the cluster's other parts."""
+        """Return the inputs that the machines of a role take from the cluster's other parts."""
         return {
             "cluster": self._name,
             "machine": self._machine(identity, role),
@@ -161,7 +161,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     def _elastic(
         self, identity: AwsIdentity, network: AwsNetwork, fleet: AwsTrainingFleet, opts: pulumi.ResourceOptions
     ) -> AwsElasticCapacity:
-        """What the scheduler launches from. The zones come from the fleets, which have looked up what EC2 offers."""
+        """Return what the scheduler launches from. The zones come from the fleets, which have looked up what EC2
+        offers."""
         own = {
             **self._own(Role.AGENT, identity, network),
             "zones": [fleet.zones.apply(operator.itemgetter(index)) for index in range(len(network.subnets))],
@@ -184,8 +185,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         published: bool = False,
         elastic: AwsElasticCapacity | None = None,
     ) -> pulumi.Output[str]:
-        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the fleets
-        and what may be launched."""
+        """Return the manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the
+        fleets and what may be launched."""
         facts: dict[str, pulumi.Output[Any]] = {
             "region": self.region,
             "control_url": self.control_url,

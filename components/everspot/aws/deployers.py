@@ -116,7 +116,7 @@ UNSEEN: Mapping[str, str] = {
 
 
 def table() -> str:
-    """The two tables of `docs/reference/security.md`, in Markdown."""
+    """Return the two tables of `docs/reference/security.md`, in Markdown."""
     return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=":", cell=_cell)
 
 

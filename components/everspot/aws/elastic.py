@@ -93,12 +93,12 @@ class AwsElasticCapacity(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def launching(self, profile_arn: pulumi.Output[str]) -> pulumi.Output[str]:
-        """The scheduler's instance profile, known once its role may launch: a scheduler that boots before would be
-        refused."""
+        """Return the scheduler's instance profile, known once its role may launch: a scheduler that boots before would
+        be refused."""
         return pulumi.Output.all(profile_arn, self._may_launch.id).apply(lambda pair: str(pair[0]))
 
     def _permissions(self, template: ec2.LaunchTemplate) -> iam.RolePolicy:
-        """The part of the scheduler's permissions that only a cluster with elastic capacity has."""
+        """Return the part of the scheduler's permissions that only a cluster with elastic capacity has."""
         args = self._args
         role = pulumi.Output.from_input(args["scheduler_role_arn"])
         document = pulumi.Output.json_dumps(
@@ -146,7 +146,7 @@ def check_elastic(name: str, args: AwsElasticCapacityArgs) -> None:
 
 
 def _places(args: AwsElasticArgs, zones: Sequence[str], subnets: Sequence[str]) -> dict[str, str]:
-    """The subnet of each zone that the settings name."""
+    """Return the subnet of each zone that the settings name."""
     problems = Problems()
     check_zones(problems.at("capacity.elastic"), args.get("zones", []), zones, NO_SUBNET)
     common.raise_bad(problems, "The elastic capacity")

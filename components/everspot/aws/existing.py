@@ -74,7 +74,7 @@ def _blocks(vpc: Answer) -> list[str]:
 
 
 def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Output[Answer | None]:
-    """The subnet's route table, or the VPC's main one if it has none of its own. None: it could not be read."""
+    """Return the subnet's route table, or the VPC's main one if it has none of its own. None: it could not be read."""
     token = "ec2/getRouteTable:getRouteTable"  # noqa: S105 - of a function
 
     def main(answers: list[Any]) -> pulumi.Output[Answer | None]:

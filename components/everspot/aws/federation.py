@@ -45,7 +45,7 @@ def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
 
 
 def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
-    """The trust policy of a peer's role. `own_arn`: of this role, to which an identity token has to be made out.
+    """Return the trust policy of a peer's role. `own_arn`: of this role, to which an identity token has to be made out.
 
     Of a token of Google's, `aud` is the claim `azp`, and `oaud` the claim `aud` (IAM user guide, "Available keys for
     AWS OIDC federation"). `azp` and `sub` are the service account's unique id, which no other account ever gets.
@@ -63,9 +63,9 @@ def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
 
 
 def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: str) -> policies.Document:
-    """What the scheduler of the peer called `home` may do here: read what the cluster publishes and how its visits go,
-    offer jobs, and carry what they need and make. Of jobs it reaches its own visits alone. Listings tell names, which
-    are of no other job's content."""
+    """Return what the scheduler of the peer called `home` may do here: read what the cluster publishes and how its
+    visits go, offer jobs, and carry what they need and make. Of jobs it reaches its own visits alone. Listings tell
+    names, which are of no other job's content."""
     read = [*PUBLISHED, *of_visits(VISIT_READS, home), *of_visits((f"{ARCHIVE}*/",), home)]
     (offers,) = of_visits(("visits/",), home)
     carried = [f"{data_arn}/{place}*" for place in (*of_visits(("jobs/",), home), *SHARED)]
@@ -83,8 +83,8 @@ def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: s
 
 
 def home_policy(control_arn: str, data_arn: str, roles: Sequence[str]) -> policies.Document:
-    """What the own scheduler may do besides: become who it is at its peers, and carry jobs out of the own data bucket
-    and home again. `roles`: ARNs of its roles at peers on AWS."""
+    """Return what the own scheduler may do besides: become who it is at its peers, and carry jobs out of the own data
+    bucket and home again. `roles`: ARNs of its roles at peers on AWS."""
     statements = [
         policies.allow("FenceAndAnswer", ["s3:PutObject"], [f"{control_arn}/{place}*" for place in HOME_WRITES]),
         policies.allow("ReadWhatTravels", ["s3:GetObject"], [f"{data_arn}/{place}*" for place in CARRIED_READS]),

@@ -119,7 +119,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def _fleet(self, name: str, market: Market, template: ec2.LaunchTemplate, formerly: str | None = None) -> ec2.Fleet:
-        """The fleet of one market. `formerly`: its name in an earlier version."""
+        """Return the fleet of one market. `formerly`: its name in an earlier version."""
         args, capacity = self._args, self._capacity
         spot = market is Market.SPOT
         return ec2.Fleet(

@@ -52,7 +52,8 @@ METADATA_OPTIONS: ec2.LaunchTemplateMetadataOptionsArgsDict = {
 
 
 def launched_with(machine: AwsMachineArgs) -> dict[str, Any]:
-    """What a launch template gives an instance apart from manifest and tags. A change of it makes a new generation."""
+    """Return what a launch template gives an instance apart from manifest and tags. A change of it makes a new
+    generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA_OPTIONS), "shutdown": SHUTDOWN_BEHAVIOR}
 
 
@@ -76,7 +77,7 @@ def _volume(machine: Mapping[str, Any]) -> Volume:
 
 
 def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.Output[str]) -> pulumi.Output[Any]:
-    """The mapping of the root volume.
+    """Return the mapping of the root volume.
 
     The image knows what its root device is called, and how large it is. A wrong name would add a disk and leave the
     root unencrypted; EC2 refuses a volume that is smaller than the image's snapshot.
@@ -105,7 +106,7 @@ def _mapping(volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
 def resolve_image(
     parent: pulumi.Resource, image_id: pulumi.Input[str] | None, image_parameter: str | None
 ) -> pulumi.Output[str]:
-    """The image's id: as given, or what the parameter holds now."""
+    """Return the image's id: as given, or what the parameter holds now."""
     if image_parameter is None:
         return pulumi.Output.from_input(image_id).apply(lambda given: given or "")
     answer = asking.invoke(
@@ -131,7 +132,7 @@ def launch_template(
     manifest: pulumi.Input[str],
     instance_type: str | None = None,
 ) -> ec2.LaunchTemplate:
-    """The launch template of one role. `manifest` is the manifest's JSON."""
+    """Return the launch template of one role. `manifest` is the manifest's JSON."""
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
     launched = tagging.instance_tags(cluster, tags, role.value)
     return ec2.LaunchTemplate(
@@ -165,7 +166,7 @@ def launch_template(
 
 
 def manifest_problem(manifest: str) -> str | None:
-    """What is wrong with a manifest as user data, or None."""
+    """Return what is wrong with a manifest as user data, or None."""
     size = len(manifest.encode())
     return f"the manifest has {size} bytes; user data holds {USER_DATA_LIMIT}" if size > USER_DATA_LIMIT else None
 

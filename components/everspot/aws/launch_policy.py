@@ -29,8 +29,8 @@ def launch_policy(
     security_group_ids: Sequence[str],
     volume_key_arns: Sequence[str] = (),
 ) -> Document:
-    """The permissions to launch agents of this cluster and to terminate launched ones. `template_arn`: of the launch
-    template, which also tells partition, region and account; `volume_key_arns`: customer keys of the volumes."""
+    """Return the permissions to launch agents of this cluster and to terminate launched ones. `template_arn`: of the
+    launch template, which also tells partition, region and account; `volume_key_arns`: customer keys of the volumes."""
     _, partition, _, region, account, *_ = f"{template_arn}:::::".split(":")
     ec2 = f"arn:{partition or 'aws'}:ec2:{region}"
     own = f"{ec2}:{account}"
@@ -101,9 +101,9 @@ def _terminate(cluster: str, own: str) -> Statement:
 
 
 def _volume_keys(arns: Sequence[str], region: str) -> list[Statement]:
-    """The permissions on a customer key that launches with its volumes need, through EC2 alone (Amazon EBS User Guide,
-    "Requirements for Amazon EBS encryption": the permissions of users; AWS KMS Developer Guide, "kms:ViaService" and
-    "kms:GrantIsForAWSResource")."""
+    """Return the permissions on a customer key that launches with its volumes need, through EC2 alone (Amazon EBS User
+    Guide, "Requirements for Amazon EBS encryption": the permissions of users; AWS KMS Developer Guide, "kms:ViaService"
+    and "kms:GrantIsForAWSResource")."""
     if not arns:
         return []
     by_ec2 = {"kms:ViaService": f"ec2.{region}.amazonaws.com"}

@@ -104,14 +104,14 @@ def check_monitoring(problems: Problems, args: AwsAlarmsArgs) -> None:
 
 
 def build_monitoring(args: AwsAlarmsArgs | None) -> Monitoring | None:
-    """What the scheduler has to know; None without monitoring."""
+    """Return what the scheduler has to know; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 
 
 def add_monitoring(
     parent: pulumi.Resource, name: str, spec: Any, scheduler_role_arn: pulumi.Output[str]
 ) -> list[pulumi.Resource]:
-    """The component of a cluster whose spec asks for monitoring, in a list; empty for all others."""
+    """Return the component of a cluster whose spec asks for monitoring, in a list; empty for all others."""
     if "monitoring" not in spec:
         return []
     args: AwsMonitoringArgs = {

@@ -34,12 +34,12 @@ def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:
 
 
 def build_notifications(args: AwsNotificationsArgs | None) -> Notifications | None:
-    """The settings as the manifest carries them; None without any."""
+    """Return the settings as the manifest carries them; None without any."""
     return None if args is None else Notifications.model_validate(args)
 
 
 def list_services(args: AwsNotificationsArgs | None) -> Sequence[str]:
-    """The services that the scheduler calls for notifications, by the names of their endpoints."""
+    """Return the services that the scheduler calls for notifications, by the names of their endpoints."""
     settings = args or {}
     services = (("sns", "topic_arn"), ("secretsmanager", "webhook_secret_arn"))
     return [service for service, key in services if key in settings]

@@ -25,7 +25,7 @@ def sold_in(
     subnet_ids: Sequence[pulumi.Input[str]],
     zones: Sequence[pulumi.Input[str]] | None,
 ) -> pulumi.Output[list[str]]:
-    """The zone of each subnet, known once EC2 has confirmed that it offers every type there.
+    """Return the zone of each subnet, known once EC2 has confirmed that it offers every type there.
 
     Raises, when the answer is there:
         pulumi.InputPropertiesError: with every type that is not sold in a zone, or without a price.

@@ -22,9 +22,10 @@ CLOUD = "aws"
 def network_args(
     name: str, args: AwsTrainingClusterArgs, bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
-    """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are added to
-    them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An existing VPC
-    is only looked at for a way out, where a peer is on another cloud: in which region it is, is not known yet."""
+    """Return the network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are
+    added to them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An
+    existing VPC is only looked at for a way out, where a peer is on another cloud: in which region it is, is not known
+    yet."""
     peers, zones = args.get("federation", []), args.get("zones", [])
     region = (
         zone_region(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""
@@ -42,11 +43,11 @@ def network_args(
 
 
 def store_args(name: str, args: AwsTrainingClusterArgs) -> AwsStoreArgs:
-    """The buckets' inputs."""
+    """Return the buckets' inputs."""
     return inputs(AwsStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 
 
 def build_proxy(egress: AwsEgressArgs, region: str) -> Proxy | None:
-    """The proxy that machines use, if there is one."""
+    """Return the proxy that machines use, if there is one."""
     url = egress.get("proxy")
     return None if url is None else Proxy(url=url, no_proxy=no_proxy(region, egress.get("no_proxy")))

@@ -32,7 +32,7 @@ NOTIFIER_KEEPS = ("told/",)
 
 
 def trust_ec2() -> Document:
-    """The trust policy of an instance's role: only EC2 may assume it."""
+    """Return the trust policy of an instance's role: only EC2 may assume it."""
     return document(
         [
             {
@@ -54,7 +54,7 @@ def agent_policy(
     secret_arns: Sequence[str] = (),
     session_manager: bool = False,
 ) -> Document:
-    """What the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read;
+    """Return what the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read;
     `secret_arns`: secrets and parameters."""
     statements = [
         _read_control(control_arn),
@@ -96,8 +96,8 @@ def scheduler_policy(
     webhook_secret_arn: str | None = None,
     session_manager: bool = False,
 ) -> Document:
-    """What the scheduler may do. It has no permission on the data bucket. `topic_arn`, `webhook_secret_arn`: where it
-    sends notifications."""
+    """Return what the scheduler may do. It has no permission on the data bucket. `topic_arn`, `webhook_secret_arn`:
+    where it sends notifications."""
     statements = [
         _read_control(control_arn),
         listing("ListControl", control_arn),
@@ -134,20 +134,20 @@ def scheduler_policy(
 
 
 def monitoring_policy(namespace: str) -> Document:
-    """What the scheduler may do in a cluster with monitoring. The only restriction of PutMetricData is its namespace
-    (Amazon CloudWatch User Guide, "Using condition keys to limit access to CloudWatch namespaces")."""
+    """Return what the scheduler may do in a cluster with monitoring. The only restriction of PutMetricData is its
+    namespace (Amazon CloudWatch User Guide, "Using condition keys to limit access to CloudWatch namespaces")."""
     own = {"cloudwatch:namespace": namespace}
     return document([allow("PutMetrics", ["cloudwatch:PutMetricData"], ["*"], StringEquals=own)])
 
 
 def tls_only_bucket(bucket_arn: str) -> Document:
-    """The policy of a bucket that answers only over TLS."""
+    """Return the policy of a bucket that answers only over TLS."""
     return document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
 
 
 def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
-    """The policy of S3's gateway endpoint. It lets requests to these buckets and their objects pass, whoever signs
-    them.
+    """Return the policy of S3's gateway endpoint. It lets requests to these buckets and their objects pass, whoever
+    signs them.
 
     Everything else, other accounts' buckets first of all, cannot be reached from the network (Amazon VPC User Guide,
     "Gateway endpoints for Amazon S3").
@@ -159,7 +159,7 @@ def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
 
 
 def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
-    """The policy of a queue to which only these EventBridge rules may send, and only over TLS."""
+    """Return the policy of a queue to which only these EventBridge rules may send, and only over TLS."""
     return document(
         [
             {
@@ -176,8 +176,8 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
 
 
 def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
-    """The scheduler tags the volumes of Spot instances, because no launch template does so in a fleet of type maintain.
-    It may set only the cluster's own tag, and may not tag another cluster's volumes."""
+    """Return the scheduler tags the volumes of Spot instances, because no launch template does so in a fleet of type
+    maintain. It may set only the cluster's own tag, and may not tag another cluster's volumes."""
     _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
     statement = allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
     statement["Condition"] = {
@@ -188,12 +188,13 @@ def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
 
 
 def document(statements: Sequence[Statement]) -> Document:
-    """A policy of these statements."""
+    """Return a policy of these statements."""
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
 def allow(sid: str, actions: list[str], resources: list[str], **conditions: dict[str, Any]) -> Statement:
-    """A statement that allows actions on resources. `conditions`: keys and values by the condition's operator."""
+    """Return a statement that allows actions on resources. `conditions`: keys and values by the condition's
+    operator."""
     condition = {"Condition": conditions} if conditions else {}
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources, **condition}
 
@@ -234,8 +235,8 @@ def key(key_arn: str | None) -> list[Statement]:
 
 
 def _session_manager() -> list[Statement]:
-    """The calls of the SSM agent on the instance, for a shell without SSH and without an open port
-    (AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions")."""
+    """Return the calls of the SSM agent on the instance, for a shell without SSH and without an open port (AWS Systems
+    Manager User Guide, "Create an IAM role with minimal Session Manager permissions")."""
     channels = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
     return [allow("SessionManager", ["ssm:UpdateInstanceInformation", *(f"ssmmessages:{c}" for c in channels)], ["*"])]
 

@@ -45,7 +45,7 @@ def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
 
 
 def build_metrics(args: AwsPrometheusArgs | None) -> Metrics | None:
-    """The metrics section of the scheduler's own manifest."""
+    """Return the metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 
 
@@ -58,8 +58,8 @@ def scraped_group(
     vpc_id: pulumi.Input[str],
     args: AwsPrometheusArgs,
 ) -> pulumi.Output[str]:
-    """A security group for the scheduler's instance alone. It opens the port to the named blocks and groups. Agents are
-    not in it."""
+    """Return a security group for the scheduler's instance alone. It opens the port to the named blocks and groups.
+    Agents are not in it."""
     child, port = pulumi.ResourceOptions(parent=parent), int(args.get("port", METRICS_PORT))
     group = ec2.SecurityGroup(
         name,

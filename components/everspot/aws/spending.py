@@ -169,7 +169,7 @@ def _anomalies(
 
 
 def _subscribers(settings: AwsSpendingArgs) -> Sequence[costexplorer.AnomalySubscriptionSubscriberArgsDict]:
-    """The topic alone where there is one: a subscription that tells at once takes no emails."""
+    """Return the topic alone where there is one: a subscription that tells at once takes no emails."""
     if "topic_arn" in settings:
         return [{"type": "SNS", "address": settings["topic_arn"]}]
     return [{"type": "EMAIL", "address": email} for email in settings.get("emails", [])]

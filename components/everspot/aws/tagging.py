@@ -26,10 +26,10 @@ def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
 
 
 def cluster_tags(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:
-    """The tags of one resource: the user's, the cluster's, and the given ones."""
+    """Return the tags of one resource: the user's, the cluster's, and the given ones."""
     return {**tags, CLUSTER_TAG: cluster, **more}
 
 
 def instance_tags(cluster: str, tags: Mapping[str, str], role: str) -> dict[str, str]:
-    """The tags of an instance and of its volumes. Scheduler and CLI find the instance by them."""
+    """Return the tags of an instance and of its volumes. Scheduler and CLI find the instance by them."""
     return cluster_tags(cluster, tags, **{ROLE_TAG: role, "Name": f"{cluster}-{role}"})

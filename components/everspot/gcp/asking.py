@@ -54,8 +54,8 @@ def check_signed_in() -> None:
 
 
 def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | None:
-    """The region and its zones that are up, asked without waiting for outputs. None if Google does not answer or no
-    engine runs.
+    """Return the region and its zones that are up, asked without waiting for outputs. None if Google does not answer or
+    no engine runs.
 
     `parent`: the resource whose provider is asked. Default: the default provider.
     """
@@ -77,7 +77,7 @@ def read_place(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
 
 
 def read_project_number(parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The number of a component's project."""
+    """Return the number of a component's project."""
     message = "The project's number cannot be read (resourcemanager.projects.get)."
     return invoke(parent, "organizations/getProject:getProject", {}, failed=message).apply(
         lambda found: str(found["number"])
@@ -85,7 +85,7 @@ def read_project_number(parent: pulumi.Resource) -> pulumi.Output[str]:
 
 
 def list_zones(parent: pulumi.Resource, region: pulumi.Input[str]) -> pulumi.Output[list[str]]:
-    """The zones of a region that are up."""
+    """Return the zones of a region that are up."""
     message = "zones: the region's zones cannot be listed (compute.zones.list)."
     listed = invoke(parent, "compute/getZones:getZones", {"region": region, "status": "UP"}, failed=message)
     return listed.apply(lambda answer: [str(name) for name in answer["names"]])

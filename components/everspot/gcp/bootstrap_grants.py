@@ -48,8 +48,8 @@ class Entrance:
 
 
 def only(repository: RepositoryArgs) -> str:
-    """The provider's condition: jobs of one repository, and with the environment that may write only those of the
-    branch that changes are merged into. One issuer serves all of GitHub."""
+    """Return the provider's condition: jobs of one repository, and with the environment that may write only those of
+    the branch that changes are merged into. One issuer serves all of GitHub."""
     writes, merged = f'assertion.sub.endsWith(":{deployed_by(repository)}")', merged_ref(repository)
     branch = f'!({writes} && assertion.ref != "{merged}")'
     if "id" in repository and "owner_id" in repository:
@@ -139,7 +139,7 @@ def grant(
 
 
 def permissions(part: ReviewPart) -> frozenset[str]:
-    """What a part's jobs call, on the project."""
+    """Return what a part's jobs call, on the project."""
     if part is ReviewPart.PREVIEW:
         return deployers.PREVIEW
     if part is ReviewPart.DRIFT:
@@ -151,6 +151,6 @@ def permissions(part: ReviewPart) -> frozenset[str]:
 
 
 def clusters_buckets(state: str) -> Condition:
-    """The buckets of clusters and of everything else, but not the state's, whatever its name is."""
+    """Return the buckets of clusters and of everything else, but not the state's, whatever its name is."""
     own = f"projects/_/buckets/{state}"
     return Condition("not-the-state", f'resource.name != "{own}" && !resource.name.startsWith("{own}/")')

@@ -109,7 +109,7 @@ class GcpCapacityArgs(TypedDict):
 
 
 def parse_capacity(args: GcpCapacityArgs) -> GcpCapacity:
-    """The shape of the standing groups.
+    """Return the shape of the standing groups.
 
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
@@ -126,7 +126,7 @@ def parse_capacity(args: GcpCapacityArgs) -> GcpCapacity:
 
 
 def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str, float]:
-    """Prices of the types in a region and market, as far as they are known."""
+    """Return prices of the types in a region and market, as far as they are known."""
     catalogue = build_catalogue(args)
     prices = {}
     for entry in args["instance_types"]:
@@ -139,23 +139,23 @@ def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str
 
 
 def type_names(args: GcpCapacityArgs) -> list[str]:
-    """The instance types, by name."""
+    """Return the instance types, by name."""
     return [entry["type"] for entry in args["instance_types"]]
 
 
 def has_gpus(args: GcpCapacityArgs) -> bool:
-    """Whether any of the types has GPUs."""
+    """Return whether any of the types has GPUs."""
     types = resolve_types(args["instance_types"])
     return any(types[entry["type"]].gpus > 0 for entry in args["instance_types"] if entry["type"] in types)
 
 
 def parse_notice(args: GcpCapacityArgs) -> timedelta:
-    """The requested notice before a preemption."""
+    """Return the requested notice before a preemption."""
     return cast(timedelta, parse_duration(args.get("notice", NOTICE)))
 
 
 def parse_max_run(args: GcpElasticArgs) -> timedelta:
-    """The time after which Compute Engine ends a launched instance."""
+    """Return the time after which Compute Engine ends a launched instance."""
     return cast(timedelta, parse_duration(args.get("max_run", MAX_LIFE)))
 
 
@@ -176,7 +176,7 @@ def check_capacity(problems: Problems, args: GcpCapacityArgs, zones: Sequence[st
 
 
 def _checked_options(problems: Problems, args: GcpStandingArgs) -> GcpStandingArgs:
-    """The standing groups' settings. Adds a problem for each unknown word, and uses the default in its place."""
+    """Return the standing groups' settings. Adds a problem for each unknown word, and uses the default in its place."""
     sound = args.copy()
     if "prefer" in args and problems.choice(GcpPrefer, args["prefer"], "prefer") is None:
         del sound["prefer"]

@@ -141,7 +141,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         return deadline if deadline is not None else format_duration(Limits().boot_deadline)
 
     def _own(self, role: Role) -> dict[str, Any]:
-        """The inputs that the machines of a role take from the cluster's other parts."""
+        """Return the inputs that the machines of a role take from the cluster's other parts."""
         return {"cluster": self._name, "machine": self._machine(role), "manifest": self._manifest(role)}
 
     def _machine(self, role: Role = Role.AGENT) -> GcpMachineArgs:
@@ -153,7 +153,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         return inputs(GcpMachineArgs, spec, **own)
 
     def _elastic(self, opts: pulumi.ResourceOptions) -> GcpElasticCapacity:
-        """What the scheduler launches from."""
+        """Return what the scheduler launches from."""
         identity = self._identity
         own = {
             **self._own(Role.AGENT),
@@ -170,14 +170,14 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         return GcpSchedulerService(f"{self._name}-scheduler", inputs(GcpSchedulerServiceArgs, self._args, **own), opts)
 
     def _labels(self, resolved: Mapping[str, Any]) -> dict[str, str]:
-        """The labels of launched instances: those of a request replace the template's."""
+        """Return the labels of launched instances: those of a request replace the template's."""
         return tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, resolved["image"])
 
     def _manifest(
         self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None
     ) -> pulumi.Output[str]:
-        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the groups
-        and what may be launched."""
+        """Return the manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the
+        groups and what may be launched."""
         facts: dict[str, pulumi.Output[Any]] = {
             "region": self.region,
             "account": self.project,

@@ -92,12 +92,12 @@ UNSEEN: Mapping[str, str] = {
 
 
 def table() -> str:
-    """The two tables of `docs/reference/security.md`, in Markdown."""
+    """Return the two tables of `docs/reference/security.md`, in Markdown."""
     return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=".", cell=_cell)
 
 
 def _cell(service: str, permissions: frozenset[str]) -> str:
-    """The verbs of a service, those of one kind together: `topics.create`, `get`."""
+    """Return the verbs of a service, those of one kind together: `topics.create`, `get`."""
     kinds: dict[str, list[str]] = {}
     for permission in sorted(permissions):
         own, kind, verb = permission.split(".")

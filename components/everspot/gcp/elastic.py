@@ -95,11 +95,12 @@ class GcpElasticCapacity(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def launching(self, account: pulumi.Output[str]) -> pulumi.Output[str]:
-        """The scheduler's service account, known once it may launch: a scheduler that boots before would be refused."""
+        """Return the scheduler's service account, known once it may launch: a scheduler that boots before would be
+        refused."""
         return pulumi.Output.all(account, *[binding.urn for binding in self._granted]).apply(lambda all_: str(all_[0]))
 
     def _permissions(self) -> Sequence[pulumi.Resource]:
-        """The part of the scheduler's permissions that only a cluster with elastic capacity has."""
+        """Return the part of the scheduler's permissions that only a cluster with elastic capacity has."""
         args, project = self._args, self._place.apply(lambda place: place["project"])
         may = Granting(self, self._name, args["cluster"], args["scheduler_account"], args["scheduler_unique_id"])
         launch = may.role("launcher", policies.LAUNCH, "Launch instances for jobs, and end them")

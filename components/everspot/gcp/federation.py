@@ -58,7 +58,7 @@ class VisitorReach:
 
     @classmethod
     def for_home(cls, home: str) -> "VisitorReach":
-        """Those of the peer called `home`."""
+        """Return those of the peer called `home`."""
         jobs = of_visits(("jobs/",), home)
         return cls(
             control_read=(*PUBLISHED, *of_visits(VISIT_READS, home)),
@@ -69,7 +69,7 @@ class VisitorReach:
 
 
 def only(scheduler: str) -> str:
-    """The provider's condition: sessions of one role."""
+    """Return the provider's condition: sessions of one role."""
     account, name = parse_role(scheduler)
     partition = scheduler.split(":")[1]
     return f'assertion.arn.startsWith("arn:{partition}:sts::{account}:assumed-role/{name}/")'

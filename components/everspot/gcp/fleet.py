@@ -143,7 +143,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
         )
 
     def _group(self, market: Market) -> "tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]":
-        """The group of one market, and its template's link."""
+        """Return the group of one market, and its template's link."""
         name, args, capacity = f"{self._name}-{market.value}", self._args, self._capacity
         template, zones = self._template(market), args["zones"]
         group = compute.RegionInstanceGroupManager(
@@ -195,7 +195,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
         return pulumi.ResourceOptions.merge(own, pulumi.ResourceOptions.merge(guarded, self._after))
 
     def _flexibility(self, market: Market) -> Any:
-        """The group's choice between types, None for one type. Ranks follow the region's prices."""
+        """Return the group's choice between types, None for one type. Ranks follow the region's prices."""
         capacity, settings = self._capacity, self._args["capacity"]
         if len(capacity.types) < 2:
             return None
@@ -227,7 +227,7 @@ def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
 
 
 def _region(name: str, args: GcpTrainingFleetArgs, region: str) -> str:
-    """The region, once it is known that every type has a price there."""
+    """Return the region, once it is known that every type has a price there."""
     problems = Problems()
     check_prices(problems.at("capacity"), args["capacity"], parse_capacity(args["capacity"]), region)
     common.raise_bad(problems, f"GcpTrainingFleet {name}")

@@ -30,7 +30,7 @@ class Granting:
         self.bindings: list[pulumi.Resource] = []
 
     def role(self, suffix: str, permissions: Sequence[str], description: str) -> pulumi.Output[str]:
-        """A custom role of the project; its name is known to bindings. `description`: what it is for."""
+        """Return a custom role of the project; its name is known to bindings. `description`: what it is for."""
         label = camel(suffix.replace("-", "_"))
         begins = f"everspot_{self._cluster.replace('-', '_')}_{label}_"
         custom: Any = projects.IAMCustomRole(

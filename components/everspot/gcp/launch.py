@@ -69,7 +69,8 @@ class GcpMachineArgs(TypedDict):
 
 
 def launched_with(machine: GcpMachineArgs) -> dict[str, Any]:
-    """What a template gives an instance apart from manifest and labels. A change of it makes a new generation."""
+    """Return what a template gives an instance apart from manifest and labels. A change of it makes a new
+    generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA)}
 
 
@@ -101,7 +102,7 @@ _IMAGE_GONE = "`everspot cluster down` destroys a cluster whose image is gone."
 
 
 def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Output[dict[str, Any]]:
-    """The image now: `link`, projects/PROJECT/global/images/NAME, and the size of its disk, `gib`.
+    """Return the image now: `link`, projects/PROJECT/global/images/NAME, and the size of its disk, `gib`.
 
     Raises, when the answer is there:
         pulumi.InputPropertiesError: if the settings' disk is smaller than the image's.
@@ -127,7 +128,7 @@ def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Ou
 
 
 def _parts(image: str, key: str) -> dict[str, str]:
-    """The inputs of getImage. A name without a project means the provider's project."""
+    """Return the inputs of getImage. A name without a project means the provider's project."""
     words = image.split("/")
     project = {"project": words[words.index("projects") + 1]} if "projects" in words else {}
     return {key: words[-1], **project}
@@ -163,8 +164,8 @@ def instance_template(
     notice: timedelta | None = None,
     max_run: timedelta | None = None,
 ) -> "compute.RegionInstanceTemplate":
-    """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy does
-    not choose it; `gpus`: whether any of the machine types has GPUs."""
+    """Return the template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy
+    does not choose it; `gpus`: whether any of the machine types has GPUs."""
     kind = parse_type(instance_type)
     labels = image.apply(lambda found: tagging.instance_labels(cluster, tags, role.value, found["link"]))
     key = machine.get("volume_kms_key")
@@ -209,7 +210,7 @@ def instance_template(
 
 
 def manifest_problem(manifest: str) -> str | None:
-    """What is wrong with a manifest as a metadata value, or None."""
+    """Return what is wrong with a manifest as a metadata value, or None."""
     size = len(manifest.encode())
     return f"the manifest has {size} bytes; metadata holds {METADATA_LIMIT}" if size > METADATA_LIMIT else None
 

@@ -96,7 +96,7 @@ def check_monitoring(problems: Problems, args: GcpAlarmsArgs) -> None:
 
 
 def build_monitoring(args: GcpAlarmsArgs | None) -> Monitoring | None:
-    """What the scheduler has to know; None without monitoring."""
+    """Return what the scheduler has to know; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 
 
@@ -107,7 +107,7 @@ def add_monitoring(
     scheduler_account: pulumi.Output[str],
     scheduler_unique_id: pulumi.Output[str],
 ) -> list[pulumi.Resource]:
-    """The component of a cluster whose spec asks for monitoring, in a list; empty for all others."""
+    """Return the component of a cluster whose spec asks for monitoring, in a list; empty for all others."""
     if "monitoring" not in spec:
         return []
     args: GcpMonitoringArgs = {

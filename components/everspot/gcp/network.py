@@ -129,7 +129,7 @@ class GcpNetwork(pulumi.ComponentResource):
         self._rule(suffix, purpose, blocks, port, target_service_accounts=None if account is None else [account])
 
     def _zones(self) -> pulumi.Output[list[str]]:
-        """The cluster's zones, known once the region is known to have them."""
+        """Return the cluster's zones, known once the region is known to have them."""
         region = self._place.apply(lambda place: place["region"])
         region_zones = asking.list_zones(self, region)
         return pulumi.Output.all(region, region_zones).apply(
@@ -254,7 +254,7 @@ def check_network(problems: Problems, args: GcpNetworkArgs) -> None:
 
 
 def check_zones(component: str, zones: list[str], region: str, region_zones: list[str]) -> list[str]:
-    """The zones, if the region has them.
+    """Return the zones, if the region has them.
 
     Raises:
         pulumi.InputPropertiesError: with every zone that it lacks.
@@ -292,5 +292,5 @@ def _check_existing(name: str, existing: asking.Answer, network: str, region: st
 
 
 def _name(link: object) -> str:
-    """A resource's name from a link to it, which begins with a host."""
+    """Return a resource's name from a link to it, which begins with a host."""
     return f"projects/{str(link).rpartition('projects/')[2]}"

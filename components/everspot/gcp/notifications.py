@@ -35,7 +35,7 @@ def check_notifications(problems: Problems, args: GcpNotificationsArgs) -> None:
 
 
 def build_notifications(args: GcpNotificationsArgs | None) -> Notifications | None:
-    """The settings as the manifest carries them; None without any."""
+    """Return the settings as the manifest carries them; None without any."""
     if args is None:
         return None
     arns = {"topic_arn": args.get("topic"), "webhook_secret_arn": args.get("webhook_secret")}

@@ -16,8 +16,8 @@ CLOUD = "gcp"
 def network_args(
     name: str, args: GcpTrainingClusterArgs, agent_account: pulumi.Input[str] | None = None
 ) -> GcpNetworkArgs:
-    """The network's inputs. A federation with clusters of other clouds needs NAT for the scheduler: Private Google
-    Access reaches Google alone."""
+    """Return the network's inputs. A federation with clusters of other clouds needs NAT for the scheduler: Private
+    Google Access reaches Google alone."""
     network = inputs(GcpNetworkArgs, args, cluster=name)
     if "network" not in args and any(peer["cloud"] != CLOUD for peer in args.get("federation", [])):
         network["scheduler_nat"] = True
@@ -27,12 +27,12 @@ def network_args(
 
 
 def store_args(name: str, args: GcpTrainingClusterArgs) -> GcpStoreArgs:
-    """The buckets' inputs."""
+    """Return the buckets' inputs."""
     return inputs(GcpStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 
 
 def build_upkeep(name: str, args: GcpTrainingClusterArgs) -> Upkeep:
-    """What the cluster pays for while no agent runs."""
+    """Return what the cluster pays for while no agent runs."""
     return Upkeep(
         scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
         nat=network_args(name, args).get("nat", False) or network_args(name, args).get("scheduler_nat", False),

@@ -119,21 +119,21 @@ def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
 
 
 def below_or_list(bucket: str, prefixes: Sequence[str]) -> Condition:
-    """One such condition, which also permits to list the bucket, a permission on the bucket itself."""
+    """Return one such condition, which also permits to list the bucket, a permission on the bucket itself."""
     return Condition(
         "below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_match_prefixes(bucket, prefixes)}'
     )
 
 
 def archived(bucket: str, prefix: str, begins: str) -> Condition:
-    """A condition for the documents in folders of months below a prefix whose names begin so. What the extraction
-    finds is the month, which the name has to follow."""
+    """Return a condition for the documents in folders of months below a prefix whose names begin so. What the
+    extraction finds is the month, which the name has to follow."""
     month = f'resource.name.extract("/buckets/{bucket}/objects/{prefix}{{month}}/{begins}")'
     return Condition("archived", f'{month}.startsWith("2")')
 
 
 def match_machines(prefixes: Sequence[str]) -> Condition:
-    """A condition for the machines whose names begin so, and for everything that is no machine."""
+    """Return a condition for the machines whose names begin so, and for everything that is no machine."""
     begins = " || ".join(f'resource.name.extract("/instances/{{name}}").startsWith("{prefix}")' for prefix in prefixes)
     return Condition("own-machines", f'resource.type != "{INSTANCE}" || {begins}')
 

@@ -32,5 +32,5 @@ def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
 
 
 def build_metrics(args: GcpPrometheusArgs | None) -> Metrics | None:
-    """The metrics section of the scheduler's own manifest."""
+    """Return the metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))

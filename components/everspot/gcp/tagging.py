@@ -29,12 +29,12 @@ def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
 
 
 def cluster_labels(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:
-    """The labels of one resource: the user's tags as labels, the cluster's, and the given ones."""
+    """Return the labels of one resource: the user's tags as labels, the cluster's, and the given ones."""
     return {**to_labels(tags), CLUSTER_LABEL: cluster, **more}
 
 
 def instance_labels(cluster: str, tags: Mapping[str, str], role: str, image: str) -> dict[str, str]:
-    """The labels of an instance and of its disk. Scheduler and CLI find the instance by them.
+    """Return the labels of an instance and of its disk. Scheduler and CLI find the instance by them.
 
     `image`: its image, projects/PROJECT/global/images/NAME. The name tells `everspot doctor` which image's instances
     never report; names of images are sound labels (RFC 1035, at most 63 characters)."""

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def snake(value: Any) -> Any:
-    """A value of the API with the names of its fields in snake_case, on every level."""
+    """Return a value of the API with the names of its fields in snake_case, on every level."""
     if isinstance(value, dict):
         return {
             re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key): snake(entry) for key, entry in value.items()

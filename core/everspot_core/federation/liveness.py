@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 SILENT = timedelta(minutes=5)
-"""Real time after which a scheduler without a heartbeat is no more. It writes one every 20 s."""
+"""Real time without a heartbeat after which a scheduler counts as dead. It writes one every 20 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
                                      └────arrive──────▶ SUCCEEDED | FAILED | CANCELLED
 
 The job has an owner at home only if its record is ASSIGNED or RUNNING, and at the host only if the offer is ACCEPTED or
-RECALLED. The record is AWAY before there is an offer that could be accepted, and it is brought back only when the
+RECALLED. The record is AWAY before there is an offer that could be accepted, and it comes back only when the
 offer is over, which it is for ever. So there never are two owners.
 """
 

@@ -22,9 +22,9 @@ from everspot_core.market import PoolKey
 from everspot_core.records import JobRecord
 
 NORM_DAYS, LEAST_DAYS = 28, 7
-"""A team's norm is that of so many days before, and there is none from fewer."""
+"""The number of past days that a team's norm is computed from. A team with fewer days has no norm."""
 MONTH, LEAST_PRICED = timedelta(days=30), timedelta(days=3)
-"""A pool's price is compared with its mean over so long, of which so much has to be known."""
+"""The span of a pool's mean price, and the part of the span that has to be known."""
 UPDATE_TAKES = timedelta(minutes=15)
 """Market time from the launch of a fleet's first instance until the update that made the fleet has ended."""
 KEPT = 100

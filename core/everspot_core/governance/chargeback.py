@@ -16,7 +16,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.prices import total
 
 KEYS = ("Team", "Project", "Environment", "ModelVersion")
-"""The tags by which costs are charged unless others are named."""
+"""The default tags that costs are charged by."""
 
 
 class LineKind(StrEnum):

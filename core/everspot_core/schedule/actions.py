@@ -61,7 +61,7 @@ class Why(StrEnum):
     WAITED_LONG = "waited-long"  # hours: without any spot
     WAIT_FOR_SPOT = "wait-for-spot"  # slack_hours: may still be waited
     LAST_SAFE_MOMENT = "last-safe-moment"  # left_hours, time_hours, changeover_hours
-    ON_DEMAND_PAYS = "on-demand-pays"  # slack_hours, down_hours: waiting would cost more than it may bring
+    ON_DEMAND_PAYS = "on-demand-pays"  # slack_hours, down_hours: waiting would cost more than it may save
     STAY_ON_DEMAND = "stay-on-demand"  # up_hours, needed_hours: spot has not been back for long enough to move
     BACK_TO_SPOT = "back-to-spot"  # up_hours, needed_hours
     RUNS_WELL = "runs-well"  # market
@@ -70,13 +70,13 @@ class Why(StrEnum):
     NO_CAPACITY = "no-capacity"  # tried
     AT_CAP = "at-cap"  # nodes, needed_usd: what it needs; instances, usd: what runs or comes; most, most_usd; reserved
     AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
-    CRITICAL = "critical"  # market: reserved or on-demand, at once
+    CRITICAL = "critical"  # market: reserved or on-demand, immediately
     FAILED_OVER = "failed-over"  # preemptions, window_hours
     SMALLER_TYPE = "smaller-type"  # preemptions
     SMALLER_MIXED = "smaller-mixed"  # preemptions: it fits the smaller type in mixed precision only
     INFEASIBLE = "infeasible"  # earliest, usd
     ON_ITS_WAY = "on-its-way"  # instances: what it will move to is being launched
-    FREE_SOON = "free-soon"  # minutes: until an instance is free for it, as soon as a launch would bring one
+    FREE_SOON = "free-soon"  # minutes: until an instance is free for it, as soon as a launch would provide one
     MOVE = "move"  # market: what it moves to is ready
     NEEDED_NO_MORE = "needed-no-more"
     IDLE = "idle"  # minutes, limit_minutes: it has had nothing to do for the limit, and no work is foreseen for it
@@ -85,10 +85,12 @@ class Why(StrEnum):
     JOBS_FAILED = "jobs-failed"  # jobs: that failed there and did well elsewhere
     EXCESS = "excess"  # units, target: what the market holds, and is declared to
     OLD_GENERATION = "old-generation"  # was, now
-    ROLL = "roll"  # was, now: and a user wants it at once
+    ROLL = "roll"  # was, now: and a user wants it immediately
     TO_PEER = "to-peer"  # cluster: that it is offered to next
     RECALLED = "recalled"  # home, because: it is a visit, and goes back there
-    TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
+    TOO_FEW_FREE = (
+        "too-few-free"  # nodes, present: instances that it needs together, healthy ones that are large enough
+    )
 
 
 WITHHELD = frozenset({Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})

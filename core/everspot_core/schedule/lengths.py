@@ -16,7 +16,7 @@ from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, job_outloo
 from everspot_core.schedule.view import ClusterView, JobView
 
 ASSUMED = 1 / 50
-"""The assumed length of a job of which nothing is known, as a fraction of an expected changeover. It is short on
+"""The assumed length of an unknown job, as a fraction of an expected changeover. It is short on
 purpose: a wrong assumption costs such a job a bounded wait, and the opposite one launches instances for nothing."""
 HANDOVER = 1 / 25
 """The time from the end of one job on an instance to the start of the next, as a fraction of an expected changeover."""

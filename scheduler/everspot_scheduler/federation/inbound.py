@@ -30,7 +30,7 @@ OFFER_LIFE = timedelta(hours=6)
 GIVE_BACK = timedelta(minutes=30)
 """A visit that has waited here for this long without an instance is given back to its home."""
 TELL_EVERY = timedelta(minutes=5)
-"""Real time between two notes of what a visit has cost so far. That it has another instance is told at once."""
+"""Real time between two notes of a visit's cost so far. Another instance is noted immediately."""
 _log = logging.getLogger(__name__)
 
 

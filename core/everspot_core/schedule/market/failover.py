@@ -123,7 +123,7 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
 
 def _used(requested: Resources, measured: Measured, gpu_factor: float) -> Resources:
     """Return the job's needs by its measured use. The number and the model of its GPUs stay as its author asked.
-    `gpu_factor`: the factor by which its use of GPU memory changes."""
+    `gpu_factor`: the factor of its use of GPU memory on the type."""
     measured_by_name = {
         "vcpus": measured.vcpus,
         "memory_gib": measured.memory_gib,

@@ -23,7 +23,7 @@ def file_problems(folder: Path, written: Mapping[str, Any]) -> list[Problem]:
 
 
 def _code(path: Path, script: str | None) -> list[Problem]:
-    """Problems of the code folder and of the script in it."""
+    """Return problems of the code folder and of the script in it."""
     try:
         folder = path.resolve()
         is_folder = folder.is_dir()

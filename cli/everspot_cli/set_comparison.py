@@ -114,7 +114,7 @@ _Figure = Callable[[_Row], float | None]
 
 
 def _figures(metric: str | None, unpriced: set[str]) -> list[tuple[str, str, _Figure]]:
-    """Name, unit and value of each measure. None: a job does not have it."""
+    """Return name, unit and value of each measure. None: a job does not have it."""
 
     def dollars(job: _Row) -> float | None:
         # A job that travelled has paid other clusters and the way, too.

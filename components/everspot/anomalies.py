@@ -1,4 +1,4 @@
-"""Settings of what a cluster's scheduler finds not to be as usual."""
+"""Settings of the anomalies that a cluster's scheduler reports."""
 
 from typing import NotRequired, TypedDict
 
@@ -28,7 +28,7 @@ class AnomalyArgs(TypedDict):
 
 
 def check_anomalies(problems: Problems, args: AnomalyArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     thresholds = parse_model(problems, Thresholds, args)
     if thresholds is not None:
         threshold_problems(problems, thresholds)

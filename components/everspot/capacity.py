@@ -1,6 +1,6 @@
-"""What the settings of a cluster's capacity say on every cloud, and the checks that they share.
+"""The common settings of a cluster's capacity on every cloud, and their checks.
 
-Each cloud has input types of its own, since a component's schema has no inheritance. Their common inputs have the same
+Each cloud has its own input types, since a component's schema has no inheritance. Their common inputs have the same
 names, and are read here.
 """
 
@@ -96,8 +96,8 @@ def build_offer(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> F
 
 
 def build_elastic(args: Inputs, tags: Mapping[str, str], resources: Inputs) -> Elastic:
-    """Return what the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without
-    priorities the order of the list counts.
+    """Return the launch settings of the scheduler, for `cluster.json`. Types with a lower `priority` come first;
+    without priorities the order of the list counts.
 
     `tags`: of the instances. `resources`: the launch template, its version, and the subnet in each zone (`places`).
     """
@@ -154,8 +154,9 @@ def check_some(problems: Problems, args: Inputs) -> None:
 
 
 def check_elastic(problems: Problems, elastic: Inputs, zones: Sequence[str], *, all_zones: str, lacks: str) -> None:
-    """Add what is wrong with the markets, zones and idle limit of elastic capacity. `zones`: of the cluster, if known.
-    `all_zones` and `lacks`: the cloud's words for all of these zones, and for a cluster that is not in a zone."""
+    """Add a problem for each mistake in the markets, zones and idle limit of elastic capacity. `zones`: of the cluster,
+    if known. `all_zones` and `lacks`: the cloud's words for all of these zones, and for a cluster that is not in a
+    zone."""
     markets = elastic.get("markets")
     problems.need(markets is None or bool(markets), "markets", f"is empty; there is {', '.join(Market)}")
     for index, market in enumerate(markets or ()):
@@ -174,8 +175,8 @@ def check_zones(problems: Problems, chosen: Sequence[str], zones: Sequence[str],
 
 
 def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
-    """Return all known types by name: those of the catalogue and those declared in place. Adds the types of the list
-    that are neither, and what is wrong with the declared ones."""
+    """Return all known types by name: those of the catalogue and those declared in place. Add the types of the list
+    that are neither, and the mistakes in the declared ones."""
     types = {**catalogue.builtin().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]

@@ -1,4 +1,4 @@
-"""What all components share on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
+"""The common parts of all components on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ def token(kind: str) -> str:
 
 
 def check_cluster_name(problems: Problems, cluster: str) -> None:
-    """Add what is wrong with a cluster's name."""
+    """Add a problem for each mistake in a cluster's name."""
     problems.need(
         bool(_CLUSTER_NAME.match(cluster)),
         "cluster",

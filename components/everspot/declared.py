@@ -26,7 +26,7 @@ def resolve_types(entries: Entries) -> Mapping[str, InstanceType]:
 
 
 def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
-    """Return the types declared in place, by name. Adds what is wrong with the others."""
+    """Return the types declared in place, by name. Add the mistakes in the others."""
     declared_types: dict[str, InstanceType] = {}
     listed = catalogue.builtin().types
     for index, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""The tables of `docs/reference/security.md` that say what deployers have to be allowed."""
+"""The tables of `docs/reference/security.md` about the permissions of deployers."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""The other clusters with which a cluster exchanges jobs, as settings, and what follows from them on every cloud."""
+"""The other clusters that a cluster exchanges jobs with, as settings, and their consequences on every cloud."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ class PeerArgs(TypedDict):
 
 
 def check_peers(problems: Problems, name: str, peers: Sequence[PeerArgs]) -> None:
-    """Add everything that is wrong with the peers of the cluster called `name`."""
+    """Add a problem for each mistake in the peers of the cluster called `name`."""
     for index, peer in enumerate(peers):
         here, own = problems.at(f"federation[{index}]"), Problems()
         common.check_cluster_name(own, peer["name"])

@@ -59,9 +59,9 @@ def fleet_guard(
     effect: str = WHAT_BECOMES_OF_THEM,
     size: str | None = None,
 ) -> pulumi.ResourceOptions:
-    """Options of a fleet. With them a preview that replaces or deletes the fleet says what that does to running jobs,
-    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store; `effect`: what
-    happens to the jobs; `size`: the fleet's property whose decrease also ends instances, if it has one.
+    """Return the options of a fleet. With them a preview that replaces or deletes the fleet says what that does to
+    running jobs, and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store;
+    `effect`: the effect on the jobs; `size`: the fleet's property whose decrease also ends instances, if it has one.
 
     The old fleet is deleted before the new one is made, so that a refusal changes nothing and no quota has to hold
     both.
@@ -116,7 +116,8 @@ class _FleetHooks:
 
 
 def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
-    """The hook of a whole cluster. It asks the store whose URL is in the state.
+    """Refuse to delete a cluster while its jobs run: the hook of a whole cluster. It asks the store whose URL is in the
+    state.
 
     Raises:
         pulumi.RunError: if a job is running or assigned, or if the store does not say.

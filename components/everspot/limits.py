@@ -57,7 +57,7 @@ IDLE_LIMIT = "5m"
 
 
 def check_limits(problems: Problems, args: LimitsArgs) -> None:
-    """Add what is wrong with the durations, one by one and together."""
+    """Add a problem for each mistake in the durations, one by one and together."""
     limits = parse_model(problems, Limits, {key: value for key, value in args.items() if key != "idle_limit"})
     # EC2 replaces whatever powers itself off in a standing fleet, and its replacement would be as idle.
     problems.need(
@@ -70,7 +70,7 @@ def check_limits(problems: Problems, args: LimitsArgs) -> None:
 
 
 def idle_limit_problems(problems: Problems, idle_limit: object) -> None:
-    """Add what is wrong with the `idleLimit` of elastic instances."""
+    """Add a problem for each mistake in the `idleLimit` of elastic instances."""
     limits = parse_model(problems, Limits, {"idle_limit": idle_limit})
     if limits is not None:
         limit_problems(problems, limits)
@@ -84,7 +84,7 @@ _TEAM_AT_MOST = 256
 
 
 def check_shares(problems: Problems, shares: Mapping[str, float]) -> None:
-    """Add what is wrong with the teams' weights, each by its team."""
+    """Add a problem for each mistake in the teams' weights, each by its team."""
     for team, weight in shares.items():
         problems.need(team == team.strip() != "", shown(team), "a team's name is not empty, nor ends in spaces")
         problems.need(
@@ -119,9 +119,9 @@ def build_manifest(
 ) -> str:
     """Return the manifest of a role as JSON.
 
-    `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
-    `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring` and
+    `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
+    data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`, `fleet`,
+    `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring` and
     `federation` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(

@@ -1,4 +1,4 @@
-"""The repository whose pull requests change environments, and what its jobs' identity tokens say of them."""
+"""The repository whose pull requests change environments, and the claims of its jobs' identity tokens."""
 
 import re
 from enum import StrEnum
@@ -15,7 +15,7 @@ _ENVIRONMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ReviewPart(StrEnum):
-    """What a workflow's job does, and so which identity it has in the cloud."""
+    """The part of a workflow's job, which decides its identity in the cloud."""
 
     PREVIEW = "preview"
     DRIFT = "drift"
@@ -42,7 +42,7 @@ class RepositoryArgs(TypedDict):
 
 
 def check_repository(problems: Problems, repository: RepositoryArgs) -> None:
-    """Add everything that is wrong with a repository."""
+    """Add a problem for each mistake in a repository."""
     name = repository["name"]
     problems.need(bool(REPOSITORY.fullmatch(name)), "name", f"{shown(name)} has to be OWNER/NAME, without wildcards")
     for key, path in (("id", "id"), ("owner_id", "ownerId")):

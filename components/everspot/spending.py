@@ -17,7 +17,7 @@ class TeamBudgetArgs(TypedDict):
 
 
 def check_budgets(problems: Problems, budgets: Sequence[TeamBudgetArgs]) -> None:
-    """Add everything that is wrong with the budgets of teams."""
+    """Add a problem for each mistake in the budgets of teams."""
     teams: set[str] = set()
     for index, budget in enumerate(budgets):
         here, team = problems.at(f"budgets[{index}]"), budget["team"]

@@ -43,7 +43,7 @@ class Here:
 
     @classmethod
     def own(cls) -> "Here":
-        """Return this process's."""
+        """Return the owner of this process."""
         return cls(getpass.getuser(), socket.gethostname())
 
     def ended(self, lock: Lock) -> bool:

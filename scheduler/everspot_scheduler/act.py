@@ -144,7 +144,7 @@ class Actor:
         return self._second_half(action.job_id, action.instance_id, observation)
 
     def _write_orders(self, actions: Sequence[Assign | Restore], observation: Observation) -> bool:
-        """Return name the jobs in the assignment of their instance, all by one write."""
+        """Name the jobs in the assignment of their instance, all by one write."""
         document = observation.assignments.get(actions[0].instance_id)
         old = assignment = document.value if document is not None else None
         now = self._store.clock.now()

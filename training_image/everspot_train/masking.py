@@ -18,15 +18,15 @@ SHORTEST = 4
 
 
 def secret_forms(secrets: Iterable[str]) -> list[str]:
-    """The texts to look for, the longest first, since one may contain another: each value, each of its lines, and both
-    as python's `repr` and JSON write them, because a `KeyError` shows its key so."""
+    """Return the texts to look for, the longest first, since one may contain another: each value, each of its lines,
+    and both as python's `repr` and JSON write them, because a `KeyError` shows its key so."""
     lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
     forms = {form for line in lines for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])}
     return sorted((form for form in forms if len(form) >= SHORTEST), key=lambda form: (-len(form), form))
 
 
 def masked(value: Any, secrets: Sequence[str]) -> Any:
-    """A text without the secrets. In a JSON value all texts are masked, keys too."""
+    """Return a text without the secrets. In a JSON value all texts are masked, keys too."""
     if isinstance(value, str):
         for form in secret_forms(secrets):
             value = value.replace(form, MASK)
@@ -40,6 +40,6 @@ def masked(value: Any, secrets: Sequence[str]) -> Any:
 
 @functools.cache
 def own_secrets() -> tuple[str, ...]:
-    """The secrets in this process's environment at the first call. A program may clear its environment later."""
+    """Return the secrets in this process's environment at the first call. A program may clear its environment later."""
     names = os.environ.get(NAMES_VARIABLE, "").split(",")
     return tuple(os.environ[name] for name in names if name in os.environ)

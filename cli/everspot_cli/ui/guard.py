@@ -110,7 +110,7 @@ class Guard:
         return None
 
     def _redirect_without_token(self, path: str) -> Response:
-        """The same page without the token in its address, where it would stay in the browser's history."""
+        """Return the same page without the token in its address, where it would stay in the browser's history."""
         answer = RedirectResponse(f"/{path.lstrip('/')}", status_code=303)
         answer.set_cookie(self._keys.cookie, self._keys.token, httponly=True, samesite="lax", path="/")
         return answer

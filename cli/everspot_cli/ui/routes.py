@@ -63,7 +63,7 @@ class Pages:
         )
 
     def jobs(self, request: Request) -> Response:
-        """All jobs."""
+        """Return all jobs."""
         query = request.query_params
         show_all = query.get("past") == "all"
         chosen = jobs.Filter(
@@ -78,7 +78,7 @@ class Pages:
         )  # fmt: skip
 
     def job(self, request: Request) -> Response:
-        """One job."""
+        """Return one job."""
         name, whole = request.path_params["job"], request.query_params.get("history") == "all"
         message = self._messages.get(request.query_params.get("said", ""), "")
         bill = self._sources.report.current().value
@@ -95,7 +95,7 @@ class Pages:
         )  # fmt: skip
 
     def fleet(self, request: Request) -> Response:
-        """Pools and instances."""
+        """Return pools and instances."""
         show_all = request.query_params.get("pools") == "all"
         return self._page(
             request, "fleet.html", self._sources.fleet,
@@ -115,14 +115,14 @@ class Pages:
         )  # fmt: skip
 
     def changes(self, request: Request) -> Response:
-        """What was reviewed and applied, and what it costs."""
+        """Return what was reviewed and applied, and what it costs."""
         return self._page(
             request, "changes.html", self._sources.changes, lambda read, _: {"panel": changes.panel(read)},
             title="Changes",
         )  # fmt: skip
 
     def confirm(self, request: Request) -> Response:
-        """The question whether an action is meant."""
+        """Return the question whether an action is meant."""
         name, action = self._action(request)
         return self._html("confirm.html", request, title=action.question, name=name, action=action, error="")
 
@@ -146,7 +146,7 @@ class Pages:
         return RedirectResponse(f"/jobs/{name}?said={key}", status_code=303)
 
     def asset(self, request: Request) -> Response:
-        """A static file of the web UI."""
+        """Return a static file of the web UI."""
         name = request.path_params["name"]
         if name not in ASSETS:
             raise HTTPException(404, "There is no such file.")
@@ -154,7 +154,7 @@ class Pages:
         return Response(text, media_type=KINDS[name.rpartition(".")[2]])
 
     def refused(self, request: Request, error: Exception) -> Response:
-        """A page that says why the requested one does not exist."""
+        """Return a page that says why the requested one does not exist."""
         assert isinstance(error, HTTPException)  # noqa: S101 - by the table of handlers
         return self._html("refused.html", request, error.status_code, title="Not here", why=error.detail)
 

@@ -133,7 +133,7 @@ def max_unit_price(max_price: float, weight: float) -> str:
 def capacity_problems(
     problems: Problems, capacity: Ec2Capacity, catalogue: Mapping[str, InstanceType], subnets: int
 ) -> None:
-    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
+    """Add a problem for each mistake in a fleet's shape, apart from unknown types, to `problems`, by the names that the
     settings have."""
     _target_problems(problems.at("standing"), capacity)
     _positive(problems, "maxPrice", capacity.max_price)

@@ -26,7 +26,7 @@ def installed() -> SetupStep:
 
 
 def ids(answers: ProjectAnswers) -> list[SetupStep]:
-    """Return where the repository's ids are not known: how they are found."""
+    """Return the step that finds the repository's ids, if they are unknown."""
     if answers.ids is not None:
         return []
     description = (

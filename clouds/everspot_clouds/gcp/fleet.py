@@ -107,7 +107,7 @@ def scheduling(
 
 
 def capacity_problems(problems: Problems, capacity: GcpCapacity, catalogue: Mapping[str, InstanceType]) -> None:
-    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
+    """Add a problem for each mistake in a fleet's shape, apart from unknown types, to `problems`, by the names that the
     settings have."""
     standing = problems.at("standing")
     for key, value, top in (

@@ -82,7 +82,7 @@ def credentials(identity: str, audience: str, prove: Prover) -> Callable[[], dic
 
 
 def _post(url: str, body: dict[str, Any], failed: str, *, token: str = "") -> dict[str, Any]:
-    """Return one attempt. Messages contain no token."""
+    """Make one attempt. Messages contain no token."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = requests.post(url, json=body, headers=headers, timeout=_TIME)

@@ -1,4 +1,4 @@
-"""What exists once in an AWS account, for all its clusters."""
+"""The resources that an AWS account has once, for all its clusters."""
 
 from typing import NotRequired, TypedDict
 
@@ -108,7 +108,7 @@ class AwsAccountSetup(pulumi.ComponentResource):
 
 
 def account_problems(problems: Problems, args: AwsAccountSetupArgs) -> None:
-    """Add everything that is wrong with the inputs of an account's set-up."""
+    """Add a problem for each mistake in the inputs of an account's set-up."""
     tagging.check_tags(problems, args["tags"])
     arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")
     check_values(problems, args)

@@ -1,6 +1,6 @@
 """The inputs of a whole cluster on AWS.
 
-They have a module of their own because the cluster imports the code that checks them and hands them to its parts.
+They have their own module because the cluster imports the code that checks them and hands them to its parts.
 """
 
 from typing import NotRequired, TypedDict

@@ -1,4 +1,4 @@
-"""Questions to AWS at preview. Each gives the answer, or one sentence that says what failed and what to do about it."""
+"""Questions to AWS at preview. Each gives the answer, or one sentence with the failure and its fix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ AWS = InvokedProvider(
 def invoke(
     parent: pulumi.Resource, token: str, inputs: dict[str, Any], *, failed: str | Callable[[Exception], Any]
 ) -> pulumi.Output[Any]:
-    """See `AskedProvider.ask`. `parent`: the resource whose provider is asked."""
+    """See `InvokedProvider.invoke`. `parent`: the resource whose provider is asked."""
     options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
     return AWS.invoke(options, token, inputs, failed=failed)
 
@@ -33,7 +33,7 @@ def check_signed_in() -> None:
     """Check that the credentials work, before anything else is asked or declared.
 
     Raises:
-        pulumi.RunError: with one sentence, if AWS does not answer that.
+        pulumi.RunError: with one sentence, if AWS does not answer.
     """
     try:
         get_caller_identity()

@@ -1,4 +1,4 @@
-"""What an account needs before its first reviewed change: the state of stacks, and the identities of reviews."""
+"""The needs of an account before its first reviewed change: the state of stacks, and the identities of reviews."""
 
 import json
 from typing import Any, NotRequired, TypedDict
@@ -177,7 +177,7 @@ _DOES = {
 
 
 def _existing_resources(args: AwsBootstrapArgs) -> dict[str, Any]:
-    """Return what the inputs name of the place: all of it existed before."""
+    """Return the existing resources that the inputs name."""
     secrets = args.get("secret_arns")
     return {
         "keys": tuple(args.get("key_arns", [])),
@@ -192,7 +192,7 @@ def _text(document: Document) -> str:
 
 
 def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
-    """Add everything that is wrong with the inputs of an account's bootstrap."""
+    """Add a problem for each mistake in the inputs of an account's bootstrap."""
     tagging.check_tags(problems, args["tags"])
     if "repository" in args:
         check_repository(problems.at("repository"), args["repository"])

@@ -1,6 +1,7 @@
-"""What the identities of reviews may do on AWS, and what bounds the roles that deployments make. Pure functions.
+"""The permissions of the identities of reviews on AWS, and the boundary of the roles that deployments make. Pure
+functions.
 
-The lists of calls are those of `deployers`, which the tests with the real engine hold to what it calls.
+The lists of calls are those of `deployers`, which the tests with the real engine compare with its calls.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -126,7 +127,7 @@ def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, ro
 
 
 def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
-    """Return what a preview reads, or what a look for drift does. No statement of it writes."""
+    """Return the permissions of a preview, or of a look for drift, to read. No statement of them writes."""
     actions = (
         deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
     )
@@ -145,8 +146,8 @@ def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
 
 
 def state(place: BootstrapPlace, part: ReviewPart) -> Document:
-    """Return what a part does with the state. The bootstrap's own is written by nobody but who applies that stack by
-    hand."""
+    """Return the permissions of a part on the state. Only the person who applies the bootstrap's stack by hand writes
+    its state."""
     actions = STATE_WRITE if part is ReviewPart.DEPLOY else STATE_READ
     statements = [
         allow("ListState", ["s3:ListBucket"], [place.bucket]),
@@ -201,7 +202,8 @@ def writing(place: BootstrapPlace) -> Document:
 
 
 def identities(place: BootstrapPlace) -> Document:
-    """Return what a deployment does in IAM: roles of clusters, none of which may do more than the boundary allows."""
+    """Return the permissions of a deployment in IAM: roles of clusters, none of which may do more than the boundary
+    allows."""
     roles, profiles = place.iam(f"role/{CLUSTERS}"), place.iam(f"instance-profile/{CLUSTERS}")
     linked = place.iam("role/aws-service-role/*")
     bounded = {"iam:PermissionsBoundary": place.boundary}
@@ -274,8 +276,8 @@ def key_policy(account: str, partition: str) -> Document:
 
 
 def _writes(selects: Callable[[str], bool]) -> list[str]:
-    """Return the calls of a deployment that a look for drift does not make, of some services, and those that no call
-    shows."""
+    """Return the calls of a deployment that a look for drift does not make, of some services, including those that no
+    recorded call shows."""
     unseen = {call for names in deployers.UNSEEN for call in names.split(", ")}
     actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
     return sorted(action for action in actions if selects(action.partition(":")[0]))

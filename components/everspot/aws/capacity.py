@@ -160,7 +160,7 @@ def check_offers(
 
 
 def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zones: Sequence[str] = ()) -> None:
-    """Add everything that is wrong with the settings of a cluster's instances. `zones`: of its subnets, if known."""
+    """Add a problem for each mistake in the settings of a cluster's instances. `zones`: of its subnets, if known."""
     check_some(problems, args)
     if "elastic" in args:
         check_elastic(problems.at("elastic"), args["elastic"], zones, all_zones="those of all subnets", lacks=NO_SUBNET)

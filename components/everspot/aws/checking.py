@@ -56,7 +56,7 @@ def asked_zones(problems: Problems, args: AwsTrainingClusterArgs, region_zones: 
 
 
 def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs) -> None:
-    """Add everything that is wrong with a spec and that can be found without asking AWS."""
+    """Add a problem for each mistake in a spec that can be found without asking AWS."""
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")

@@ -161,8 +161,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     def _elastic(
         self, identity: AwsIdentity, network: AwsNetwork, fleet: AwsTrainingFleet, opts: pulumi.ResourceOptions
     ) -> AwsElasticCapacity:
-        """Return what the scheduler launches from. The zones come from the fleets, which have looked up what EC2
-        offers."""
+        """Return the launch inputs of the scheduler. The zones come from the fleets, which have looked up the offers of
+        EC2."""
         own = {
             **self._own(Role.AGENT, identity, network),
             "zones": [fleet.zones.apply(operator.itemgetter(index)) for index in range(len(network.subnets))],
@@ -186,7 +186,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         elastic: AwsElasticCapacity | None = None,
     ) -> pulumi.Output[str]:
         """Return the manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the
-        fleets and what may be launched."""
+        fleets and the launch settings."""
         facts: dict[str, pulumi.Output[Any]] = {
             "region": self.region,
             "control_url": self.control_url,

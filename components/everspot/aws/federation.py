@@ -1,8 +1,8 @@
-"""What schedulers of other clusters may do in a cluster on AWS, and what its own scheduler needs for visiting them.
+"""The permissions of other clusters' schedulers in a cluster on AWS, and those of its own scheduler for visiting them.
 
-A peer's scheduler becomes a role that is made for it alone: one on Google Cloud by an identity token of its service
-account (IAM user guide, "Create a role for OIDC federation"; Google is built into IAM, so that no provider is
-declared), one on AWS by its own role.
+A peer's scheduler becomes a role that is made for it alone: a scheduler on Google Cloud by an identity token of its
+service account (IAM user guide, "Create a role for OIDC federation"; Google is built into IAM, so that no provider is
+declared), a scheduler on AWS by its own role.
 """
 
 import json
@@ -63,9 +63,9 @@ def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
 
 
 def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: str) -> policies.Document:
-    """Return what the scheduler of the peer called `home` may do here: read what the cluster publishes and how its
-    visits go, offer jobs, and carry what they need and make. Of jobs it reaches its own visits alone. Listings tell
-    names, which are of no other job's content."""
+    """Return the permissions of the scheduler of the peer called `home` here: read the cluster's published documents
+    and the progress of its visits, offer jobs, and copy their inputs and results. It reaches only the jobs of its own
+    visits. Listings show names, but no content of other jobs."""
     read = [*PUBLISHED, *of_visits(VISIT_READS, home), *of_visits((f"{ARCHIVE}*/",), home)]
     (offers,) = of_visits(("visits/",), home)
     carried = [f"{data_arn}/{place}*" for place in (*of_visits(("jobs/",), home), *SHARED)]
@@ -83,8 +83,8 @@ def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: s
 
 
 def home_policy(control_arn: str, data_arn: str, roles: Sequence[str]) -> policies.Document:
-    """Return what the own scheduler may do besides: become who it is at its peers, and carry jobs out of the own data
-    bucket and home again. `roles`: ARNs of its roles at peers on AWS."""
+    """Return the further permissions of the own scheduler: become its identity at its peers, and copy jobs out of the
+    own data bucket and home again. `roles`: ARNs of its roles at peers on AWS."""
     statements = [
         policies.allow("FenceAndAnswer", ["s3:PutObject"], [f"{control_arn}/{place}*" for place in HOME_WRITES]),
         policies.allow("ReadWhatTravels", ["s3:GetObject"], [f"{data_arn}/{place}*" for place in CARRIED_READS]),

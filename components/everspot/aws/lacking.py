@@ -1,4 +1,4 @@
-"""What other clouds' settings have and AWS does not, with what to do instead."""
+"""Settings of other clouds that AWS lacks, with the settings to use instead."""
 
 from collections.abc import Mapping
 

@@ -52,13 +52,13 @@ METADATA_OPTIONS: ec2.LaunchTemplateMetadataOptionsArgsDict = {
 
 
 def launched_with(machine: AwsMachineArgs) -> dict[str, Any]:
-    """Return what a launch template gives an instance apart from manifest and tags. A change of it makes a new
-    generation."""
+    """Return the content of a launch template apart from manifest and tags. A change of it makes a new generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA_OPTIONS), "shutdown": SHUTDOWN_BEHAVIOR}
 
 
 def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
-    """Add what is wrong with image and disk. `machine`: `AwsMachineArgs`, or a mapping with the same keys."""
+    """Add a problem for each mistake in image and disk. `machine`: `AwsMachineArgs`, or a mapping with the same
+    keys."""
     image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")
@@ -106,7 +106,7 @@ def _mapping(volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
 def resolve_image(
     parent: pulumi.Resource, image_id: pulumi.Input[str] | None, image_parameter: str | None
 ) -> pulumi.Output[str]:
-    """Return the image's id: as given, or what the parameter holds now."""
+    """Return the image's id: as given, or the present value of the parameter."""
     if image_parameter is None:
         return pulumi.Output.from_input(image_id).apply(lambda given: given or "")
     answer = asking.invoke(
@@ -166,7 +166,7 @@ def launch_template(
 
 
 def manifest_problem(manifest: str) -> str | None:
-    """Return what is wrong with a manifest as user data, or None."""
+    """Return the reason why a manifest cannot be user data, or None."""
     size = len(manifest.encode())
     return f"the manifest has {size} bytes; user data holds {USER_DATA_LIMIT}" if size > USER_DATA_LIMIT else None
 

@@ -99,12 +99,12 @@ class AwsMonitoring(pulumi.ComponentResource):
 
 
 def check_monitoring(problems: Problems, args: AwsAlarmsArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     arns.check_arn(problems, args, "topic_arn", "sns", "")
 
 
 def build_monitoring(args: AwsAlarmsArgs | None) -> Monitoring | None:
-    """Return what the scheduler has to know; None without monitoring."""
+    """Return the monitoring settings of the scheduler; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 
 

@@ -253,7 +253,8 @@ class AwsNetwork(pulumi.ComponentResource):
 
 
 def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
-    """Add what is wrong with the choice between a new and an existing network, and with the new one's addresses."""
+    """Add a problem for each mistake in the choice between a new and an existing network, and in the new one's
+    addresses."""
     for index, service in enumerate(args.get("services", [])):
         fits = bool(_SERVICE.match(service))
         problems.need(fits, f"services[{index}]", f"{shown(service)} is not a service such as secretsmanager")

@@ -23,7 +23,7 @@ class AwsNotificationsArgs(TypedDict):
 
 
 def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     arns.check_arn(problems, args, "topic_arn", "sns", "")
     arns.check_arn(problems, args, "webhook_secret_arn", "secretsmanager", "secret:")
     problems.need(

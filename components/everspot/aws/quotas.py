@@ -1,4 +1,4 @@
-"""Asks Service Quotas at preview whether the account may run what the spec declares, and warns where it may not."""
+"""Asks Service Quotas at preview whether the account may run the declared capacity, and warns if it may not."""
 
 from collections.abc import Sequence
 from dataclasses import replace

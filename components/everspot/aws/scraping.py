@@ -1,4 +1,4 @@
-"""Who may read the scheduler's metrics over the network: nobody, unless the spec names them."""
+"""The networks that may read the scheduler's metrics: none, unless the spec names them."""
 
 from typing import NotRequired, TypedDict
 
@@ -29,7 +29,7 @@ class AwsPrometheusArgs(TypedDict):
 
 
 def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     has_source = bool(args.get("cidrs") or args.get("security_group_ids"))
     problems.need(
         has_source,

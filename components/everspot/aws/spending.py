@@ -1,7 +1,7 @@
 """The account's own watch over spending: budgets by team, unusual costs, and tags that bills are split by.
 
-AWS tells of costs hours after they arose, and stops nothing: it is the second net behind the budgets of Everspot's own
-ledger, and sees what is not Everspot's too.
+AWS reports costs hours after they arose, and stops nothing. This watch is the second net behind the budgets of
+Everspot's own ledger, and also sees costs that are not Everspot's.
 """
 
 import json
@@ -60,7 +60,7 @@ class AwsSpendingArgs(TypedDict):
 
 
 def check_spending(problems: Problems, settings: AwsSpendingArgs) -> None:
-    """Add everything that is wrong with what is watched."""
+    """Add a problem for each mistake in the watched spending."""
     emails, teams = settings.get("emails", []), settings.get("budgets", [])
     problems.need(len(emails) <= MOST_EMAILS, "emails", f"at most {MOST_EMAILS}; {len(emails)} are given")
     for index, email in enumerate(emails):
@@ -86,7 +86,7 @@ def _check_anomalies(problems: Problems, settings: AwsAnomaliesArgs, teams: int)
 
 
 def add_spending(parent: pulumi.Resource, name: str, settings: AwsSpendingArgs, tags: dict[str, str]) -> None:
-    """Declare the budgets, the monitor with whom it tells, and the tags."""
+    """Declare the budgets, the monitor with its recipients, and the tags."""
     child = pulumi.ResourceOptions(parent=parent)
     for budget in settings.get("budgets", []):
         _budget(f"{name}-budget-{budget['team'].replace(' ', '_')}", name, budget, settings, tags, child)
@@ -169,7 +169,7 @@ def _anomalies(
 
 
 def _subscribers(settings: AwsSpendingArgs) -> Sequence[costexplorer.AnomalySubscriptionSubscriberArgsDict]:
-    """Return the topic alone where there is one: a subscription that tells at once takes no emails."""
+    """Return the topic alone if there is one: a subscription that reports immediately takes no emails."""
     if "topic_arn" in settings:
         return [{"type": "SNS", "address": settings["topic_arn"]}]
     return [{"type": "EMAIL", "address": email} for email in settings.get("emails", [])]

@@ -153,7 +153,7 @@ class AwsStore(pulumi.ComponentResource):
 
 
 def check_store(problems: Problems, args: AwsStoreArgs) -> None:
-    """Add what is wrong with the buckets' key and with their retention times."""
+    """Add a problem for each mistake in the buckets' key and in their retention times."""
     arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
     if "jobs_expire_days" in args:
         problems.number(args["jobs_expire_days"], "jobsExpireDays", 30, 3650, whole=True)

@@ -13,14 +13,14 @@ OWN_TAGS = 3
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with a cluster's name and with its tags."""
+    """Add a problem for each mistake in a cluster's name and in its tags."""
     check_cluster_name(problems, cluster)
     check_tags(problems, tags)
 
 
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with tags: mandatory tags that are missing or empty, keys that Everspot sets itself, and
-    anything that one of the services would refuse."""
+    """Add a problem for each mistake in tags: mandatory tags that are missing or empty, keys that Everspot sets itself,
+    and anything that one of the services would refuse."""
     check_mandatory_tags(problems, tags)
     tag_problems(problems.at("tags"), tags, own=OWN_TAGS, reserved=("aws:", f"{PACKAGE}:"))
 

@@ -1,4 +1,4 @@
-"""What exists once in a project, for all its clusters."""
+"""The settings that a project has once, for all its clusters."""
 
 from typing import NotRequired, TypedDict
 
@@ -73,7 +73,7 @@ class GcpAccountSetup(pulumi.ComponentResource):
 
 
 def account_problems(problems: Problems, args: GcpAccountSetupArgs) -> None:
-    """Add everything that is wrong with the inputs of a project's set-up."""
+    """Add a problem for each mistake in the inputs of a project's set-up."""
     tagging.check_tags(problems, args["tags"])
     for index, key in enumerate(args.get("volume_kms_keys", [])):
         reason = resource_problem(key, KEY_FORM)

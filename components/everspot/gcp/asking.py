@@ -1,5 +1,4 @@
-"""Questions to Google Cloud at preview. Each gives the answer, or one sentence that says what failed and what to do
-about it."""
+"""Questions to Google Cloud at preview. Each gives the answer, or one sentence with the failure and its fix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +32,7 @@ GOOGLE = InvokedProvider(
 def invoke(
     parent: pulumi.Resource, token: str, inputs: dict[str, Any], *, failed: str | Callable[[Exception], Any]
 ) -> pulumi.Output[Any]:
-    """See `AskedProvider.ask`. `parent`: the resource whose provider is asked."""
+    """See `InvokedProvider.invoke`. `parent`: the resource whose provider is asked."""
     options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
     return GOOGLE.invoke(options, token, inputs, failed=failed)
 

@@ -1,4 +1,4 @@
-"""What a project needs before its first reviewed change: the state of stacks, and the identities of reviews."""
+"""The needs of a project before its first reviewed change: the state of stacks, and the identities of reviews."""
 
 import re
 from typing import NotRequired, TypedDict
@@ -157,7 +157,7 @@ class GcpBootstrap(pulumi.ComponentResource):
 
 
 def bootstrap_problems(problems: Problems, args: GcpBootstrapArgs) -> None:
-    """Add everything that is wrong with the inputs of a project's bootstrap."""
+    """Add a problem for each mistake in the inputs of a project's bootstrap."""
     tagging.check_tags(problems, args["tags"])
     if "repository" in args:
         here, repository = problems.at("repository"), args["repository"]

@@ -1,6 +1,6 @@
-"""Who becomes the service accounts of reviews on Google Cloud, and what those may do.
+"""The jobs that become the service accounts of reviews on Google Cloud, and the permissions of the accounts.
 
-The lists of permissions are those of `deployers`, which the tests with the real engine hold to what it calls.
+The lists of permissions are those of `deployers`, which the tests with the real engine compare with its calls.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ def grant(
     bucket: pulumi.Output[str],
     key: pulumi.Output[str],
 ) -> None:
-    """Give a part's account what it does. `bucket`, `key`: the state's."""
+    """Give a part's account its permissions. `bucket`, `key`: the state's."""
     may = Granting(parent, name, f"bootstrap-{part.value}", account.email, account.unique_id)
     objects = {permission for permission in permissions(part) if permission.startswith("storage.objects.")}
     buckets = {permission for permission in permissions(part) if permission.startswith("storage.")} - objects
@@ -139,7 +139,7 @@ def grant(
 
 
 def permissions(part: ReviewPart) -> frozenset[str]:
-    """Return what a part's jobs call, on the project."""
+    """Return the permissions that a part's jobs need, on the project."""
     if part is ReviewPart.PREVIEW:
         return deployers.PREVIEW
     if part is ReviewPart.DRIFT:

@@ -160,7 +160,7 @@ def parse_max_run(args: GcpElasticArgs) -> timedelta:
 
 
 def check_capacity(problems: Problems, args: GcpCapacityArgs, zones: Sequence[str] = ()) -> None:
-    """Add everything that is wrong with the settings of a cluster's instances. `zones`: of the cluster."""
+    """Add a problem for each mistake in the settings of a cluster's instances. `zones`: of the cluster."""
     check_some(problems, args)
     _duration(problems, args, "notice", NOTICES)
     if "elastic" in args:

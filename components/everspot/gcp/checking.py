@@ -54,7 +54,7 @@ def asked_zones(problems: Problems, args: GcpTrainingClusterArgs, region_zones: 
 
 
 def cluster_problems(problems: Problems, name: str, args: GcpTrainingClusterArgs) -> None:
-    """Add everything that is wrong with a spec and that can be found without asking Google."""
+    """Add a problem for each mistake in a spec that can be found without asking Google."""
     lacking_problems(problems, args)
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))

@@ -153,7 +153,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         return inputs(GcpMachineArgs, spec, **own)
 
     def _elastic(self, opts: pulumi.ResourceOptions) -> GcpElasticCapacity:
-        """Return what the scheduler launches from."""
+        """Return the launch inputs of the scheduler."""
         identity = self._identity
         own = {
             **self._own(Role.AGENT),
@@ -177,7 +177,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None
     ) -> pulumi.Output[str]:
         """Return the manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the
-        groups and what may be launched."""
+        groups and the launch settings."""
         facts: dict[str, pulumi.Output[Any]] = {
             "region": self.region,
             "account": self.project,

@@ -1,9 +1,9 @@
-"""What schedulers of other clusters may do in a cluster on Google Cloud, and what its own scheduler needs for visiting
-them.
+"""The permissions of other clusters' schedulers in a cluster on Google Cloud, and those of its own scheduler for
+visiting them.
 
-A peer's scheduler on Google Cloud stays who it is. One on AWS becomes a service account that is made for it alone, by
-Workload Identity Federation: its role is the only one that the pool's provider takes, and the only one that may use the
-service account (IAM documentation, "Configure Workload Identity Federation with AWS").
+A peer's scheduler on Google Cloud keeps its identity. A scheduler on AWS becomes a service account that is made for it
+alone, by Workload Identity Federation: its role is the only one that the pool's provider takes, and the only one that
+may use the service account (IAM documentation, "Configure Workload Identity Federation with AWS").
 """
 
 import functools
@@ -49,7 +49,8 @@ MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitorReach:
-    """How the keys begin that a peer's scheduler reads, and that it writes. What is shared it may add to besides."""
+    """The prefixes of the keys that a peer's scheduler reads, and of those that it writes. It may add to shared keys
+    besides."""
 
     control_read: tuple[str, ...]
     control_write: tuple[str, ...]
@@ -78,7 +79,8 @@ def only(scheduler: str) -> str:
 def add_federation(
     parent: pulumi.Resource, name: str, spec: GcpTrainingClusterArgs, identity: GcpIdentity, store: GcpStore
 ) -> list[pulumi.Resource]:
-    """Declare what each peer is here and may do, and the own scheduler's further permissions. Nothing without peers."""
+    """Declare the identity and permissions of each peer here, and the own scheduler's further permissions. Nothing
+    without peers."""
     peers = spec.get("federation", [])
     if not peers:
         return []
@@ -148,8 +150,9 @@ def _admit(
 
 
 def _visiting(may: Granting, store: GcpStore, home: str) -> None:
-    """The scheduler of the peer called `home` reads what the cluster publishes and how its visits go, offers jobs, and
-    carries what they need and make. Of jobs it reaches its own visits alone, and what is shared it can only add to."""
+    """Let the scheduler of the peer called `home` read the cluster's published documents and the progress of its
+    visits, offer jobs, and copy their inputs and results. It reaches only the jobs of its own visits, and can only add
+    to shared objects."""
     read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
     write = may.role("writer", policies.WRITE, "Write offers and what visits need")
     add = may.role("adder", policies.ADD, "Add what visits need, and replace nothing")
@@ -164,7 +167,8 @@ def _visiting(may: Granting, store: GcpStore, home: str) -> None:
 
 
 def _at_home(may: Granting, store: GcpStore) -> None:
-    """The own scheduler shuts out what ran before a job left, answers offers, and carries jobs out and home again."""
+    """Let the own scheduler shut out the earlier owners of a job that left, answer offers, and copy jobs out and home
+    again."""
     read = may.role("reader", policies.READ, "Read what jobs take along")
     write = may.role("writer", policies.WRITE, "Answer offers, and bring jobs home")
     on_prefixes(may, "control-write", store.control_bucket, write, HOME_WRITES)

@@ -30,7 +30,7 @@ class Granting:
         self.bindings: list[pulumi.Resource] = []
 
     def role(self, suffix: str, permissions: Sequence[str], description: str) -> pulumi.Output[str]:
-        """Return a custom role of the project; its name is known to bindings. `description`: what it is for."""
+        """Return a custom role of the project; its name is known to bindings. `description`: its purpose."""
         label = camel(suffix.replace("-", "_"))
         begins = f"everspot_{self._cluster.replace('-', '_')}_{label}_"
         custom: Any = projects.IAMCustomRole(
@@ -82,7 +82,7 @@ class Granting:
         self._bind(serviceaccount.IAMMember, suffix, role, service_account_id=account)
 
     def _bind(self, kind: Callable[..., pulumi.Resource], suffix: str, role: pulumi.Input[str], **where: Any) -> None:
-        """Bind a role to the account. `kind`: the kind of binding; `where`: what it is on, and its condition."""
+        """Bind a role to the account. `kind`: the kind of binding; `where`: its resource, and its condition."""
         self.bindings.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))
 
 

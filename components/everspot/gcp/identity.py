@@ -121,7 +121,7 @@ class GcpIdentity(pulumi.ComponentResource):
 
 
 def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
-    """Add what is wrong with further buckets, secrets and notifications."""
+    """Add a problem for each mistake in further buckets, secrets and notifications."""
     check_buckets(problems, args.get("read_buckets", []))
     check_secrets(problems, args.get("secrets", []))
     if "notifications" in args:

@@ -1,4 +1,4 @@
-"""Settings of other clouds that Google Cloud lacks. They are refused by name, with what to do instead."""
+"""Settings of other clouds that Google Cloud lacks. They are refused by name, with the settings to use instead."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -69,14 +69,13 @@ class GcpMachineArgs(TypedDict):
 
 
 def launched_with(machine: GcpMachineArgs) -> dict[str, Any]:
-    """Return what a template gives an instance apart from manifest and labels. A change of it makes a new
-    generation."""
+    """Return the content of a template apart from manifest and labels. A change of it makes a new generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA)}
 
 
 def check_machine(problems: Problems, machine: Mapping[str, Any], types: Iterable[str] = ()) -> None:
-    """Add what is wrong with image and disk. `machine`: `GcpMachineArgs`, or a mapping with the same keys; `types`: the
-    instance types that get the disk as it is."""
+    """Add a problem for each mistake in image and disk. `machine`: `GcpMachineArgs`, or a mapping with the same keys;
+    `types`: the instance types that get the disk as it is."""
     image_id, family = machine.get("image_id"), machine.get("image_family")
     if (image_id is None) == (family is None):
         problems.add("imageId", "exactly one of imageId and imageFamily has to be given")
@@ -210,7 +209,7 @@ def instance_template(
 
 
 def manifest_problem(manifest: str) -> str | None:
-    """Return what is wrong with a manifest as a metadata value, or None."""
+    """Return the reason why a manifest cannot be a metadata value, or None."""
     size = len(manifest.encode())
     return f"the manifest has {size} bytes; metadata holds {METADATA_LIMIT}" if size > METADATA_LIMIT else None
 

@@ -89,14 +89,14 @@ class GcpMonitoring(pulumi.ComponentResource):
 
 
 def check_monitoring(problems: Problems, args: GcpAlarmsArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     for index, channel in enumerate(args.get("channels", [])):
         reason = resource_problem(channel, CHANNEL_FORM)
         problems.need(reason is None, f"channels[{index}]", reason or "")
 
 
 def build_monitoring(args: GcpAlarmsArgs | None) -> Monitoring | None:
-    """Return what the scheduler has to know; None without monitoring."""
+    """Return the monitoring settings of the scheduler; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 
 

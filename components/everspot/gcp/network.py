@@ -231,7 +231,8 @@ class GcpNetwork(pulumi.ComponentResource):
 
 
 def check_network(problems: Problems, args: GcpNetworkArgs) -> None:
-    """Add what is wrong with the choice between a new and an existing network, and with the new one's addresses."""
+    """Add a problem for each mistake in the choice between a new and an existing network, and in the new one's
+    addresses."""
     network_problems(
         problems,
         zones=args["zones"],

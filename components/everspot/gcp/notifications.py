@@ -22,7 +22,7 @@ class GcpNotificationsArgs(TypedDict):
 
 
 def check_notifications(problems: Problems, args: GcpNotificationsArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     for key, name, form in (
         ("topic", args.get("topic"), TOPIC_FORM),
         ("webhook_secret", args.get("webhook_secret"), SECRET_FORM),

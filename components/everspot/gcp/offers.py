@@ -1,5 +1,5 @@
-"""Says at preview what a cluster costs, which types the catalogue does not know in its zones, and which quotas it
-needs."""
+"""Prints at preview the cost of a cluster, the types that the catalogue does not know in its zones, and the quotas that
+it needs."""
 
 import pulumi
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
@@ -11,8 +11,8 @@ from everspot.gcp.capacity import GcpCapacityArgs, parse_capacity
 
 
 def print_hourly_cost(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
-    """Print in previews what an hour of the cluster costs, and which quotas it needs. The provider cannot read Compute
-    Engine's quotas; `everspot doctor` compares them."""
+    """Print in previews the cost of an hour of the cluster, and the quotas that it needs. The provider cannot read
+    Compute Engine's quotas; `everspot doctor` compares them."""
     if pulumi.runtime.is_dry_run():
         catalogue = build_catalogue(capacity)
         asking.read_place(parent).apply(

@@ -32,7 +32,7 @@ def store_args(name: str, args: GcpTrainingClusterArgs) -> GcpStoreArgs:
 
 
 def build_upkeep(name: str, args: GcpTrainingClusterArgs) -> Upkeep:
-    """Return what the cluster pays for while no agent runs."""
+    """Return the costs of the cluster while no agent runs."""
     return Upkeep(
         scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
         nat=network_args(name, args).get("nat", False) or network_args(name, args).get("scheduler_nat", False),

@@ -1,4 +1,4 @@
-"""Who may read the scheduler's metrics over the network: nobody, unless the spec names them."""
+"""The networks that may read the scheduler's metrics: none, unless the spec names them."""
 
 from typing import NotRequired, TypedDict
 
@@ -22,7 +22,7 @@ class GcpPrometheusArgs(TypedDict):
 
 
 def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
-    """Add what is wrong with the settings."""
+    """Add a problem for each mistake in the settings."""
     problems.need(bool(args["cidrs"]), "cidrs", "is empty; name the address blocks from which the metrics may be read")
     for index, text in enumerate(args["cidrs"]):
         block = parse_block(text, f"cidrs[{index}]", problems)

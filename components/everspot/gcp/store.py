@@ -117,7 +117,7 @@ class GcpStore(pulumi.ComponentResource):
 
 
 def check_store(problems: Problems, args: GcpStoreArgs) -> None:
-    """Add what is wrong with the buckets' key and with their retention times."""
+    """Add a problem for each mistake in the buckets' key and in their retention times."""
     key = args.get("kms_key")
     if isinstance(key, str):
         reason = resource_problem(key, KEY_FORM)

@@ -15,15 +15,15 @@ own."""
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with a cluster's name and with its tags."""
+    """Add a problem for each mistake in a cluster's name and in its tags."""
     check_cluster_name(problems, cluster)
     name_problems(problems, cluster)
     check_tags(problems, tags)
 
 
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with tags: mandatory ones that are missing or empty, keys that Everspot sets itself, and tags
-    that cannot be labels."""
+    """Add a problem for each mistake in tags: mandatory ones that are missing or empty, keys that Everspot sets itself,
+    and tags that cannot be labels."""
     check_mandatory_tags(problems, tags)
     label_problems(problems.at("tags"), tags, own=OWN_LABELS)
 

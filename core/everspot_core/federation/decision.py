@@ -266,7 +266,7 @@ def _declined(job: Traveller, place: Forecast, terms: MoveTerms, now: datetime) 
 
 
 def _order(place: Forecast, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:
-    """Return those in time first, the cheapest of them; then the others, the earliest first."""
+    """Return a sort key: clusters in time first, the cheapest of them; then the others, the earliest first."""
     late = deadline is not None and not _in_time(place, deadline)
     return (
         late,

@@ -54,7 +54,7 @@ class Passage:
         return cls(usd=gigabytes * usd_per_gigabyte, expected=ASKING + copying, upper=ASKING_UPPER + SLOW * copying)
 
     def __add__(self, other: "Passage") -> "Passage":
-        """Return one way after the other."""
+        """Return this way followed by another one."""
         return Passage(
             usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper
         )

@@ -246,7 +246,8 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
 
 
 def _decimal(amount: Fraction) -> str:
-    """Return half up, as bills do; never negative. In whole numbers, because a month has a hundred thousand rows."""
+    """Return the amount rounded half up, as bills do; never negative. In whole numbers, because a month has a hundred
+    thousand rows."""
     above, below = amount.numerator, amount.denominator
     whole, fraction_digits = divmod((2 * above * _UNIT + below) // (2 * below), _UNIT)
     return f"{whole}.{fraction_digits:0{PLACES}d}".rstrip("0") if fraction_digits else str(whole)

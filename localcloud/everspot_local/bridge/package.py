@@ -20,7 +20,7 @@ SCALARS = {"string": "string", "bool": "boolean", "number": "number", "int": "in
 
 
 def package_schema(resources: ProviderResources) -> str:
-    """The schema as JSON; takes about three seconds."""
+    """Return the schema as JSON; takes about three seconds."""
     package = resources.table.package
     resource_schemas: dict[str, Any] = {}
     types: dict[str, Any] = {}

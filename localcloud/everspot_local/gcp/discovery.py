@@ -153,7 +153,7 @@ def document(name: str) -> dict[str, Any]:
 
 
 def _pattern(path: str, method: Mapping[str, Any]) -> str:
-    """A path's template as an expression of what it matches. A parameter that may span parts says which."""
+    """Return a path's template as an expression of what it matches. A parameter that may span parts says which."""
     text = ""
     for piece in re.split(r"(\{\+?[\w.]+\})", path):
         if not piece.startswith("{"):

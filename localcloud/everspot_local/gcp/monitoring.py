@@ -178,9 +178,9 @@ def _check_channel(body: Document) -> None:
 
 
 def _drawn(part: Any) -> Any:
-    """A dashboard as the service keeps it: a chart's lines have an axis, and axes a scale. What is zero is not told
-    back, like anywhere (https://github.com/hashicorp/terraform-provider-google/issues/9976 and 24650; recorded answers:
-    GoogleCloudPlatform/k8s-config-connector, testdata of MonitoringDashboard)."""
+    """Return a dashboard as the service keeps it: a chart's lines have an axis, and axes a scale. What is zero is not
+    told back, like anywhere (https://github.com/hashicorp/terraform-provider-google/issues/9976 and 24650; recorded
+    answers: GoogleCloudPlatform/k8s-config-connector, testdata of MonitoringDashboard)."""
     if isinstance(part, list):
         return [_drawn(each) for each in part]
     if not isinstance(part, dict):

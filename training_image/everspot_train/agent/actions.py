@@ -90,7 +90,7 @@ class Conclude:
 
 @dataclass(frozen=True)
 class Abandon:
-    """The lease is not ours any more: kill what runs and write nothing."""
+    """The lease is no longer ours: kill the job's processes and write nothing."""
 
     reason: str
 

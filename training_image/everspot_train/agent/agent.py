@@ -91,11 +91,7 @@ class Agent:
             self._shutdown_by = self._clock.monotonic() + within
 
     def run(self) -> act.EndAgent:
-        """Work until the agent is to end. Returns the reason.
-
-        Raises:
-            HelperDied: if a helper thread failed; all jobs have been killed then.
-        """
+        """Work until the agent has to end, and return the reason."""
         limits = self._manifest.limits
         helpers = [
             Repeating("beats", HELPER_EVERY, self.beats, self._clock),

@@ -47,13 +47,13 @@ class ControlGroup:
         self.path = path
 
     def limit_hit(self) -> float | None:
-        """The memory limit in GiB, if the kernel has killed processes because of it; else None."""
+        """Return the memory limit in GiB, if the kernel has killed processes because of it; else None."""
         events = dict(line.split() for line in _read(self.path / "memory.events").splitlines() if line.count(" ") == 1)
         most = _read(self.path / "memory.max").strip()
         return int(most) / _GIB if events.get("oom_kill", "0") != "0" and most.isdigit() else None
 
     def processes(self) -> Iterator[int]:
-        """The processes in it, and in groups inside it."""
+        """Yield the processes in it, and in groups inside it."""
         for file in [self.path / "cgroup.procs", *self.path.rglob("*/cgroup.procs")]:
             yield from map(int, _read(file).split())
 
@@ -88,7 +88,7 @@ class ControlGroups:
         self._prefix = f"everspot-{hashlib.sha256(str(runs).encode()).hexdigest()[:12]}-"
 
     def make(self, name: str) -> ControlGroup | None:
-        """A group for a job; None where this machine gives none."""
+        """Return a group for a job; None where this machine gives none."""
         if self._own is None:
             return None
         path = self._own / f"{self._prefix}{name}"
@@ -122,7 +122,7 @@ class ControlGroups:
 
 
 def own_group() -> Path | None:
-    """The folder of the control group that this process is in; None without version 2."""
+    """Return the folder of the control group that this process is in; None without version 2."""
     place = next((line[3:] for line in _read(PROC / "self/cgroup").splitlines() if line.startswith("0::")), None)
     for line in _read(PROC / "self/mountinfo").splitlines():
         fields, _, kind = line.partition(" - ")
@@ -183,7 +183,7 @@ def _kill(pid: int) -> None:
 
 
 def find_processes(path: Path) -> Iterator[int]:
-    """The living processes of this user whose run directory is `path` or lies under it."""
+    """Yield the living processes of this user whose run directory is `path` or lies under it."""
     own = f"{RUN_DIR_VARIABLE}={path}".encode()
     for pid, (_, state) in _table().items():
         try:
@@ -197,7 +197,7 @@ def find_processes(path: Path) -> Iterator[int]:
 
 
 def descendants(ancestor: int) -> Iterator[int]:
-    """The living processes that descend from this one."""
+    """Return the living processes that descend from this one."""
     table = _table()
     family = {ancestor}
     while grown := {pid for pid, (parent, _) in table.items() if parent in family} - family:

@@ -1,7 +1,7 @@
-"""Decides what the agent does next, as a pure function of what it remembers and what it sees.
+"""Decides what the agent does next, as a pure function of its memory and its observation.
 
-`decide` is called several times a second. It returns what to remember and what to do, and `runner.py` does exactly
-that. All moments of type `timedelta` are of CLOCK_MONOTONIC.
+`decide` is called several times a second. It returns the new memory and the actions, and `runner.py` carries these out.
+All moments of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ from everspot_train.agent.world import LeaseView, Memory, World
 
 
 def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
-    """What to remember and what to do now."""
+    """Return the new memory and the actions to do now."""
     memory = replace(memory, cordoned=_cordoned(world))
     if memory.job is None:
         return _without_job(memory, world, limits)
@@ -56,17 +56,18 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
 
 
 def concluded(memory: Memory, now: timedelta) -> Memory:
-    """What to remember once the lease has been given back, or a job could not be taken."""
+    """Return the memory after the lease has been given back, or a job could not be taken."""
     return memory.without_job(now)
 
 
 def postponed(memory: Memory) -> Memory:
-    """What to remember if the store did not say whether the job can be taken: the next look tries again."""
+    """Return the memory after the store did not say whether the job can be taken: the next look tries again."""
     return replace(memory, job=None)
 
 
 def offered_again(memory: Memory, job: JobKey) -> Memory:
-    """What to remember if a job could not be given back yet: while it is assigned here, the next look tries again."""
+    """Return the memory after a job could not be given back yet: while it is assigned here, the next look tries
+    again."""
     return replace(memory, handled=tuple(key for key in memory.handled if key != job))
 
 

@@ -32,7 +32,7 @@ class Ending:
 
 
 def agent_failure(instance_id: str, error: BaseException, status: Status | None = None) -> Ending:
-    """The ending of an attempt during which the agent itself failed."""
+    """Return the ending of an attempt during which the agent itself failed."""
     trace = "".join(traceback.format_exception(error))
     return Ending(
         reason=Reason.AGENT,
@@ -48,7 +48,7 @@ def agent_failure(instance_id: str, error: BaseException, status: Status | None 
 def judge_ending(
     stop_reason: Reason | None, exit_code: int | None, status: Status | None, failure: Failure | None = None
 ) -> Ending:
-    """The ending of a process that is over.
+    """Return the ending of a process that is over.
 
     The trainer's last phase decides if it is `fenced`, or `finished` with exit code 0. Otherwise a program that was
     told to stop counts as stopped, however it ended: it may have been killed at the deadline, or have failed because

@@ -1,4 +1,4 @@
-"""Collects what is known of a failed program, and decides whether the failure was the program's own.
+"""Collects the facts about a failed program, and decides whether the failure was the program's own.
 
 The first exception comes from the file that torch's elastic agents write; torch is not imported. If there is no such
 file, the end of the program's output is used.
@@ -56,15 +56,15 @@ class Failure:
     limit_hit: float | None = None
 
     def fault(self) -> FaultKind | None:
-        """The part of the machine that failed, if any did."""
+        """Return the part of the machine that failed, if any did."""
         output = "\n".join((self.message, self.traceback, self.tail))
         if self.disk_full or _DISK.search(output):
             return FaultKind.DISK
         return FaultKind.GPUS if _GPU.search(output) else None
 
     def trouble(self, message: str) -> tuple[Reason, str] | None:
-        """The reason and a sentence, if the failure was not the program's own; else None. `message`: the program's last
-        message, if it had one."""
+        """Return the reason and a sentence, if the failure was not the program's own; else None. `message`: the
+        program's last message, if it had one."""
         fault = self.fault()
         if fault is FaultKind.DISK:
             return Reason.MACHINE, "the machine's disk is full"
@@ -78,7 +78,7 @@ class Failure:
 
 
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
-    """The failure by the run directory. A file that cannot be read counts as missing."""
+    """Return the failure by the run directory. A file that cannot be read counts as missing."""
     try:
         document = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
         extra = document.get("extraInfo") or {}
@@ -95,14 +95,14 @@ def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure
 
 
 def describe_exit(exit_code: int | None) -> str:
-    """An exit code in words: `exited with 3`, `was killed by SIGKILL`."""
+    """Return an exit code in words: `exited with 3`, `was killed by SIGKILL`."""
     if exit_code is None:
         return "ended"
     return f"was killed by {signal_name(exit_code)}" if exit_code < 0 else f"exited with {exit_code}"
 
 
 def signal_name(exit_code: int | None) -> str | None:
-    """The signal's name behind a negative exit code; None for any other."""
+    """Return the signal's name behind a negative exit code; None for any other."""
     if exit_code is None or exit_code >= 0:
         return None
     try:

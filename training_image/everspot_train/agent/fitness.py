@@ -57,14 +57,14 @@ class Fitness:
         self._schedule = DueTimer(LOOK_EVERY, clock)
 
     def look(self) -> str | None:
-        """The reason for which this machine should get no job; None without one. Cheap: it checks only when it is
-        due."""
+        """Return the reason for which this machine should get no job; None without one. Cheap: it checks only when it
+        is due."""
         if self._schedule.due():
             self._look()
         return self._last_trouble
 
     def look_again(self) -> str | None:
-        """The same reason, checked now. To be called after a job."""
+        """Return the same reason, checked now. To be called after a job."""
         self._look()
         return self._last_trouble
 
@@ -80,7 +80,8 @@ class Fitness:
             self.hardware = measure()
 
     def tidy(self) -> None:
-        """Remove what a job left outside of its run directory, in the state folder and in the agent's own folders."""
+        """Remove the files that a job left outside of its run directory, in the state folder and in the agent's own
+        folders."""
         leftovers = [entry for entry in self._home.iterdir() if entry.name not in self._own]
         for folder in self._swept:
             leftovers.extend(_owned(folder))
@@ -121,19 +122,19 @@ def find_type(manifest: Manifest, name: str) -> InstanceType | None:
 
 
 def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
-    """The number of GPUs of an instance type by the catalogue; None for an unknown type."""
+    """Return the number of GPUs of an instance type by the catalogue; None for an unknown type."""
     kind = find_type(manifest, instance_type)
     return kind.gpus if kind is not None else None
 
 
 def free_mib(folder: Path) -> int:
-    """The free MiB for this user on the disk of `folder`."""
+    """Return the free MiB for this user on the disk of `folder`."""
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize >> 20
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk of `folder` is full. False if the folder no longer exists."""
+    """Return whether the disk of `folder` is full. False if the folder no longer exists."""
     try:
         return free_mib(folder) < FULL_MIB
     except OSError:  # the program has removed it

@@ -79,11 +79,11 @@ class _Published:
     sent: Mapping[str, datetime] = field(default_factory=dict)
 
     def aged(self, now: datetime) -> bool:
-        """Whether a part of this job is so old that it must be uploaded again."""
+        """Return whether a part of this job is so old that it must be uploaded again."""
         return any(now - self.sent[place] >= FRESH for place in map(_place, self.parts.values()) if place in self.sent)
 
     def fresh_part(self, entry: TreeEntry | None, now: datetime) -> Part | None:
-        """The part with the content of an entry, if it is young enough to stay as it is."""
+        """Return the part with the content of an entry, if it is young enough to stay as it is."""
         part = self.parts.get(entry.content) if entry is not None else None
         at = self.sent.get(_place(part)) if part is not None else None
         return part if at is not None and now - at < FRESH else None
@@ -182,7 +182,7 @@ class FolderCheckpoints:
         return self.restored is not None
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Publish what is complete in the folder, if any of it is new or was kept long ago. Raises `StoreError`."""
+        """Publish the complete files of the folder, if any of them is new or was kept long ago. Raises `StoreError`."""
         if self._library or not self._timer.due():
             return
         with self._lock:
@@ -209,7 +209,7 @@ class FolderCheckpoints:
             self._tell_if_overdue(assessment)
 
     def keep_last(self, ended: ProgramEnd) -> None:
-        """Publish what is complete of what the program left, after its end. Raises `StoreError`."""
+        """Publish the complete files that the program left, after its end. Raises `StoreError`."""
         if self._library:
             return
         with self._lock:
@@ -235,7 +235,7 @@ class FolderCheckpoints:
             self._checkpoints.note_failed_load(loaded.step, loaded.epoch)
 
     def _publish(self, look: Look, assessment: Assessment, trigger: str, *, copy: bool) -> bool:
-        """Publish what is complete. False: it changed meanwhile, or its content is not whole."""
+        """Publish the complete files. Return False if they changed meanwhile, or their content is not whole."""
         began, now = self._clock.monotonic(), self._clock.now()
         self._assessed = assessment
         while True:
@@ -297,7 +297,7 @@ class FolderCheckpoints:
     def _draft_entries(
         self, draft: PublicationPlan, look: Look, now: datetime
     ) -> tuple[list[TreeEntry], dict[bytes, str]]:
-        """The tree of a publication, and the name of the part of each file that has to be uploaded."""
+        """Return the tree of a publication, and the name of the part of each file that has to be uploaded."""
         entries, sources = list[TreeEntry](), dict[bytes, str]()
         firsts = dict[int, TreeEntry]()
         last = self._published.last
@@ -456,12 +456,12 @@ def _path(entry: TreeEntry) -> bytes:
 
 
 def _place(part: Part) -> str:
-    """The prefix of the keys of one publication."""
+    """Return the prefix of the keys of one publication."""
     return "/".join(part.key.split("/")[:5])
 
 
 def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
-    """The upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
+    """Return the upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
     stored, times = checkpoint.info.get(SENT), {}
     for place, at in stored.items() if isinstance(stored, dict) else ():
         try:
@@ -484,7 +484,7 @@ def _rhythm_info(rhythm: Rhythm, parts: Iterable[bytes]) -> JsonValue:
 
 
 def _rhythm(stored: JsonValue) -> Rhythm:
-    """The rhythm that an earlier attempt has learnt."""
+    """Return the rhythm that an earlier attempt has learnt."""
     if not isinstance(stored, dict) or not isinstance(stored.get("leader"), str):
         return Rhythm()
     members = stored.get("members")
@@ -493,6 +493,6 @@ def _rhythm(stored: JsonValue) -> Rhythm:
 
 
 def _parts(stored: JsonValue) -> list[bytes]:
-    """The templates of numbered files of one checkpoint that an earlier attempt has learnt."""
+    """Return the templates of numbered files of one checkpoint that an earlier attempt has learnt."""
     parts = stored.get("parts") if isinstance(stored, dict) else None
     return [unescape_path(name) for name in parts if isinstance(name, str)] if isinstance(parts, list) else []

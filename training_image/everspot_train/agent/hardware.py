@@ -27,7 +27,7 @@ class Hardware(Frozen):
 
 
 def measure() -> Hardware:
-    """This machine's hardware. A machine without a working `nvidia-smi` has no GPUs that a job could use."""
+    """Return this machine's hardware. A machine without a working `nvidia-smi` has no GPUs that a job could use."""
     gpus = _gpus()
     return Hardware(
         vcpus=len(os.sched_getaffinity(0)),
@@ -69,7 +69,7 @@ def parse_gpus(text: str) -> list[tuple[str, float]]:
 
 
 def nominal(measured_gib: float) -> float:
-    """The size as it is sold: the measured one plus what kernel and driver reserve.
+    """Return the size as it is sold: the measured one plus what kernel and driver reserve.
 
     A job asks for the 16 GiB of a type whose kernel reports 15.4. Compared with 15.4 it would fit nowhere.
     """

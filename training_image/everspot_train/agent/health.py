@@ -37,7 +37,7 @@ class Health:
         return int(self._server.server_address[1])
 
     def healthy(self) -> bool:
-        """Whether the agent's main loop has turned within the limit."""
+        """Return whether the agent's main loop has turned within the limit."""
         return self._clock.monotonic() - self._looked() < self._limit
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Keeps what a program leaves for its author: the folder of its checkpoints, and that of its outputs."""
+"""Keeps the files that a program leaves for its author: the folder of its checkpoints, and the folder of its
+outputs."""
 
 import logging
 import signal
@@ -61,7 +62,7 @@ class JobArtifacts:
         self._launched = True
 
     def upload(self) -> timedelta:
-        """How long the last upload of the folder of checkpoints took."""
+        """Return how long the last upload of the folder of checkpoints took."""
         return self.folder.took if self.folder is not None else timedelta()
 
     def keep_if_due(self, *, urgent: bool) -> None:
@@ -114,7 +115,7 @@ class JobArtifacts:
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
 
     def keep_outputs(self, limit: timedelta) -> None:
-        """Keep as much of the folder of outputs as the time allows. What is not kept is told by an event."""
+        """Keep as much of the folder of outputs as the time allows. An event reports the files that are not kept."""
         folder, end = self.outputs, self._clock.monotonic() + limit
         if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
             return
@@ -143,8 +144,8 @@ class JobArtifacts:
 
 
 def how_ended(exit_code: int | None) -> ProgramEnd:
-    """How the first process of a program ended. A shell ends with 128 and the signal's number if its child was killed
-    by a signal."""
+    """Return how the first process of a program ended. A shell ends with 128 and the signal's number if its child was
+    killed by a signal."""
     if exit_code == 0:
         return ProgramEnd.SOUND
     if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, *_KILLED):

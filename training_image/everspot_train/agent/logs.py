@@ -1,4 +1,4 @@
-"""Uploads what the training process prints. The trainer itself uploads the metrics."""
+"""Uploads the output of the training process. The trainer itself uploads the metrics."""
 
 import ctypes
 import logging
@@ -57,7 +57,7 @@ class LogShipper:
 
     @classmethod
     def resumed(cls, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> "LogShipper":
-        """A shipper that goes on where that of an agent which was killed has stopped."""
+        """Return a shipper that goes on where that of an agent which was killed has stopped."""
         shipper = cls(store, job, run_dir, clock)
         with suppress(OSError, ValueError):  # then nothing was uploaded
             shipper._offset = shipper._punched = max(0, int(read_regular(run_dir / SHIPPED, 32)))
@@ -83,7 +83,7 @@ class LogShipper:
             continue
 
     def tail(self, limit: int) -> str:
-        """The last `limit` bytes of the output, as text."""
+        """Return the last `limit` bytes of the output, as text."""
         try:
             with open_regular(self._output) as file:
                 size = file.seek(0, 2)

@@ -32,7 +32,7 @@ class Mailbox:
         self._status_stamp: tuple[int, int, int] | None = None
 
     def lay_out(self, context: RunContext, valid_until: timedelta) -> None:
-        """Make the run directory anew, with the lease as it stands. Raises `OSError`."""
+        """Make a new run directory, with the present lease. Raises `OSError`."""
         folder = self._run_dir.path
         shutil.rmtree(folder, ignore_errors=True)
         Path(context.scratch_dir).mkdir(parents=True)
@@ -41,7 +41,8 @@ class Mailbox:
         self._run_dir.write(LeaseFile(valid_until=valid_until.total_seconds()))
 
     def status(self) -> Status | None:
-        """The trainer's last report; None before the first. A file that cannot be read counts as no new report."""
+        """Return the trainer's last report; None before the first. A file that cannot be read counts as no new
+        report."""
         try:
             stat = self._run_dir.file_path(Status).stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes

@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
 
 
 def _stop_within(manifest: Manifest, identity: Identity) -> timedelta:
-    """How long the job may take to stop once this machine is being switched off, real time."""
+    """Return how long the job may take to stop once this machine is being switched off, real time."""
     stated = os.environ.get(STOP_VARIABLE)
     return timedelta(seconds=float(stated)) if stated else provider(manifest.cloud).stop_within(identity.market)
 

@@ -41,7 +41,8 @@ def of_processes(pids: Iterable[int]) -> float | None:
 
 
 def most(last: Progress, memory_gib: float | None, status: Status | None) -> dict[str, Any]:
-    """The memory fields of the next progress: the most that was seen so far, in this attempt or an earlier one."""
+    """Return the memory fields of the next progress: the most that was seen so far, in this attempt or an earlier
+    one."""
     gpu = status.gpu_memory_gib if status is not None else None
     if status is not None and status.mixed and last.mixed is False:
         last = last.model_copy(
@@ -60,7 +61,7 @@ def _more(before: float | None, now: float | None) -> float | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers in a file with lines such as `anon 4096` or `RssAnon:  4 kB`."""
+    """Return the numbers in a file with lines such as `anon 4096` or `RssAnon: 4 kB`."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError):

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_manifest(metadata: Metadata) -> Manifest:
-    """The manifest that the infrastructure handed to this instance.
+    """Return the manifest that the infrastructure handed to this instance.
 
     Raises:
         MetadataError: if there is none; the message says where it was searched.
@@ -31,7 +31,8 @@ def read_manifest(metadata: Metadata) -> Manifest:
 
 
 def read_interruption(metadata: Metadata, clock: Clock) -> Notice | None:
-    """The notice that this instance will be taken away; None while there is none. Raises `MetadataError`."""
+    """Return the notice that this instance will be taken away; None while there is no notice. Raises
+    `MetadataError`."""
     at = metadata.interruption()
     if at is None:
         return None
@@ -39,7 +40,7 @@ def read_interruption(metadata: Metadata, clock: Clock) -> Notice | None:
 
 
 def read_rebalance(metadata: Metadata, clock: Clock) -> Notice | None:
-    """The rebalance recommendation; None while there is none. Raises `MetadataError`."""
+    """Return the rebalance recommendation; None while there is no recommendation. Raises `MetadataError`."""
     at = metadata.rebalance()
     if at is None:
         return None

@@ -25,7 +25,7 @@ class Outbox:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """The stamp of an event that happens now."""
+        """Return the stamp of an event that happens now."""
         return self._writer.now()
 
     def emit(self, kind: EventKind, **data: JsonValue) -> None:

@@ -37,7 +37,7 @@ def write_outcome(
     *,
     started: bool,
 ) -> None:
-    """Write the events with which an ownership ends. `record` is the job's record before the release.
+    """Write the events that end an ownership. `record` is the job's record before the release.
 
     A job that was given back without a start gets no event `interrupted`.
     """
@@ -80,12 +80,12 @@ def _write_failure(emit: EmitEvent, ending: Ending, record: JobRecord, spec: Job
 
 
 def _failed_as(reason: Reason) -> Reason:
-    """The reason with which a job fails that no machine could start: its own, or `error`."""
+    """Return the reason of a job that fails because no machine could start it: its own, or `error`."""
     return reason if reason.troubled else Reason.ERROR
 
 
 def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | None) -> float | None:
-    """Market seconds from the notice until the last executed step was durable; 0 if it was durable already.
+    """Return market seconds from the notice until the last executed step was durable; 0 if it was durable already.
 
     None if it was not durable, or if there was no notice.
     """
@@ -97,13 +97,13 @@ def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | 
 
 
 def short_message(ending: Ending, tail: str) -> str:
-    """A short text for the error event: the program's own message, else the end of its output."""
+    """Return a short text for the error event: the program's own message, otherwise the end of its output."""
     return (ending.message or _own(tail) or "the program ended without a word")[-MESSAGE_CHARACTERS:]
 
 
 def long_detail(ending: Ending, tail: str) -> str:
-    """The text for the job's record: the message, then the traceback or else the end of the output. Empty unless the
-    program failed or could not be started."""
+    """Return the text for the job's record: the message, then the traceback or else the end of the output. Empty unless
+    the program failed or could not be started."""
     if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]

@@ -33,8 +33,8 @@ class StepPace:
     def observe(
         self, status: Status | None, now: timedelta, *, alive_at: timedelta, restart: bool
     ) -> tuple["StepPace", Stalled | None]:
-        """The pace after one more look, and the stall if there is one that was not reported yet. `alive_at`: when the
-        program last gave a sign of life."""
+        """Return the pace after one more look, and the stall if there is one that was not reported yet. `alive_at`:
+        when the program last gave a sign of life."""
         if status is None or status.phase is not TrainingPhase.TRAINING:
             return replace(self, step_at=now)._quiet(status, now, alive_at, restart=restart)
         if status.step != self.step:

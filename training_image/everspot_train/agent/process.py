@@ -1,4 +1,4 @@
-"""The training process: the agent launches it in a session of its own, signals it, and makes sure that it ends."""
+"""The training process: the agent launches it in a separate session, signals it, and makes sure that it ends."""
 
 import logging
 import os
@@ -49,15 +49,15 @@ class TrainingProcess(Protocol):
         ...
 
     def memory_gib(self) -> float | None:
-        """The memory in GiB that all its processes hold now; None if that cannot be measured."""
+        """Return the memory in GiB that all its processes hold now; None if that cannot be measured."""
         ...
 
     def cpu_seconds(self) -> float | None:
-        """The processor time in seconds that its processes have used; None if that cannot be measured."""
+        """Return the processor time in seconds that its processes have used; None if that cannot be measured."""
         ...
 
     def limit_hit(self) -> float | None:
-        """The memory limit in GiB for which it was killed; None if it was not."""
+        """Return the memory limit in GiB for which it was killed; None if it was not."""
         ...
 
     def terminate(self, *, final: bool = False) -> None:
@@ -80,7 +80,8 @@ class ProgramLauncher(Protocol):
         ...
 
     def clear(self) -> int:
-        """Kill what an earlier agent of this machine left running. Returns how many were found by their environment."""
+        """Kill the processes that an earlier agent of this machine left running. Return how many were found by their
+        environment."""
         ...
 
 
@@ -104,7 +105,7 @@ class LocalProcess:
         self._killed = False
 
     def exit_code(self) -> int | None:
-        """The exit code of the first process. Its children are killed once it is over.
+        """Return the exit code of the first process. Its children are killed once it is over.
 
         If the job was told to end, None also as long as one of its other processes uses its time to do so.
         """
@@ -147,7 +148,7 @@ class LocalProcess:
                 os.kill(pid, signal.SIGTERM)
 
     def _members(self) -> set[int]:
-        """The processes of the job, as far as they are known to be its own."""
+        """Return the processes of the job, as far as they are known to be its own."""
         members = set(find_processes(self._run_dir))
         if self._group is not None:
             members.update(self._group.processes())
@@ -183,7 +184,7 @@ class _Living:
         self.pids: set[int] = set()
 
     def is_last(self, pid: int) -> bool:
-        """Whether no other job of the agent is left, so that each descendant of the agent is this job's."""
+        """Return whether no other job of the agent is left, so that each descendant of the agent is this job's."""
         with self.lock:
             return self.pids <= {pid}
 
@@ -249,6 +250,7 @@ class LocalLauncher:
             _log.warning("this machine sets no limits: jobs that share it have as many threads as vCPUs, and no more")
 
     def clear(self) -> int:
-        """Kill what an earlier agent of this machine left running, in its groups or with its run directories."""
+        """Kill the processes that an earlier agent of this machine left running, in its groups or with its run
+        directories."""
         self._groups.end_all()
         return kill_processes(self._runs)

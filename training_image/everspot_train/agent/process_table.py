@@ -1,4 +1,4 @@
-"""Reads from /proc what the termination of a job needs to know of its processes."""
+"""Reads the facts about a job's processes that its termination needs from /proc."""
 
 import os
 import signal
@@ -13,12 +13,13 @@ DATA_WORKER = "pt_data_worker"
 
 
 def read_processes(pids: Iterable[int]) -> dict[int, ProcessInfo]:
-    """The living ones of these processes, by number."""
+    """Return the living ones of these processes, by number."""
     return {pid: process for pid in pids if (process := _read(pid)) is not None}
 
 
 def cpu_seconds(pids: Iterable[int]) -> float | None:
-    """The processor time of these processes and of the children that they have waited for; None if none is found."""
+    """Return the processor time of these processes and of the children that they have waited for; None if none is
+    found."""
     ticks = [process_ticks for pid in pids if (process_ticks := _ticks(pid)) is not None]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
@@ -52,8 +53,8 @@ def _read(pid: int) -> ProcessInfo | None:
 
 
 def _is_data_worker(caught: int) -> bool:
-    """Whether the handlers are those that torch sets in each DataLoader worker, whatever its release. A program that
-    has them from elsewhere (faulthandler, Go's runtime) catches SIGABRT or SIGILL as well."""
+    """Return whether the handlers are those that torch sets in each DataLoader worker, whatever its release. A program
+    that has them from elsewhere (faulthandler, Go's runtime) catches SIGABRT or SIGILL as well."""
     of_torch = (signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE, signal.SIGTERM)
     others = (signal.SIGABRT, signal.SIGILL)
     return all(_has(caught, number) for number in of_torch) and not any(_has(caught, number) for number in others)

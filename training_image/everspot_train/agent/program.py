@@ -1,4 +1,4 @@
-"""Makes a job's command line and environment: its processes, their threads and GPUs, and folders of its own."""
+"""Makes a job's command line and environment: its processes, their threads and GPUs, and its own folders."""
 
 import shlex
 import sys
@@ -32,12 +32,13 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 def thread_count(spec: JobSpec, vcpus: int) -> int:
-    """The threads of each process: the job's vCPUs, at most the machine's `vcpus`, divided among its processes."""
+    """Return the threads of each process: the job's vCPUs, at most the machine's `vcpus`, divided among its
+    processes."""
     return max(1, min(spec.resources.vcpus, vcpus) // spec.process_count)
 
 
 def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
-    """The log's warning for a job that asks for more threads than it has vCPUs; None for others."""
+    """Return the log's warning for a job that asks for more threads than it has vCPUs; None for others."""
     try:
         requested = int(spec.env.get(THREADS_VARIABLE, "0"))
     except ValueError:  # a list, one number for each level of nesting
@@ -53,8 +54,8 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 
 
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
-    """The command line of a job on one machine. A job of one process gets no torchrun, which would first import torch
-    for itself, and take seconds and some hundred MiB for it."""
+    """Return the command line of a job on one machine. A job of one process gets no torchrun, which would first import
+    torch for itself, and take seconds and some hundred MiB for it."""
     processes = spec.process_count
     if launcher:
         head = shlex.split(launcher)
@@ -71,13 +72,13 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
 
 
 def brings_along(submission: JobSubmission) -> bool:
-    """Whether the job needs anything that must be prepared before its program starts."""
+    """Return whether the job needs anything that must be prepared before its program starts."""
     spec = submission.spec
     return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
 
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
-    """The command, preceded by the process that prepares what the job needs; unchanged if the job needs nothing."""
+    """Return the command, preceded by the process that prepares the job's needs; unchanged if the job needs nothing."""
     if not brings_along(submission):
         return command
     return [sys.executable, "-m", "everspot_train.prepare", *command]
@@ -92,7 +93,7 @@ def environment_for(
     temporary: Path,
     gpus: Sequence[int] | None = None,
 ) -> dict[str, str]:
-    """The environment of the job's program.
+    """Return the environment of the job's program.
 
     It is the agent's own environment, overridden by the variables that follow from the job's `resources`, then by its
     `env`, and then by Everspot's and the clouds' variables, which jobs cannot set. `folder`: the run directory.

@@ -10,7 +10,7 @@ BEFORE_TRAINING = (TrainingPhase.STARTING, TrainingPhase.RESTORING)
 
 
 def report_progress(status: Status, last: Progress, stalled_seconds: float | None, used: dict[str, Any]) -> Progress:
-    """The progress to report. `last`: that of the record; `used`: memory.
+    """Return the progress to report. `last`: that of the record; `used`: memory.
 
     Until the program has reported the step from which it continues, the step is that of the newest checkpoint in the
     record. So an instance that is lost while the program starts does not count as lost progress.

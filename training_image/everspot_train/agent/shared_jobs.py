@@ -45,7 +45,7 @@ class SharedJobs:
         self.endings: deque[Ending | None] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there are any runners."""
+        """Return whether there are any runners."""
         return bool(self._members)
 
     @property
@@ -141,7 +141,8 @@ class _Member:
 
 
 def select_assignment(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
-    """The part of an assignment for job `key` of a shared machine; without a key, for a job that has it alone."""
+    """Return the part of an assignment for job `key` of a shared machine; without a key, for a job that has it
+    alone."""
     if assignment is None:
         return None
     if key is None:

@@ -1,4 +1,4 @@
-"""Tells which files are not kept, and why: each once, in bounded events."""
+"""Reports which files are not kept, and why: each once, in bounded events."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -29,14 +29,14 @@ class Skips:
         self._told_at: timedelta | None = None
 
     def tell_lasting(self, left_out: Mapping[bytes, str], now: timedelta) -> None:
-        """Take note of what is left out now, and tell what has been for a while."""
+        """Note the files that are left out now, and report those that have been for a while."""
         self._since = {path: self._since.get(path, now) for path in left_out}
         lasting = {path: left_out[path] for path, since in self._since.items() if now - since >= LASTING}
         if self._told_at is None or now - self._told_at >= APART:
             self._told_at = now if self.report(lasting) else self._told_at
 
     def report(self, left_out: Mapping[bytes, str]) -> bool:
-        """Tell what is left out, unless that was told before. Returns whether an event was written."""
+        """Report the files that are left out, unless that was reported before. Return whether an event was written."""
         new = {escape_path(path): reason for path, reason in left_out.items() if path not in self._reported}
         self._reported |= set(left_out)
         emit_skipped(self._emit, self._folder, new)

@@ -41,8 +41,8 @@ class StartEvents:
         self._launched = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
 
     def progress(self, last: Progress) -> Progress | None:
-        """The progress of a program that has not reported yet: the last known one, and whether its data and packages
-        are still being prepared. None: nothing is new."""
+        """Return the progress of a program that has not reported yet: the last known one, and whether its data and
+        packages are still being prepared. None: nothing is new."""
         preparing = self._launched is not None and self._began() is None
         return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
 
@@ -66,7 +66,8 @@ class StartEvents:
         self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})
 
     def _began(self) -> tuple[datetime, timedelta] | None:
-        """When the program itself was started, in market time and in real time of this machine; None if it was not."""
+        """Return when the program itself was started, in market time and in real time of this machine; None if it was
+        not."""
         if self._launched is None or not brings_along(self._submission):
             return self._launched
         try:

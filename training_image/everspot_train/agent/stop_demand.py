@@ -19,7 +19,8 @@ KILL_GRACE = timedelta(seconds=10)
 
 
 def next_demand(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
-    """The demand to stop, if it is new or has an earlier deadline than the present one. The first reason is kept."""
+    """Return the demand to stop, if it is new or has an earlier deadline than the present one. The first reason is
+    kept."""
     candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
     if not candidates:
         return None
@@ -68,8 +69,8 @@ def _by_shutdown(world: World) -> _Demand | None:
 
 
 def stop_margin(limits: Limits, time_left: timedelta) -> timedelta:
-    """How long before the instance is taken the agent ends what still runs. A notice that comes late, or of a market
-    whose time runs fast, leaves half of the time for the checkpoint."""
+    """Return how long before the interruption of the instance the agent ends all processes. A notice that comes late,
+    or of a market whose time runs fast, leaves half of the time for the checkpoint."""
     return min(limits.stop_margin, max(time_left, timedelta()) / 2)
 
 

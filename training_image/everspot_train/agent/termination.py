@@ -66,7 +66,8 @@ class ProcessInfo:
 
 
 def program_name(arguments: Collection[str]) -> str:
-    """The program that a command line runs: the name of its file or, with an interpreter, of its script or module."""
+    """Return the program that a command line runs: the name of its file or, with an interpreter, of its script or
+    module."""
     remaining = list(arguments)
     name = os.path.basename(remaining.pop(0)).lstrip("-") if remaining else ""  # noqa: PTH119  no path of this machine
     if not name.startswith(("python", "pypy")):
@@ -96,7 +97,7 @@ class Termination:
         self.ongoing = True
 
     def due(self, processes: Mapping[int, ProcessInfo], now: timedelta, *, final: bool = False) -> list[int]:
-        """The processes that get SIGTERM now, in this order. `processes`: all living ones of the job, by number.
+        """Return the processes that get SIGTERM now, in this order. `processes`: all living ones of the job, by number.
 
         Afterwards `ongoing` says whether the job still uses the time that it has to end.
         """
@@ -117,7 +118,7 @@ class Termination:
         return self._sign(processes, [pid for pid in order if pid not in self._signalled])
 
     def _handlers(self, processes: Mapping[int, ProcessInfo], root: int) -> list[int]:
-        """The first handler on each way down from `root`."""
+        """Return the first handler on each way down from `root`."""
         process = processes[root]
         direct = process.handles and not self._is_helper(process)
         if direct and not process.forwards:
@@ -127,8 +128,8 @@ class Termination:
         return below or (_down(processes, root) if direct else [])
 
     def _is_helper(self, process: ProcessInfo) -> bool:
-        """Whether it belongs to another process that got the signal: a worker of it, or a copy made by fork, which has
-        its handler, too, but must not save in its place."""
+        """Return whether it belongs to another process that got the signal: a worker of it, or a copy made by fork,
+        which has its handler, too, but must not save in its place."""
         owner = self._family.get(process.pid)
         copied = owner is not None and (process.multiprocessing or process.arguments == owner.arguments)
         return process.data_worker or copied

@@ -64,7 +64,7 @@ class DueTimer:
         self._next = min(self._next, soon) if self._next is not None else soon
 
     def due(self) -> bool:
-        """Whether it is due. If so, it is due again one period from now."""
+        """Return whether it is due. If so, it is due again one period from now."""
         now = self._clock.monotonic()
         if self._next is not None and now < self._next:
             return False
@@ -73,8 +73,8 @@ class DueTimer:
 
 
 def within(limit: timedelta | None, action: Callable[[], None]) -> bool:
-    """Run `action` in a thread of its own and wait for it, for at most `limit` of real time. False: it still runs. An
-    exception of the action is logged."""
+    """Run `action` in a separate thread and wait for it, for at most `limit` of real time. Return False if it still
+    runs. An exception of the action is logged."""
 
     def run() -> None:
         try:

@@ -84,7 +84,7 @@ class NoticeWatcher:
         self._rebalance: Notice | None = None
 
     def sighting(self) -> Observed:
-        """The assignment and the notices so far."""
+        """Return the assignment and the notices so far."""
         return Observed(self._assignment, self._interruption, self._rebalance)
 
     @property
@@ -135,7 +135,7 @@ class NoticeWatcher:
 
 
 def sources_from(text: str | None) -> frozenset[str]:
-    """The notice sources in a comma-separated list; all of them if it is empty.
+    """Return the notice sources in a comma-separated list; all of them if it is empty.
 
     Raises:
         ValueError: if one of them does not exist.

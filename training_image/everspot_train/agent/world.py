@@ -1,4 +1,4 @@
-"""The input of `decide`: what the agent sees at one moment, and what it remembers between moments.
+"""The input of `decide`: the agent's observation of one moment, and its memory between moments.
 
 All moments of type `timedelta` are of CLOCK_MONOTONIC.
 """
@@ -63,7 +63,7 @@ class World:
     others: bool = False
 
     def when(self, moment: datetime) -> timedelta:
-        """The monotonic moment at which market time will be `moment`."""
+        """Return the monotonic moment at which market time will be `moment`."""
         return self.now + (moment - self.market) * self.real_per_market
 
     @property
@@ -76,10 +76,11 @@ class World:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the agent remembers from one decision to the next.
+    """The agent's memory from one decision to the next.
 
-    `cordoned`: the reason for which this instance takes no more jobs, as long as it holds. `handled`: past ownerships,
-    so that an assignment that still names one is not taken for a new one.
+    Attributes:
+        cordoned: the reason why this instance takes no more jobs, as long as it holds.
+        handled: past ownerships, so that an assignment that still names one is not taken for a new one.
     """
 
     job: JobKey | None = None
@@ -95,7 +96,7 @@ class Memory:
     idle_since: timedelta = field(default_factory=timedelta)
 
     def without_job(self, now: timedelta) -> "Memory":
-        """The memory after the job is over, however it ended."""
+        """Return the memory after the job is over, however it ended."""
         if self.job is None:
             return self
         handled = (*self.handled, self.job)[-REMEMBERED:]

@@ -2,4 +2,4 @@
 
 
 class NotReady(Exception):
-    """One sentence for the job's author: what is missing or wrong, and what to do about it."""
+    """One sentence for the job's author: the missing or wrong thing, and how to fix it."""

@@ -7,7 +7,7 @@ from everspot_core.job import Wheel
 
 
 def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
-    """One wheel of each package: the one for this machine's architecture, or for any.
+    """Return one wheel of each package: the one for this machine's architecture, or for any.
 
     The platform is the end of a wheel's name. If none fits, or if there is no choice, all wheels of the package are
     returned, and pip reports what is wrong with them.
@@ -23,7 +23,7 @@ def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
 
 
 def _rank(wheel: Wheel) -> int | None:
-    """How well a wheel fits, 0 being best; None: not at all."""
+    """Return how well a wheel fits, 0 being best; None: not at all."""
     platforms = wheel.name.removesuffix(".whl").rpartition("-")[2].split(".")
     if any(name.endswith(f"_{platform.machine()}") for name in platforms):
         return 0

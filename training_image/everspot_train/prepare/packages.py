@@ -51,7 +51,7 @@ def lay_packages(
 
 
 def _name(wheels: list[Wheel]) -> str:
-    """The layer's name, by content and interpreter, so that the same packages are the same layer."""
+    """Return the layer's name, by content and interpreter, so that the same packages are the same layer."""
     text = "\n".join([sys.implementation.cache_tag or "", *sorted(w.sha256 for w in wheels)])
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -31,7 +31,7 @@ class Scrubber:
         return out
 
     def flush(self) -> bytes:
-        """The bytes that were held back, at the end of the stream."""
+        """Return the bytes that were held back, at the end of the stream."""
         out, self._pending = self._scrubbed(self._pending, last=True)
         return out
 
@@ -48,7 +48,7 @@ class Scrubber:
         return b"".join([*out, text[at:open_at]]), text[open_at:]
 
     def _beginning(self, text: bytes) -> int:
-        """The length of the longest end of `text` that a secret begins with."""
+        """Return the length of the longest end of `text` that a secret begins with."""
         longest = 0
         for secret in self._secrets:
             for length in range(min(len(secret) - 1, len(text)), longest, -1):
@@ -91,7 +91,8 @@ def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets
 
 
 def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """The output of the program and its children until it ends. A child that outlives it could keep the pipe open."""
+    """Yield the output of the program and its children until it ends. A child that outlives it could keep the pipe
+    open."""
     assert process.stdout is not None  # noqa: S101  asked for above
     with process.stdout as pipe:
         remaining: int | None = (
@@ -112,5 +113,5 @@ def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
 
 
 def _as_ours(code: int) -> int:
-    """An exit code as a shell gives it: 128 plus the number of the signal."""
+    """Return an exit code as a shell gives it: 128 plus the number of the signal."""
     return code if code >= 0 else 128 - code

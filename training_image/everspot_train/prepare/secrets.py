@@ -11,7 +11,7 @@ _LONGEST = 120 * 1024  # bytes: Linux takes 128 KiB for one variable
 
 
 def read_secrets(references: Mapping[str, str], cloud: str, region: str) -> dict[str, str]:
-    """The values by variable, read from the cloud. Without references the cloud's client is not even loaded.
+    """Return the values by variable, read from the cloud. Without references the cloud's client is not even loaded.
 
     Raises:
         NotReady: for the first that cannot be read. It has the name, and never a value.

@@ -13,7 +13,7 @@ BatchLoss = Callable[[torch.nn.Module, int], torch.Tensor]
 
 
 class TrialStep:
-    """A training step on a model of its own, of which a batch's memory is measured."""
+    """A training step on a separate model, whose memory for a batch is measured."""
 
     def __init__(self, run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: BatchLoss) -> None:
         self._run, self._model, self._optimizer, self._loss = run, model, optimizer, loss

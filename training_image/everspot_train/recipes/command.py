@@ -56,7 +56,7 @@ def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def parameters_of_job() -> dict[str, Any]:
-    """The parameters of this process's job; none without an agent."""
+    """Return the parameters of this process's job; none without an agent."""
     rundir = RunDir.from_environment()
     context = rundir.read(RunContext) if rundir else None
     return dict(context.submission.spec.parameters) if context else {}

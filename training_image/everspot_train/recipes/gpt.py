@@ -21,7 +21,7 @@ class GptBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output for a sequence of shape (n, length, width)."""
+        """Return the block's output for a sequence of shape (n, length, width)."""
         n, length, width = x.shape
         parts = self.query_key_value(self.attention_norm(x)).view(n, length, 3, self._heads, width // self._heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)

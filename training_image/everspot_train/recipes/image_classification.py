@@ -66,7 +66,7 @@ def train(p: ImageClassification) -> float:
 
 
 def make_trial(p: ImageClassification, images: Images, run: Run) -> TrialStep:
-    """Make the step whose memory is measured: on a network and images of its own."""
+    """Make the step whose memory is measured: on a separate network and separate images."""
     layout = layout_for(run.device)
     net = run.prepare_alone(ResNet(images.classes, p.width, p.stages, p.dropout), channels_last=True)
 
@@ -89,7 +89,7 @@ def make_optimizer(model: torch.nn.Module, p: ImageClassification) -> torch.opti
 
 
 def layout_for(device: torch.device) -> torch.memory_format:
-    """The memory layout of images: channels last on GPUs, because tensor cores need it.
+    """Return the memory layout of images: channels last on GPUs, because tensor cores need it.
 
     On a processor it would save a few percent. But there oneDNN writes beyond its buffers in the backward pass of a
     convolution of stride 2 with fewer than 8 channels, with AVX2 and one thread (seen with torch 2.15: "double free or
@@ -112,7 +112,7 @@ class Scale:
 
 
 def evaluate(net: torch.nn.Module, images: Images, scale: Scale, run: Run) -> float:
-    """The fraction of the test images that the net classifies correctly."""
+    """Return the fraction of the test images that the net classifies correctly."""
     net.eval()
     right = 0
     with torch.inference_mode(), run.autocast():

@@ -33,7 +33,7 @@ FASHION_MNIST_SHA256 = {
 
 
 class BadDataset(Exception):
-    """Data that is not there, or is not what it should be."""
+    """Data that is missing, or is not as expected."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Images:
 
 
 def parse_idx(content: bytes, name: str) -> torch.Tensor:
-    """An IDX file of unsigned bytes as a tensor.
+    """Return an IDX file of unsigned bytes as a tensor.
 
     Raises:
         BadDataset: naming `name`, if it is something else or its size does not fit its header.
@@ -72,8 +72,7 @@ def parse_idx(content: bytes, name: str) -> torch.Tensor:
 
 
 def find_folder(data: str) -> Path:
-    """The folder with the files: the given one, the one in EVERSPOT_DATA, or the subfolder in which Debian's package
-    has them.
+    """Return the folder with the files: the given one, the one in EVERSPOT_DATA, or the subfolder of Debian's package.
 
     Raises:
         BadDataset: listing every place that was searched.
@@ -89,7 +88,7 @@ def find_folder(data: str) -> Path:
 
 
 def load_images(data: str, limit: int | None = None) -> Images:
-    """The images that `data` names: `fashion-mnist`, `synthetic`, or a folder of IDX files.
+    """Return the images that `data` names: `fashion-mnist`, `synthetic`, or a folder of IDX files.
 
     Args:
         data: the name; the digests of `fashion-mnist` are verified.

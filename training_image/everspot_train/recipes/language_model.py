@@ -62,7 +62,7 @@ def train(p: LanguageModel) -> float:
 
 
 def make_network(p: LanguageModel) -> Gpt:
-    """The network with these parameters, before it is prepared."""
+    """Return the network with these parameters, before it is prepared."""
     return Gpt(p.context, p.width, p.layers, p.heads, p.dropout)
 
 
@@ -81,7 +81,7 @@ def next_byte_loss(model: torch.nn.Module, text: torch.Tensor) -> torch.Tensor:
 
 
 def make_trial(p: LanguageModel, run: Run) -> TrialStep:
-    """Make the step whose memory is measured: on a network of its own, which is not sharded."""
+    """Make the step whose memory is measured: on a separate network, which is not sharded."""
     net = run.prepare_alone(make_network(p), activation_checkpointing=p.activation_checkpointing)
 
     def loss(model: torch.nn.Module, batch_size: int) -> torch.Tensor:
@@ -91,7 +91,7 @@ def make_trial(p: LanguageModel, run: Run) -> TrialStep:
 
 
 def evaluate(net: torch.nn.Module, test: torch.Tensor, run: Run) -> float:
-    """The loss on the test text, nats per byte. All ranks call it, since each has a part of sharded weights."""
+    """Return the loss on the test text, nats per byte. All ranks call it, since each has a part of sharded weights."""
     net.eval()
     total = 0.0
     with torch.no_grad(), run.autocast():

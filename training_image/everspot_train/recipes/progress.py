@@ -55,7 +55,7 @@ class ProgressLog:
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state_dict on the processor. Sharded weights are put together, for which all ranks call this."""
+    """Return the state_dict on the processor. Sharded weights are put together, for which all ranks call this."""
     state = {name: value.detach() for name, value in model.state_dict().items()}
     return {name: (v.full_tensor() if hasattr(v, "full_tensor") else v).cpu() for name, v in state.items()}
 

@@ -18,7 +18,7 @@ class Block(nn.Module):
             self.around = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output; half as high and wide if the stride is 2."""
+        """Return the block's output; half as high and wide if the stride is 2."""
         y = torch.relu(self.first_norm(self.first(x)))
         return torch.relu(self.second_norm(self.second(y)) + self.around(x))
 

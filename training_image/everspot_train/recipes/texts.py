@@ -22,7 +22,7 @@ class Sequences:
 
 
 def load_sequences(data: str, context: int, limit: int | None = None) -> Sequences:
-    """The sequences of the text that `data` names: `python-docs`, a file, or a folder of .txt files.
+    """Return the sequences of the text that `data` names: `python-docs`, a file, or a folder of .txt files.
 
     Args:
         context: bytes that are seen of a sequence.

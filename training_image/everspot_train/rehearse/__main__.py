@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what programs inherit: this environment without what belongs to another run."""
+    """Return the environment that programs inherit: this one without the variables of another run."""
     return {name: value for name, value in environ.items() if name not in _NOT_INHERITED} | {MIN_FREE_VARIABLE: "1"}
 
 

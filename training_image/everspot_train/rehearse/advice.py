@@ -1,4 +1,5 @@
-"""Says in one or two sentences how to make a run exact, from the first difference and what was not restored."""
+"""Says in one or two sentences how to make a run exact, from the first difference and the variables that were not
+restored."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ _NUMBER = (
 
 
 def advise(difference: FirstDifference, variables: Sequence[Variable], loader: dict[str, Any]) -> tuple[list[str], str]:
-    """Return the variables that explain a difference, and the sentence that says what to do."""
+    """Return the variables that explain a difference, and the sentence with the fix."""
     if difference.kind == "step":
         return [], _of_step(difference)
     if difference.first and difference.kind in ("weight", "optimizer", "state", "buffer", "frozen"):
@@ -73,7 +74,7 @@ def readable(text: str) -> str:
 
 
 def _likely(variables: Sequence[Variable]) -> list[Variable]:
-    """Return the variables that most likely explain a difference: generators, else models, else the rest."""
+    """Return the variables that most likely explain a difference: generators, otherwise models, otherwise the rest."""
     for prefix in ("generator|", "weights|"):
         chosen = [variable for variable in variables if variable[1].startswith(prefix)]
         if chosen:

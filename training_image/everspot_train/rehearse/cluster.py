@@ -54,17 +54,18 @@ class NoticeMetadata(FolderMetadata):
         self.recommended_at: datetime | None = None
 
     def interruption(self) -> datetime | None:
-        """The moment at which the instance is taken away, once it is announced."""
+        """Return the moment at which the instance is taken away, once it is announced."""
         return self.interrupted_at
 
     def rebalance(self) -> datetime | None:
-        """The moment of the recommendation to be ready, once there is one."""
+        """Return the moment of the recommendation to be ready, once there is one."""
         return self.recommended_at
 
 
 @dataclass(frozen=True)
 class InstanceParts:
-    """What all instances of a cluster have: the store, the manifest's file, the hardware, and the environment."""
+    """The common parts of all instances of a cluster: the store, the manifest's file, the hardware, and the
+    environment."""
 
     store: Store
     manifest: Manifest
@@ -123,7 +124,7 @@ class Instance:
         self._metadata.recommended_at = self._clock.now()
 
     def end(self) -> None:
-        """Take the instance away at once: its processes are killed, and nothing more is written for its job.
+        """Take the instance away immediately: its processes are killed, and nothing more is written for its job.
 
         Raises:
             RehearsalError: if the agent does not end, or has failed.
@@ -230,7 +231,7 @@ class RehearsalCluster:
         return head.value.checkpoints[0].step if head is not None and head.value.checkpoints else None
 
     def fetch_outputs(self, job_id: str, folder: Path) -> None:
-        """Fetch what the job has left in `outputs/`, as its author would, into a folder of this name."""
+        """Fetch the files that the job has left in `outputs/`, as its author would, into a folder of this name."""
         outputs = self.store.outputs(job_id)
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
         for output in outputs.list():
@@ -249,7 +250,7 @@ class RehearsalCluster:
         return next((reason for reason in reversed(reasons) if reason), "")
 
     def output(self, job_id: str) -> str:
-        """Return the end of what the job has printed."""
+        """Return the end of the job's output."""
         text = b"".join(chunk.data for chunk in self.store.read_logs(job_id))
         return text[-_OUTPUT_BYTES:].decode(errors="replace")
 

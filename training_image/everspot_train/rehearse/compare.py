@@ -1,4 +1,4 @@
-"""Finds the first thing that differs between two runs, as a pure function of what they wrote down."""
+"""Finds the first difference between two runs, as a pure function of their records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class FirstDifference:
 
 @dataclass
 class UnstableEntries:
-    """What differs between two undisturbed runs: by rank, kind and name, the first step at which it does."""
+    """The differences between two undisturbed runs: by rank, kind and name, the first step of the difference."""
 
     since: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
@@ -185,10 +185,10 @@ def _short_of_steps(undisturbed: Played, interrupted: Played) -> FirstDifference
 
 
 def unrestored(difference: FirstDifference, unstable: UnstableEntries) -> list[tuple[str, str, str]]:
-    """Return the variables that the attempt of a difference did not bring back: name, expected and actual text.
+    """Return the variables that the attempt of a difference did not restore: name, expected and actual text.
 
-    They differ before its first step, so they are no consequence of the difference. Where nothing was brought back
-    before, generators count that differ after the step.
+    They differ before its first step, so they are no consequence of the difference. If nothing was restored before,
+    generators that differ after the step count.
     """
     names = _differing(difference.start_reference, difference.start, difference.rank, unstable)
     if not names and not difference.first:

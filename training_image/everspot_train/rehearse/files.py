@@ -1,4 +1,4 @@
-"""Compares files that two runs left: tensors by name where a file holds any, else their bytes."""
+"""Compares the files that two runs left: tensors by name where a file holds any, otherwise their bytes."""
 
 import importlib
 import json
@@ -16,7 +16,7 @@ _RESULTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy", ".di
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A difference in one file. `name`: of what the file holds, such as a tensor; empty for the whole file."""
+    """A difference in one file. `name`: of the differing part, such as a tensor; empty for the whole file."""
 
     name: str
     expected: str
@@ -45,7 +45,8 @@ def differences_between(expected: Path, actual: Path) -> list[FileEntry]:
 
 
 class Trees:
-    """Compares what runs left with what the first undisturbed run left, without what a second one left otherwise."""
+    """Compares the files that runs left with those of the first undisturbed run, without the files that differ in a
+    second one."""
 
     def __init__(self, first: Path, second: Path) -> None:
         self._files = list_files(first)
@@ -91,7 +92,7 @@ def _rank(path: str) -> tuple[int, str]:
 
 
 def read_structure(path: Path) -> Flat | None:
-    """Return what a file holds by name, or None if it is of no known format. No code of the file is run."""
+    """Return the content of a file by name, or None if its format is unknown. No code of the file is run."""
     readers: list[Callable[[Path], Flat | None]] = [_safetensors, _torch, _numpy, _json]
     for reader in readers:
         try:
@@ -115,7 +116,7 @@ def _torch(path: Path) -> Flat | None:
 
 
 def _harmless() -> list[Any]:
-    """Return what checkpoints of frameworks hold beside tensors: numpy's arrays and numbers."""
+    """Return the types in checkpoints of frameworks beside tensors: numpy's arrays and numbers."""
     import numpy as np
 
     internals = importlib.import_module("numpy._core.multiarray")

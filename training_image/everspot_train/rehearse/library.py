@@ -1,4 +1,4 @@
-"""Runs a program that uses the trainer library, undisturbed and interrupted, and collects what it wrote down."""
+"""Runs a program that uses the trainer library, undisturbed and interrupted, and collects its records."""
 
 import time
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _DURABLE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class RehearsedAttempt:
-    """What one attempt wrote down, by rank, and the step at which it should have begun."""
+    """The records of one attempt, by rank, and the step at which it should have begun."""
 
     records: dict[int, Record]
     expected_step: int = 0
@@ -100,7 +100,7 @@ class Player:
 
 
 def plan_pauses(interruption: PlannedInterruption | None) -> dict[str, str]:
-    """Return at which steps the trainer waits, and for what."""
+    """Return the steps after which the trainer waits, each with the event that it waits for."""
     if interruption is None:
         return {}
     pauses = {} if interruption.checkpoint_at is None else {str(interruption.checkpoint_at): "checkpoint"}
@@ -109,7 +109,7 @@ def plan_pauses(interruption: PlannedInterruption | None) -> dict[str, str]:
 
 
 class _Follower:
-    """Follows the record of one attempt, and does what the trainer waits for."""
+    """Follows the record of one attempt, and does the thing that the trainer waits for."""
 
     def __init__(self, cluster: RehearsalCluster, instance: Instance, job_id: str, path: Path) -> None:
         self._cluster, self._instance, self._job_id, self._path = cluster, instance, job_id, path

@@ -1,4 +1,4 @@
-"""Compares what two runs printed: the numbers of lines that name a step."""
+"""Compares the output of two runs: the numbers of lines that name a step."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Chooses where a run is interrupted, by what an undisturbed run did."""
+"""Chooses the interruptions of a run, from the steps of an undisturbed run."""
 
 from dataclasses import dataclass, field
 

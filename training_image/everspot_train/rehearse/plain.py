@@ -113,7 +113,7 @@ class PlainPlayer:
         ]
 
     def _fetch(self, job_id: str, folder: Path) -> None:
-        """Fetch what the job has left, as its author would."""
+        """Fetch the files that the job has left, as its author would."""
         (folder / "checkpoints").mkdir(parents=True)
         try:
             self._cluster.fetch_checkpoint(job_id, folder / "checkpoints")
@@ -233,7 +233,7 @@ def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: ShowProg
 
 
 class _Judge:
-    """Compares runs with the first undisturbed one, without what differs between two undisturbed ones."""
+    """Compares runs with the first undisturbed one, without the differences between two undisturbed ones."""
 
     def __init__(self, first: PlainRun, second: PlainRun) -> None:
         self._first, self._twin = first, second
@@ -244,7 +244,7 @@ class _Judge:
 
     @property
     def ignored(self) -> list[str]:
-        """What differs between the undisturbed runs, and is not compared."""
+        """The differences between the undisturbed runs, which are not compared."""
         return [f"file {path} {name}".strip() for path, names in self._trees.unstable.items() for name in sorted(names)]
 
     def undisturbed(self) -> Difference | None:

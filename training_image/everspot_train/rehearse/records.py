@@ -1,4 +1,4 @@
-"""Reads what the trainer wrote down during a rehearsal. See `everspot_train.trainer.rehearsal`."""
+"""Reads the records that the trainer wrote during a rehearsal. See `everspot_train.trainer.rehearsal`."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Record:
-    """What one rank wrote down in one attempt."""
+    """The record of one rank in one attempt."""
 
     rank: int
     boundaries: list[Boundary] = field(default_factory=list)

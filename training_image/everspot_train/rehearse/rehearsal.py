@@ -1,4 +1,4 @@
-"""One rehearsal: undisturbed runs, then one run for each place of interruption, and what they show."""
+"""One rehearsal: undisturbed runs, then one run for each place of interruption, and the answer."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ class _Rehearsal:
         self._lost_files: dict[str, Leftover] = {}
 
     def answer(self, processes: int) -> Answer:
-        """Run the rest, and return what it shows."""
+        """Run the rest, and return the answer."""
         if self._steps == 0:
             message = "it made no optimizer step: does its loop go over run.batches(…) and call run.step(loss)?"
             return Answer(RehearsalVerdict.FAILED, message=message, processes=processes)

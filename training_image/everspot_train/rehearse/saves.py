@@ -54,7 +54,7 @@ class SaveWatcher:
         return self.saves + (self._changed is not None)
 
     def look(self) -> None:
-        """Look once. The first look sees what was put back, which is no save."""
+        """Look once. The first look sees the restored files, which are no save."""
         now, signature = time.monotonic(), read_signature(self.folder)
         if self._last is None:
             self._last = signature

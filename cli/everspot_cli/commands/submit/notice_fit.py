@@ -60,7 +60,8 @@ def fit_notice(context: SubmissionContext) -> NoticeFit:
 
 
 def _read_notice(cluster: ClusterFacts | None) -> NoticeTime:
-    """The notice of a cluster, on a clock of its own, as people see it; without a cluster that of the usual cloud."""
+    """Return the notice of a cluster, on a clock of its own, as people see it; without a cluster that of the usual
+    cloud."""
     if cluster is not None:
         manifest = cluster.manifest
     else:

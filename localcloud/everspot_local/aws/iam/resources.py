@@ -122,7 +122,7 @@ def _queue(handler: Any) -> str:
 
 
 def _group(handler: Any) -> str:
-    """The Auto Scaling group that a call names."""
+    """Return the Auto Scaling group that a call names."""
     parameters = _parameters(handler)
     name = parameters.get("AutoScalingGroupName") or parameters.get("Tags.member.1.ResourceId")
     owner = f"arn:aws:autoscaling:{handler.region}:{ACCOUNT}"
@@ -130,7 +130,7 @@ def _group(handler: Any) -> str:
 
 
 def _rule(handler: Any) -> str:
-    """The rule of EventBridge that a call names."""
+    """Return the rule of EventBridge that a call names."""
     parameters = _parameters(handler)
     name = parameters.get("Rule") or parameters.get("Name")
     return (

@@ -137,7 +137,7 @@ class Hub:
         return Run(int(newest["id"]), newest["conclusion"] == "success", ends, "\n".join(printed))
 
     def _runs(self, event: str, revision: str) -> list[dict[str, Any]]:
-        """The runs of an event, of a revision unless that is empty."""
+        """Return the runs of an event, of a revision unless that is empty."""
         runs = self.repo_call("GET", "/actions/runs?limit=50")["workflow_runs"]
         return [each for each in runs if each["event"] == event and revision in ("", each["head_sha"])]
 
@@ -145,7 +145,7 @@ class Hub:
         return list(self.repo_call("GET", f"/actions/runs/{run}/jobs")["jobs"])
 
     def _printed(self, job: dict[str, Any]) -> str:
-        """What a job printed: nothing, if it was called off before it began."""
+        """Return what a job printed: nothing, if it was called off before it began."""
         try:
             return str(self.repo_call("GET", f"/actions/jobs/{job['id']}/logs"))
         except ForgeRefused as refused:

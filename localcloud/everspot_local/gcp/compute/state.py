@@ -140,7 +140,7 @@ class Compute:
         return [self.resources[path] for path in sorted(self.resources) if path.rpartition("/")[0] == folder]
 
     def of_kind(self, kind: str) -> Iterator[tuple[str, Document]]:
-        """Every resource of a kind with its path, wherever it lies."""
+        """Yield every resource of a kind with its path, wherever it lies."""
         for path in sorted(self.resources):
             if path.split("/")[-2] == kind:
                 yield path, self.resources[path]

@@ -7,11 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
-from everspot_core.governance.invoicing import Invoicing
-from everspot_core.job_rules import CloudRules
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
@@ -34,6 +31,7 @@ from everspot_clouds.base import (
     Site,
     Trouble,
 )
+from everspot_clouds.base.package_provider import PackageRules
 from everspot_clouds.null_cloud import NullCloud
 
 _log = logging.getLogger(__name__)
@@ -128,8 +126,14 @@ class FolderMetadata:
         return False
 
 
-class FolderProvider:
-    """See `everspot_clouds.base.Provider`."""
+class FolderProvider(PackageRules):
+    """See `everspot_clouds.base.Provider`.
+
+    The rules are those of the usual cloud: bills say what the same work would cost there, and its services have the
+    secrets of jobs.
+    """
+
+    package = "everspot_clouds.aws"
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> FolderMetadata:
         """See `Provider`.
@@ -149,27 +153,6 @@ class FolderProvider:
     def errors(self) -> tuple[type[Exception], ...]:
         """See `Provider`."""
         return ()
-
-    @property
-    def billing(self) -> BillingRules:
-        """See `Provider`: the rules of the usual cloud, so that bills say what the same work would cost there."""
-        from everspot_clouds.aws.rules import BILLING
-
-        return BILLING
-
-    @property
-    def invoicing(self) -> Invoicing:
-        """See `Provider`: that of the usual cloud, whose prices its bills have."""
-        from everspot_clouds.aws.invoicing import INVOICING
-
-        return INVOICING
-
-    @property
-    def jobs(self) -> CloudRules:
-        """See `Provider`: those of the usual cloud, whose services have the secrets."""
-        from everspot_clouds.aws.rules import JOBS
-
-        return JOBS
 
     @property
     def by_hand(self) -> bool:

@@ -4,11 +4,13 @@ import io
 import re
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from everspot_clouds import base
-from everspot_clouds.registry import CLOUDS, UnknownCloud, find_cloud, job_rules, provider
+from everspot_clouds.registry import CLOUDS, USUAL, UnknownCloud, find_cloud, job_rules, provider
 from everspot_core.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
@@ -55,6 +57,30 @@ def test_no_protocol_is_forgotten() -> None:
 def test_each_cloud_brings_all_of_it(cloud: str) -> None:
     cloud_provider = provider(cloud)
     assert {name for name in BRINGS["Provider"] if not hasattr(cloud_provider, name)} == set()
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_the_modules_of_a_cloud_have_what_every_provider_takes_from_them(cloud: str) -> None:
+    package = f"everspot_clouds.{cloud}"
+    parts = {
+        "checks": import_module(f"{package}.checks").cloud_checks,
+        "credentials": import_module(f"{package}.credentials").for_store,
+    }
+    for name, part in parts.items():
+        expected = [
+            parameter for parameter in signature(getattr(base.Provider, name)).parameters if parameter != "self"
+        ]
+        assert list(signature(part).parameters) == expected
+    assert {"manifest", "clock", "reads"} <= signature(import_module(f"{package}.cloud").CLOUD.open).parameters.keys()
+    rules, invoicing = import_module(f"{package}.rules"), import_module(f"{package}.invoicing")
+    cloud_provider = provider(cloud)
+    assert (cloud_provider.billing, cloud_provider.jobs) == (rules.BILLING, rules.JOBS)
+    assert cloud_provider.invoicing is invoicing.INVOICING
+
+
+def test_a_folder_has_the_rules_of_the_usual_cloud() -> None:
+    folder, usual = provider("folder"), provider(USUAL)
+    assert (folder.billing, folder.invoicing, folder.jobs) == (usual.billing, usual.invoicing, usual.jobs)
 
 
 def test_the_guide_names_every_module_that_is_looked_for_in_a_clouds_folder() -> None:

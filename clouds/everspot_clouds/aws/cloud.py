@@ -130,3 +130,7 @@ def _config(read: timedelta) -> Config:
         read_timeout=read.total_seconds(),
         retries={"mode": "standard", "total_max_attempts": _TRIES},
     )
+
+
+CLOUD = AwsCloud
+"""The class that `PackageProvider` opens."""

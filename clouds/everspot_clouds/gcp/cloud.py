@@ -144,3 +144,7 @@ class GcpCloud:
         if self._listener:
             self._listener.close()
         self._api.close()
+
+
+CLOUD = GcpCloud
+"""The class that `PackageProvider` opens."""

@@ -1,6 +1,5 @@
 """`everspot cost report`."""
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,6 @@ from everspot_cli.report.gather import gather
 from everspot_cli.report.html import document
 from everspot_cli.report.model import build
 from everspot_cli.report.terminal import page
-from everspot_cli.settling import settle
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +32,7 @@ def report(
         str | None,
         typer.Option("--as-of", metavar="TIME", help="Count up to this moment, such as 2026-01-31T12:00:00Z."),
     ] = None,
-    settle_first: Annotated[
+    settles: Annotated[
         bool,
         typer.Option(
             "--settle", help="Ask the cloud for ends and prices, and write what the ledger lacks, before the report."
@@ -49,11 +47,7 @@ def report(
     """
     session = current_session(context, json)
     only = find_job(session, job_id).job_id if job_id else None
-    moment = _moment(as_of)
-    failure = settle(session) if settle_first else None
-    material = gather(session, moment)
-    if settle_first and (moment is None or failure is not None):
-        material = replace(material, note=failure)
+    material = gather(session, _moment(as_of), settles=settles)
     answer = build(material, today(), only)
     if only is not None and only not in material.submissions:
         raise CliError(f"{only} was submitted after {material.as_of:%Y-%m-%d %H:%M:%S} UTC", Exit.NOT_FOUND)

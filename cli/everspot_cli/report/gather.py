@@ -18,7 +18,7 @@ from everspot_store import BadDocument, Store
 
 from everspot_cli.report.sweeps import read_sweeps
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.settling import missing_entries
+from everspot_cli.settling import missing_entries, settle
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,24 @@ class Material:
     sweeps: dict[str, SweepRecord]
 
 
-def gather(session: Session, as_of: datetime | None = None) -> Material:
+def gather(session: Session, as_of: datetime | None = None, *, settles: bool = False) -> Material:
     """Read the whole cluster and compute its bill. All jobs are needed, even for the bill of one, to know which seconds
-    were its own. Without `as_of` it is the bill of this moment. Nothing is written."""
+    were its own.
+
+    Args:
+        session: The command's.
+        as_of: The moment up to which everything counts. None: this one.
+        settles: Whether the ledger is brought up to date first. Else nothing is written.
+    """
     store, note, earlier = session.store, None, as_of
     if as_of is None:
-        as_of = session.now
-        note = missing_entries(session)
+        as_of = session.now  # before the ledger is settled: what happens meanwhile is later
+    failure = settle(session) if settles else None
+    if earlier is None:
+        note = failure if settles else missing_entries(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
+    note = failure or note
     dossiers = _dossiers(session)
     # Of this moment everything counts: what another machine's clock, being ahead, says will be, has been.
     chosen = {job: d for job, d in dossiers.items() if earlier is None or d.submission.submitted_at <= as_of}

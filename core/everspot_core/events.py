@@ -21,7 +21,8 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
     CHECKPOINT_INTERVAL = "checkpoint_interval"  # trainer, chosen or changed: seconds (none, if the job counts in
-    # steps), cause, reason; where a checkpoint takes longer than a notice: notice (a sentence), lost_steps
+    # steps), cause, reason; where a checkpoint takes longer than a notice: notice (a sentence), lost_steps; agent, for
+    # the folder of a program that does not use the trainer: cause, reason, notice
     SKIPPED = "skipped"  # agent, of files that were not kept: folder (checkpoints|outputs), paths (at most 20), count,
     # reason; without paths, if it is not known which
     NOT_CHECKPOINTED = "not_checkpointed"  # agent: nothing was kept for this long: intervals, seconds, reason

@@ -9,6 +9,7 @@ from typing import Any
 from everspot_core.records import EventKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent.folder import FolderCheckpoints
+from everspot_train.agent.notice_fit import FolderNoticeFit
 
 SECOND = timedelta(seconds=1)
 
@@ -23,11 +24,14 @@ class Place:
         self.store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
         self.events: list[tuple[EventKind, dict[str, Any]]] = []
 
-    def keeper(self, epoch: int, interval: timedelta | None = None) -> FolderCheckpoints:
+    def keeper(
+        self, epoch: int, interval: timedelta | None = None, *, notice: timedelta | None = None
+    ) -> FolderCheckpoints:
         machine = self.root / f"machine-{epoch}"
         checkpoints = self.store.checkpoints("job-1", epoch)
+        fit = FolderNoticeFit(notice, timedelta(), self.record_event, self.clock) if notice is not None else None
         return FolderCheckpoints(
-            checkpoints, machine / "checkpoints", machine / "scratch", interval, 2, self.record_event, self.clock
+            checkpoints, machine / "checkpoints", machine / "scratch", interval, 2, self.record_event, self.clock, fit
         )
 
     def record_event(self, kind: EventKind, **data: Any) -> None:

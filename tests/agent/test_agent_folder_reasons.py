@@ -103,7 +103,7 @@ def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monk
 def test_outputs_that_are_not_kept_as_a_whole_become_an_event(
     place: Place, monkeypatch: pytest.MonkeyPatch, limit: timedelta, reason: str
 ) -> None:
-    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.say)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event)
     artifacts.outputs = place.root / "outputs"
     artifacts.outputs.mkdir()
     artifacts.launched()
@@ -118,7 +118,7 @@ def test_outputs_that_are_not_kept_as_a_whole_become_an_event(
         patch.setattr(Outputs, "keep", fail_or_hang)
         artifacts.keep_outputs(limit)
     over.set()
-    assert place.of(EventKind.SKIPPED) == [{"folder": "outputs", "reason": reason}]
+    assert place.list_events(EventKind.SKIPPED) == [{"folder": "outputs", "reason": reason}]
 
 
 @pytest.mark.parametrize("name", ["f%05d.bin", "s{step}/f%05d.bin"])

@@ -189,6 +189,23 @@ def test_more_threads_than_vcpus_cause_a_warning(world, spec_file):
             assert (warning in answer.err) is warned
 
 
+@pytest.mark.parametrize(
+    ("vcpus", "processes", "threads", "warning"),
+    [
+        (2, 2, None, None),
+        (2, 3, None, "processes: 3 are more than the 2 vCPUs that the job asks for"),
+        (4, 2, "2", None),
+        (4, 2, "4", "OMP_NUM_THREADS=4 in each of 2 processes is more than the 4 vCPUs that the job asks for"),
+    ],
+)
+def test_more_processes_than_vcpus_cause_a_warning(world, spec_file, vcpus, processes, threads, warning):
+    text = f"name: a\nrecipe: image-classification\nprocesses: {processes}\nresources: {{vcpus: {vcpus}}}\n"
+    options = ("--env", f"OMP_NUM_THREADS={threads}") if threads else ()
+    answer = world.run("--json", "submit", str(spec_file(text)), *options)
+    assert answer.code == 0, answer.err
+    assert [text[: len(warning or "")] for text in answer.json["warnings"]] == ([warning] if warning else [])
+
+
 def test_sharing_where_nothing_is_shared_causes_a_warning(world, spec_file):
     path = str(spec_file("name: a\nrecipe: image-classification\nresources: {shared: true}\n"))
     for allowed in (False, True):

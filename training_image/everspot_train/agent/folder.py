@@ -35,6 +35,7 @@ from everspot_train.agent.artifacts.copies import (
 from everspot_train.agent.artifacts.look import FolderWatch, Look, Stamp
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, describe_entry, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
+from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
@@ -99,6 +100,7 @@ class FolderCheckpoints:
         interval: the job's checkpoint interval.
         keep: the number of checkpoints that stay.
         emit: writes events.
+        notice_fit: judges each upload by the notice; None where there is none.
 
     Attributes:
         took: how long the last publication took.
@@ -115,6 +117,7 @@ class FolderCheckpoints:
         keep: int,
         emit: EmitEvent,
         clock: Clock,
+        notice_fit: FolderNoticeFit | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self.folder = folder
@@ -127,6 +130,7 @@ class FolderCheckpoints:
         self._keep = keep
         self._emit = emit
         self._clock = clock
+        self._notice_fit = notice_fit
         self._lock = threading.Lock()
         self._timer = DueTimer(_LOOK_EVERY, clock)
         self._assessor = Assessor()
@@ -384,6 +388,9 @@ class FolderCheckpoints:
         size = sum(part.size for part in done.parts if part.name != TREE)
         seconds = round(self.took.total_seconds(), 3)
         self._emit(EventKind.CHECKPOINTED, files=count, bytes=size, seconds=seconds, trigger=trigger)
+        if self._notice_fit is not None:
+            uploaded = sum(part.size for part in done.parts if part.name in files)
+            self._notice_fit.note_upload(self.took, uploaded, self._usual_gap)
         shutil.rmtree(self._copies, ignore_errors=True)
         self._copier.clear()
         try:

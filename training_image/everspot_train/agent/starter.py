@@ -36,6 +36,7 @@ from everspot_train.agent.fitness import CACHE, find_type
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT, LogShipper
+from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import long_detail
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
@@ -245,7 +246,15 @@ class Starter:
         job_id, epoch = session.key
         owner = session.incarnation
         checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
-        return FolderCheckpoints(checkpoints, folder, scratch, policy.interval, policy.keep, session.emit, self._clock)
+        fit = FolderNoticeFit(*self._notice(), session.emit, self._clock)
+        return FolderCheckpoints(
+            checkpoints, folder, scratch, policy.interval, policy.keep, session.emit, self._clock, fit
+        )
+
+    def _notice(self) -> tuple[timedelta, timedelta]:
+        """The notice of this instance, market time, and the part of it in which nothing is saved, real time."""
+        notice, limits = provider(self._manifest.cloud).notice(self._manifest), self._manifest.limits
+        return notice, limits.notice_poll + stop_margin(limits, self._clock.to_real(notice))
 
     def _starts_over(self, job: JobKey) -> bool:
         """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
@@ -270,7 +279,7 @@ class Starter:
     def _context(self, session: JobSession, hours_between_interruptions: float | None) -> RunContext:
         folder = session.run_dir.path
         code = self._code_dir(session.submission, folder)
-        notice, limits = provider(self._manifest.cloud).notice(self._manifest), self._manifest.limits
+        notice, notice_reserve = self._notice()
         return RunContext(
             job_id=session.key.job_id,
             epoch=session.key.epoch,
@@ -286,7 +295,7 @@ class Starter:
             scratch_dir=str(folder / "scratch"),
             hours_between_interruptions=hours_between_interruptions or USUAL_HOURS[self._identity.market],
             notice=notice,
-            notice_reserve=limits.notice_poll + stop_margin(limits, self._clock.to_real(notice)),
+            notice_reserve=notice_reserve,
             mixed=self._lowers_precision(session),
         )
 

@@ -52,14 +52,20 @@ def run_checks(context: SubmissionContext) -> tuple[list[str], CliError | None]:
 
 
 def check_threads(context: SubmissionContext) -> list[str]:
-    """Warn of a job with more threads than vCPUs: the threads take turns and wait for each other."""
+    """Warn of a job with more threads or processes than vCPUs: they take turns and wait for each other."""
     spec = context.submission.spec
     threads, vcpus = spec.env.get(THREADS), spec.resources.vcpus
-    if threads is None or not threads.isdecimal() or int(threads) <= vcpus:
+    if spec.process_count > vcpus and spec.processes is not None:
+        return [
+            f"processes: {spec.processes} are more than the {counted(vcpus, 'vCPU')} that the job asks for: they take "
+            "turns, and each waits for the others at every step"
+        ]
+    if threads is None or not threads.isdecimal() or int(threads) * spec.process_count <= vcpus:
         return []
+    each = f" in each of {spec.process_count} processes" if spec.process_count > 1 else ""
     return [
-        f"{THREADS}={threads} is more than the {counted(vcpus, 'vCPU')} that the job asks for: threads that wait for "
-        "each other make it many times slower. Without the variable it gets as many threads as resources.vcpus, "
+        f"{THREADS}={threads}{each} is more than the {counted(vcpus, 'vCPU')} that the job asks for: threads that wait "
+        "for each other make it many times slower. Without the variable it gets as many threads as resources.vcpus, "
         "shared among its processes"
     ]
 

@@ -1,0 +1,55 @@
+"""Tells what a notice costs a program whose folder of checkpoints takes longer to upload than the notice leaves."""
+
+import logging
+from datetime import timedelta
+
+from everspot_core.checkpoint_interval import CheckpointCost, IntervalCause, NoticeTime, describe_loss, fits_notice
+from everspot_core.clock import Clock
+from everspot_core.documents import format_duration
+from everspot_core.records import EventKind
+from pydantic import JsonValue
+
+from everspot_train.agent.outcome import EmitEvent
+
+_log = logging.getLogger(__name__)
+
+
+class FolderNoticeFit:
+    """Judges each upload of a program's folder by the notice of its instance.
+
+    Args:
+        notice: how long before an interruption the instance can know of it, market time.
+        reserve: the part of it in which nothing is uploaded, real time.
+        emit: writes events.
+    """
+
+    def __init__(self, notice: timedelta, reserve: timedelta, emit: EmitEvent, clock: Clock) -> None:
+        self._notice = notice
+        self._notice_time = NoticeTime(clock.to_real(notice), reserve)
+        self._market_per_real = timedelta(seconds=1) / clock.to_real(timedelta(seconds=1))
+        self._emit = emit
+        self._has_fitted = True
+
+    def note_upload(self, took: timedelta, size_bytes: int, gap: timedelta) -> None:
+        """Write an event if this upload took longer than a notice leaves, or fits again; each once in a row.
+
+        Args:
+            took: how long the upload took, real time.
+            size_bytes: what was uploaded.
+            gap: the time since the upload before, or since the program's start, real time.
+        """
+        cost = CheckpointCost(timedelta(0), took, size_bytes)
+        fits = fits_notice(cost, self._notice_time) is True
+        if fits == self._has_fitted:
+            return
+        self._has_fitted = fits
+        saved_every = timedelta(seconds=round((gap * self._market_per_real).total_seconds()))
+        data: dict[str, JsonValue] = {
+            "cause": IntervalCause.CHOSEN.value,
+            "reason": f"the program saved after {format_duration(saved_every)}",
+        }
+        if not fits:
+            market_cost = cost.scaled(self._market_per_real)
+            data["notice"] = describe_loss(market_cost, self._notice, gap * self._market_per_real, None)
+            _log.warning("%s", data["notice"])
+        self._emit(EventKind.CHECKPOINT_INTERVAL, **data)

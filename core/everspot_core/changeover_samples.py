@@ -14,10 +14,13 @@ from everspot_core.reported_values import MOST_SECONDS, parse_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """How an instance was launched. None: not known.
+    """The arrival of an instance for a job. None: unknown.
 
-    `job_id`: the job that it was launched for. `asked_at`: the launch intent. `launched_at`: from then on it costs
-    money. `booted_at`: the start of its agent.
+    Attributes:
+        job_id: the job that it was launched for.
+        asked_at: the time of the launch intent.
+        launched_at: from then on it costs money.
+        booted_at: the start of its agent.
     """
 
     job_id: str | None

@@ -20,8 +20,13 @@ class ElasticCap:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Prices of a type in USD per hour. `spot`: the catalogue's lowest; `limit`: the highest paid price on Spot, at
-    most the on-demand price. `units`: of the standing fleets' target."""
+    """Prices of a type in USD per hour.
+
+    Attributes:
+        spot: the catalogue's lowest.
+        limit: the highest paid price on Spot, at most the on-demand price.
+        units: of the standing fleets' target.
+    """
 
     name: str
     on_demand: float

@@ -33,8 +33,9 @@ class LaunchTrouble(StrEnum):
 class LaunchPool(Stored):
     """A pool that may serve a launch.
 
-    `place`: the cloud's name for the place in the zone (a subnet). `max_price`: the highest price of an instance,
-    dollars an hour; None for the cloud's own limit.
+    Attributes:
+        place: the cloud's name for the place in the zone (a subnet).
+        max_price: the highest price of an instance, dollars an hour; None for the cloud's own limit.
     """
 
     instance_type: str

@@ -59,7 +59,7 @@ class FaultKind(StrEnum):
 
 
 class FaultRecord(Document):
-    """A useless instance, written once by a scheduler. Images and pools with several of them are suspect (`doubts`)."""
+    """A useless instance, written once by a scheduler. An image or a pool with several of them is suspect."""
 
     instance_id: str
     instance_type: str

@@ -44,8 +44,13 @@ class Notifications(Frozen):
 
 @dataclass(frozen=True)
 class Notification:
-    """One notification, which is sent once. `key`: of the document that records that it was sent; `subject`: a line of
-    ASCII; `data`: the content for programs, as JSON."""
+    """One notification, which is sent once.
+
+    Attributes:
+        key: of the document that records that it was sent.
+        subject: a line of ASCII.
+        data: the content for programs, as JSON.
+    """
 
     key: str
     occasion: Occasion

@@ -14,8 +14,10 @@ _ALL = Fraction(1)
 class Tenure:
     """A holder held one instance from `start` to `end`.
 
-    `holder`: the job, or the team, that the cost is attributed to. `share`: the holder's fraction of the instance's
-    cost; less than 1 where others may hold the instance too."""
+    Attributes:
+        holder: the job, or the team, that the cost is attributed to.
+        share: the holder's fraction of the instance's cost; less than 1 where others may hold the instance too.
+    """
 
     holder: str
     start: datetime

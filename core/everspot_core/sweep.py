@@ -180,7 +180,12 @@ def is_useful(state: JobState, value: float | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCost:
-    """The cost of a sweep. `dollars`: for all of its trials. `useful`: the number of useful ones (`is_useful`)."""
+    """The cost of a sweep.
+
+    Attributes:
+        dollars: for all of its trials.
+        useful: the number of useful trials (`is_useful`).
+    """
 
     trials: int
     useful: int

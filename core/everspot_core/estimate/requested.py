@@ -32,8 +32,13 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeOption:
-    """A type that instances may have. `weight`: units that one counts; `max_price`: USD per instance hour, on Spot;
-    `zones`: the only ones for it, empty for all."""
+    """A type that instances may have.
+
+    Attributes:
+        weight: units that one instance counts.
+        max_price: USD per instance hour, on Spot.
+        zones: the only zones for it, empty for all.
+    """
 
     instance_type: str
     weight: Fraction = Fraction(1)
@@ -44,8 +49,12 @@ class TypeOption:
 
 @dataclass(frozen=True, kw_only=True)
 class StandingAsk:
-    """Capacity of one market that is always there: `units`, of candidates chosen as `prefer` says. `pools`: by price
-    alone, spread over so many of the cheapest. `zones`: empty if they are not known."""
+    """Capacity of one market that is always there: `units`, of candidates chosen as `prefer` says.
+
+    Attributes:
+        pools: by price alone, spread over so many of the cheapest pools.
+        zones: empty if they are unknown.
+    """
 
     name: str
     team: str
@@ -119,8 +128,15 @@ class FixedAsk:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedFor:
-    """All that one side of a change asks for. `types`: declared in place; `dates`: of the fixed prices in use; `by_use`
-    and `unknown`: as in `Estimate`; `unpriced`: as in `CostFigures`."""
+    """All requests of one side of a change.
+
+    Attributes:
+        types: declared in place.
+        dates: of the fixed prices in use.
+        by_use: as in `Estimate`.
+        unknown: as in `Estimate`.
+        unpriced: as in `CostFigures`.
+    """
 
     standing: tuple[StandingAsk, ...] = ()
     elastic: tuple[ElasticAsk, ...] = ()

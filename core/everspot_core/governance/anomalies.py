@@ -44,7 +44,12 @@ class AnomalyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `subject`: the job, team or pool; `figures`: dollars, hours or counts, by name."""
+    """One finding.
+
+    Attributes:
+        subject: the job, team or pool.
+        figures: dollars, hours or counts, by name.
+    """
 
     kind: AnomalyKind
     subject: str
@@ -165,8 +170,12 @@ def daily_norm(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float
 
 @dataclass(frozen=True, slots=True)
 class Idling:
-    """An instance of the fleet. `usd_per_hour`: None if not known; `since`: without work since then, None if it has
-    some."""
+    """An instance of the fleet.
+
+    Attributes:
+        usd_per_hour: None if unknown.
+        since: without work since then, None if it has some.
+    """
 
     usd_per_hour: float | None
     since: datetime | None

@@ -43,8 +43,13 @@ _OF_NOBODY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeLine:
-    """One line. `sums` of its rows, which are in no other line. `lost`: dollars of the same jobs in the line of lost
-    time. `jobs`: how many are in it."""
+    """One line.
+
+    Attributes:
+        sums: of its rows, which are in no other line.
+        lost: dollars of the same jobs in the line of lost time.
+        jobs: how many jobs are in it.
+    """
 
     kind: LineKind
     value: str

@@ -84,10 +84,19 @@ class HourlyUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One commitment. Dollars an hour: `covers_usd` at list price, `pays_usd` for it. `units`: instances, if it is
-    bought by number. `break_even`, `utilisation`, `worst_week`: shares of the commitment that have to be, were, and in
-    the worst week were used. `saved_usd`: in the observed hours; `saved_last_month_usd`: in the last 30 days of them.
-    `owed_usd`: over the term, used or not."""
+    """One commitment.
+
+    Attributes:
+        covers_usd: dollars an hour that it covers, at list price.
+        pays_usd: dollars an hour that it costs.
+        units: instances, if it is bought by number.
+        break_even: the share of the commitment that has to be used.
+        utilisation: the share that was used.
+        worst_week: the share that was used in the worst week.
+        saved_usd: in the observed hours.
+        saved_last_month_usd: in the last 30 days of them.
+        owed_usd: over the term, used or not.
+    """
 
     covers_usd: float
     pays_usd: float

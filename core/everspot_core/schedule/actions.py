@@ -107,8 +107,9 @@ class _Act:
 class Assign(_Act):
     """Put the job on the instance: the instance's assignment first, the job's record second.
 
-    `gang`: the other instances of a job that needs several, all or none. `shares`: the job gets the part of the
-    instance that it asks for, and others may have the rest.
+    Attributes:
+        gang: the other instances of a job that needs several, all or none.
+        shares: the job gets the part of the instance that it asks for, and others may have the rest.
     """
 
     job_id: str

@@ -18,11 +18,15 @@ from everspot_core.simulate.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The result. Jobs have the names that their authors gave them.
+    """The result of a workload. Jobs have the names that their authors gave them.
 
-    `usd`: cost of all agent instances from launch to end, without the scheduler's. `idle_usd_share`: the fraction of it
-    that paid for time without a job. `met`, `late`: the jobs with a deadline that met and missed it; `refused`: jobs
-    that never started. `failovers`: by job, how often it moved from spot to on-demand; jobs that never did are absent.
+    Attributes:
+        usd: cost of all agent instances from launch to end, without the scheduler's.
+        idle_usd_share: the fraction of it that paid for time without a job.
+        met: the jobs with a deadline that met it.
+        late: the jobs with a deadline that missed it.
+        refused: jobs that never started.
+        failovers: by job, how often it moved from spot to on-demand; jobs that never did are absent.
     """
 
     usd: float

@@ -11,8 +11,10 @@ from everspot_core.simulate.engine import Outcome
 class Aggregate:
     """The figures of a number of runs. Hours and changeovers are means over the runs; misses are counted.
 
-    `saving_percent`: against the job on one on-demand instance without any changeover. `saving_error`: its standard
-    error over random starts, as an estimate of the mean over all starts of the same traces; None for one run.
+    Attributes:
+        saving_percent: against the job on one on-demand instance without any changeover.
+        saving_error: its standard error over random starts, as an estimate of the mean over all starts of the same
+            traces; None for one run.
     """
 
     runs: int

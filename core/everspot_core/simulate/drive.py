@@ -39,9 +39,11 @@ _FOR_GOOD = frozenset({Why.NO_TYPE_FITS, Why.NOTHING_SEEN})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkloadRun:
-    """A simulated workload. `ended_at`: when the last job was over, or the horizon; instances are paid until then.
+    """A simulated workload.
 
-    `plans`: how often the plan was asked.
+    Attributes:
+        ended_at: when the last job was over, or the horizon; instances are paid until then.
+        plans: how often the plan was asked.
     """
 
     workload: Workload

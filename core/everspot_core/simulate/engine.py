@@ -93,8 +93,14 @@ class Policy(Protocol):
 
 
 class Step(NamedTuple):
-    """A part of a run during which the job held the same thing. `tick`: its first one, from submission; `seconds`: its
-    length; `progress`: seconds of computing done in it; `entered`: it began with a changeover."""
+    """A part of a run during which the job held the same thing.
+
+    Attributes:
+        tick: its first one, from submission.
+        seconds: its length.
+        progress: seconds of computing done in it.
+        entered: it began with a changeover.
+    """
 
     tick: int
     mode: Mode
@@ -107,10 +113,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a run. `finished_at`: hours from submission. Hours held include changeovers.
+    """The result of a run. Hours held include changeovers. Costs are for one node, in dollars where the trace has
+    prices, otherwise in units of the spot price.
 
-    `undisturbed`: the cost of the job on one on-demand instance without any changeover. `cost` and `undisturbed` are
-    for one node, in dollars where the trace has prices, else in units of the spot price.
+    Attributes:
+        finished_at: hours from submission.
+        undisturbed: the cost of the job on one on-demand instance without any changeover.
     """
 
     cost: float

@@ -44,9 +44,13 @@ class FederatedMove:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FederatedJob:
-    """A job and where it is. `at`: None on the way to `goal`. `records`: its record in each cluster that it has left.
+    """A job and its place.
 
-    `waits_since`: when it had begun to wait, as of its last departure. `declined`: when each cluster last declined it.
+    Attributes:
+        at: None on the way to `goal`.
+        records: its record in each cluster that it has left.
+        waits_since: when it had begun to wait, as of its last departure.
+        declined: when each cluster last declined it.
     """
 
     task: Task

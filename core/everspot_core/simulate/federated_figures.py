@@ -13,8 +13,14 @@ from everspot_core.simulate.figures import SimulatedBill, WaitingTimes, compute_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFigures:
-    """One cluster. `jobs`: submitted there. `finished`: there, of whatever home. `egress_usd`: of bytes sent from there
-    on; a way over the home counts where it began. `cost`: of its instances."""
+    """The figures of one cluster.
+
+    Attributes:
+        jobs: submitted there.
+        finished: there, of every home.
+        egress_usd: of bytes sent from there on; a way over the home counts where it began.
+        cost: of its instances.
+    """
 
     jobs: int
     finished: int
@@ -28,12 +34,16 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedFigures:
-    """All figures. `misses`: jobs that ended after their deadline or had not ended by then, without refused ones.
+    """All figures.
 
-    `met_share`: of the deadlines that were not refused, the fraction that was met; 1 without any. `usd`: of all
-    instances, and `egress_usd` beside it. `moves`: by reason. `moved`: jobs that moved at all. `declined`: offers that
-    the cluster asked did not take. `undated_waits`: of the jobs without a deadline, hours for which each held no
-    instance from its submission to its end.
+    Attributes:
+        misses: jobs that ended after their deadline or had not ended by then, without refused ones.
+        met_share: of the deadlines that were not refused, the fraction that was met; 1 without any.
+        usd: of all instances, without `egress_usd`.
+        moves: by reason.
+        moved: jobs that moved at all.
+        declined: offers that the other cluster did not take.
+        undated_waits: for each job without a deadline, the hours without an instance from its submission to its end.
     """
 
     jobs: int

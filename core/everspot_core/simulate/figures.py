@@ -50,8 +50,10 @@ class WaitingTimes:
 class Fairness:
     """How evenly instances were shared among teams that had jobs waiting.
 
-    `jain`: Jain's index, 1 if each held instances in proportion to its weight, 1/n at worst. `teams`: dollars an hour
-    of the instances that a team held while it waited, over its weight; teams that never waited are absent.
+    Attributes:
+        jain: Jain's index, 1 if each held instances in proportion to its weight, 1/n at worst.
+        teams: dollars an hour of the instances that a team held while it waited, over its weight; teams that never
+            waited are absent.
     """
 
     jain: float
@@ -61,11 +63,15 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFigures:
-    """All figures. `misses`: jobs that ended after their deadline or had not ended by then, without refused ones.
+    """All figures.
 
-    `utilization`: hours in which instances held a job, over hours paid. `changeovers`: how often a job started on
-    instances. `preemptions`: how often a job lost spot instances. `unfinished`: jobs at the end of the simulation.
-    `idle_usd_share`: the fraction of the cost that paid for instances without a job.
+    Attributes:
+        misses: jobs that ended after their deadline or had not ended by then, without refused ones.
+        utilization: hours in which instances held a job, over hours paid.
+        changeovers: how often a job started on instances.
+        preemptions: how often a job lost spot instances.
+        unfinished: jobs at the end of the simulation.
+        idle_usd_share: the fraction of the cost that paid for instances without a job.
     """
 
     jobs: int

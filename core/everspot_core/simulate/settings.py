@@ -13,10 +13,13 @@ from everspot_core.simulate.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One job. `changeover_hours`: launch, set-up and lost progress, at each entry to spot or on-demand.
+    """One job.
 
-    `price_ratio`: on-demand price over spot price. Spot costs 1 per hour; where a trace has prices, on-demand costs
-    the ratio times their mean. `nodes`: instances that the job needs at once; prices and hours are those of one.
+    Attributes:
+        changeover_hours: launch, set-up and lost progress, at each entry to spot or on-demand.
+        price_ratio: on-demand price over spot price. Spot costs 1 per hour; where a trace has prices, on-demand costs
+            the ratio times their mean.
+        nodes: instances that the job needs at the same time; prices and hours are those of one.
 
     Raises:
         BadInputs: naming every value that is out of range.

@@ -29,8 +29,10 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 class SimulatedInstance:
     """An instance from its launch to its end, paid all the while.
 
-    `launched_for`: the job that it was launched for, None for the standing fleet. `idle_since`: since when it has held
-    no job; None while it boots or holds one. `taken_at`: when the market takes it, once notice is given.
+    Attributes:
+        launched_for: the job that it was launched for, None for the standing fleet.
+        idle_since: since when it has held no job; None while it boots or holds one.
+        taken_at: when the market takes it, once notice is given.
     """
 
     instance_id: str
@@ -137,11 +139,12 @@ class SimulatedAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """A submitted job. `done`: seconds of work at speed 1 before its present attempt, which the fields from
-    `instances` on describe.
+    """A submitted job.
 
-    `stopped_at`: when it began its checkpoint after a notice; `done` includes all work from then on. `back_at`: when
-    it will have released its lease.
+    Attributes:
+        done: seconds of work at speed 1 before its present attempt, which the fields from `instances` on describe.
+        stopped_at: when it began its checkpoint after a notice; `done` includes all work from then on.
+        back_at: when it will have released its lease.
     """
 
     job: WorkloadJob

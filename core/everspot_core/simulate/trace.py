@@ -29,7 +29,12 @@ class Spells(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """Capacity over time. `available`: instances at each tick, shape (ticks,); `prices`: $/h, same shape, or None."""
+    """Capacity over time.
+
+    Attributes:
+        available: instances at each tick, shape (ticks,).
+        prices: $/h, same shape, or None.
+    """
 
     name: str
     gap: timedelta

@@ -194,8 +194,9 @@ class Fleet(FleetTerms):
 class TraceSource(Frozen):
     """The source of a trace: a file, or a generator of `instances` instances, which come and go in groups of four.
 
-    `times`: each instance of a file counts for so many. `dry_hours`: from the first to the second hour of the trace
-    there is nothing.
+    Attributes:
+        times: each instance of a file counts for so many.
+        dry_hours: from the first to the second hour of the trace there is nothing.
     """
 
     file: str | None = None

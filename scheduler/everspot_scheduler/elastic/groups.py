@@ -17,7 +17,12 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Launches that are one request. `jobs`: one for each instance; `whole`: all instances or none."""
+    """Launches that are one request.
+
+    Attributes:
+        jobs: one for each instance.
+        whole: all instances or none.
+    """
 
     jobs: tuple[str, ...]
     pools: tuple[PoolKey, ...]

@@ -42,9 +42,12 @@ class Place:
 class Intents:
     """The intents in the store. All methods raise the store's errors.
 
-    `launched`: every instance of a settled intent. `unreadable`: whether there are intents that this release cannot
-    read. `edition`: rises with every change. `mark`: the beginning of every token of this cluster, which tells its
-    instances from those of another cluster of the same name.
+    Attributes:
+        launched: every instance of a settled intent.
+        unreadable: whether there are intents that this release cannot read.
+        edition: rises with every change.
+        mark: the beginning of every token of this cluster, which tells its instances from those of another cluster of
+            the same name.
     """
 
     def __init__(self, store: Store) -> None:

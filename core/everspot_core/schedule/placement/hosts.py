@@ -48,7 +48,9 @@ def is_enough(room: Room, needed: Room) -> bool:
 class Host:
     """An instance and the room that is free on it.
 
-    `ends`: moments and the room that comes back then. `promises`: each with start, end, room and job.
+    Attributes:
+        ends: moments, and the room that comes back then.
+        promises: each with start, end, room and job.
     """
 
     instance: InstanceView

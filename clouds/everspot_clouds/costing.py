@@ -11,8 +11,15 @@ from itertools import takewhile
 from typing import Any
 
 from everspot_core.catalogue import InstanceType, builtin, zone_region
-from everspot_core.declared import Declared, is_fully_known
-from everspot_core.estimate.requested import HOURS_A_MONTH, UNTAGGED, AskedFor, ElasticAsk, FixedAsk, StandingAsk
+from everspot_core.declared import DeclaredResource, is_fully_known
+from everspot_core.estimate.requested import (
+    HOURS_A_MONTH,
+    UNTAGGED,
+    ElasticRequest,
+    FixedRequest,
+    RequestedCapacity,
+    StandingRequest,
+)
 from everspot_core.fleet import TypeChoice
 from everspot_core.market import Market
 from everspot_core.prices import exact
@@ -47,9 +54,9 @@ class Costing:
 
     region: str | None
     as_of: date
-    standing: list[StandingAsk] = field(default_factory=list)
-    elastic: list[ElasticAsk] = field(default_factory=list)
-    fixed: list[FixedAsk] = field(default_factory=list)
+    standing: list[StandingRequest] = field(default_factory=list)
+    elastic: list[ElasticRequest] = field(default_factory=list)
+    fixed: list[FixedRequest] = field(default_factory=list)
     types: dict[str, InstanceType] = field(default_factory=dict)
     used: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -57,7 +64,7 @@ class Costing:
 
     def pay(
         self,
-        resource: Declared,
+        resource: DeclaredResource,
         kind: str,
         usd: Fraction,
         *,
@@ -66,18 +73,20 @@ class Costing:
         high: Fraction | None = None,
     ) -> None:
         """Add the fixed monthly cost of a resource. `team`: None where the resource cannot say."""
-        self.fixed.append(FixedAsk(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high))
+        self.fixed.append(
+            FixedRequest(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high)
+        )
 
-    def by_use(self, resource: Declared, meter: str) -> None:
+    def by_use(self, resource: DeclaredResource, meter: str) -> None:
         """Note that a resource costs by use. `meter`: the counted units, in words."""
         self.used.setdefault(meter, []).append(resource.name)
 
-    def lack(self, resource: Declared, reason: str) -> None:
+    def lack(self, resource: DeclaredResource, reason: str) -> None:
         """Note that the cost of a resource is unknown."""
         self.unpriced.append(resource.name)
         self.lack_part(resource, reason)
 
-    def lack_part(self, resource: Declared, reason: str) -> None:
+    def lack_part(self, resource: DeclaredResource, reason: str) -> None:
         """Note that a part of the cost of a resource is unknown."""
         self.unknown.append(f"{resource.name}: {reason}")
 
@@ -89,7 +98,7 @@ class Costing:
                 "and are mostly the same or lower"
             )
 
-    def total(self) -> AskedFor:
+    def total(self) -> RequestedCapacity:
         """Return the whole. Costs that can have no tag belong to the environment's team, if it has only one."""
         all_teams = (
             [charge.team for charge in self.standing]
@@ -99,7 +108,7 @@ class Costing:
         teams = set(all_teams) - {"", UNTAGGED}
         own = teams.pop() if len(teams) == 1 else UNTAGGED
         fixed = (replace(charge, team=charge.team or own) for charge in self.fixed)
-        return AskedFor(
+        return RequestedCapacity(
             standing=tuple(self.standing),
             elastic=tuple(self.elastic),
             fixed=tuple(fixed),
@@ -150,7 +159,9 @@ def part(inputs: Any, *path: str) -> Any:
     return inputs
 
 
-def nearest(resource: Declared, templates: Sequence[Declared], *, within: bool = False) -> Declared | None:
+def nearest(
+    resource: DeclaredResource, templates: Sequence[DeclaredResource], *, within: bool = False
+) -> DeclaredResource | None:
     """Return the template that a fleet launches from.
 
     A preview knows a new template by no id yet. It is declared beside its fleet, in the same component, and named like
@@ -166,7 +177,7 @@ def _common(first: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
-def find_region(resources: Sequence[Declared], provider: str, zone: str, stated: str | None) -> str | None:
+def find_region(resources: Sequence[DeclaredResource], provider: str, zone: str, stated: str | None) -> str | None:
     """Return the region: `stated`, or as the provider of a preview has it, or that of the zones that inputs named
     `zone` have; None if nothing tells."""
     if stated:
@@ -217,7 +228,7 @@ def list_markets(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
     return tuple(market for market in Market if not names or market.value in names)
 
 
-Rule = Callable[[Costing, Declared], None]
+Rule = Callable[[Costing, DeclaredResource], None]
 """How resources of a type are priced."""
 
 
@@ -226,7 +237,7 @@ def by_use(meter: str) -> Rule:
     return lambda costing, resource: costing.by_use(resource, meter)
 
 
-def declared_types(costing: Costing, resource: Declared) -> None:
+def declared_types(costing: Costing, resource: DeclaredResource) -> None:
     """The rule of a component that costs nothing itself, and declares types in place."""
     capacity = resource.inputs.get("capacity")
     if isinstance(capacity, Mapping):
@@ -234,7 +245,7 @@ def declared_types(costing: Costing, resource: Declared) -> None:
 
 
 def apply(
-    costing: Costing, resources: Sequence[Declared], rules: Mapping[str, Rule], free: frozenset[str], own: str
+    costing: Costing, resources: Sequence[DeclaredResource], rules: Mapping[str, Rule], free: frozenset[str], own: str
 ) -> None:
     """Price every resource by its type's rule. A type of the cloud, by its prefix `own`, without a rule is reported as
     unknown unless it is free."""

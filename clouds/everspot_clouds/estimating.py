@@ -6,9 +6,9 @@ from typing import Any
 
 from everspot_core.bounds import check_values
 from everspot_core.catalogue import Catalogue, builtin
-from everspot_core.declared import Declared
+from everspot_core.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
-from everspot_core.estimate.requested import AskedFor
+from everspot_core.estimate.requested import RequestedCapacity
 from everspot_core.estimate.totals import estimate
 from everspot_core.estimate.usage_history import Recent
 from everspot_core.problems import Problems
@@ -36,7 +36,7 @@ _NO_REGIONS: Mapping[str, str] = {}
 class Environment:
     """The declarations of a settings file that cost money. `regions`: by cloud."""
 
-    resources: tuple[Declared, ...]
+    resources: tuple[DeclaredResource, ...]
     regions: Mapping[str, str]
 
 
@@ -77,21 +77,21 @@ def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
             check_values(problems.at(str(key)), section)
 
 
-def _state(stack: str, settings: Any) -> list[Declared]:
+def _state(stack: str, settings: Any) -> list[DeclaredResource]:
     """Return the declarations of a bootstrap that cost money; nothing if its settings cannot be read."""
     section = settings if isinstance(settings, Mapping) else {}
     tags = section.get("tags")
     owned = {"tags": tags, "labels": {str(k).lower(): v for k, v in tags.items()}} if isinstance(tags, Mapping) else {}
     kinds = _STATE.get(str(section.get("cloud")), {})
     return [
-        Declared(f"urn:pulumi:{stack}::everspot::{kind}::everspot-bootstrap-state", kind, {**owned, **inputs})
+        DeclaredResource(f"urn:pulumi:{stack}::everspot::{kind}::everspot-bootstrap-state", kind, {**owned, **inputs})
         for kind, inputs in kinds.items()
     ]
 
 
 def estimated(
-    before: Sequence[Declared] | None,
-    after: Sequence[Declared] | None,
+    before: Sequence[DeclaredResource] | None,
+    after: Sequence[DeclaredResource] | None,
     *,
     regions: Mapping[str, str] = _NO_REGIONS,
     catalogue: Catalogue | None = None,
@@ -113,9 +113,11 @@ def estimated(
     return estimate(was, will, prices, recent, as_of=fixed_prices.AS_OF)
 
 
-def collect_charges(resources: Sequence[Declared], regions: Mapping[str, str] = _NO_REGIONS) -> AskedFor:
+def collect_charges(
+    resources: Sequence[DeclaredResource], regions: Mapping[str, str] = _NO_REGIONS
+) -> RequestedCapacity:
     """Return the requests of resources, on all clouds together."""
     parts = [collect(resources, regions.get(cloud)) for cloud, collect in _CLOUDS.items()]
-    return AskedFor(
-        **{field.name: sum((getattr(part, field.name) for part in parts), ()) for field in fields(AskedFor)}
+    return RequestedCapacity(
+        **{field.name: sum((getattr(part, field.name) for part in parts), ()) for field in fields(RequestedCapacity)}
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from everspot_core.bounds import sound_numbers
 from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.declared import UNKNOWN, DeclaredResource
 from everspot_core.fleet import TypeChoice
 from everspot_core.problems import Problems
 from everspot_core.type_facts import OVERRIDE, fact_problems
@@ -33,14 +33,14 @@ class ClusterOutline:
         self.settings = settings
         self.tags = {ENVIRONMENT: stack, **(settings.get("tags") or {})}
         self.capacity: Mapping[str, Any] = settings["capacity"]
-        self.resources: list[Declared] = []
+        self.resources: list[DeclaredResource] = []
         self._stack, self._cluster_type = stack, cluster_type
 
     def add(self, kind: str, suffix: str, inputs: Mapping[str, Any], *parents: str) -> None:
         """Add a resource. `suffix`: of its name; `parents`: types of the components between it and the cluster's."""
         types = "$".join([self._cluster_type, *parents, kind])
         urn = f"urn:pulumi:{self._stack}::everspot::{types}::{self.name}-{suffix}"
-        self.resources.append(Declared(urn, kind, inputs))
+        self.resources.append(DeclaredResource(urn, kind, inputs))
 
     def component(self, kind: str, suffix: str, leaving: str) -> None:
         """Add a component of instances. `leaving`: the part of the capacity that is not its own."""

@@ -16,7 +16,7 @@ _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - pulumi/sd
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredResource:
     """One resource. `inputs`: in camelCase, with the engine's markers for secret and unknown values."""
 
     urn: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from everspot_core.declared import Declared
+from everspot_core.declared import DeclaredResource
 
 from everspot_review.report import BrokenRule, Diagnostic
 
@@ -49,7 +49,7 @@ class LoggedStep:
     @property
     def parent_types(self) -> tuple[str, ...]:
         """Types of the components that it is a part of, outermost first."""
-        return Declared(self.urn, self.type, {}).parent_types
+        return DeclaredResource(self.urn, self.type, {}).parent_types
 
     @property
     def grouping(self) -> bool:
@@ -100,13 +100,13 @@ class EventLog:
         errors = any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
         return errors or not (self.succeeded or (self.whole and any(rule.level == "mandatory" for rule in self.rules)))
 
-    def before(self) -> tuple[Declared, ...]:
+    def before(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that are there now."""
-        return tuple(Declared(s.urn, s.type, s.old.inputs) for s in self.steps if s.old is not None)
+        return tuple(DeclaredResource(s.urn, s.type, s.old.inputs) for s in self.steps if s.old is not None)
 
-    def after(self) -> tuple[Declared, ...]:
+    def after(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that will be there."""
-        return tuple(Declared(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
+        return tuple(DeclaredResource(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
 
 
 def resource_name(urn: str) -> str:

@@ -16,7 +16,7 @@ from everspot_core.governance.anomalies import (
     Anomaly,
     DailySpending,
     Finding,
-    Idling,
+    IdleInstance,
     StandingInstance,
     dear_pools,
     dear_teams,
@@ -160,8 +160,8 @@ def _standing(instance: CloudInstance, ledger: Ledger) -> StandingInstance:
     return StandingInstance(instance.instance_id, instance.part_of, instance.role.value, instance.launched_at, usd)
 
 
-def _idling(instance: InstanceView, ledger: Ledger) -> Idling:
+def _idling(instance: InstanceView, ledger: Ledger) -> IdleInstance:
     record = instance.record
     assert record is not None  # noqa: S101 - as the caller has seen
     usd = ledger.usd_per_hour(PoolKey(record.instance_type, record.zone, record.market))
-    return Idling(usd, instance.idle_since if instance.idle else None)
+    return IdleInstance(usd, instance.idle_since if instance.idle else None)

@@ -16,7 +16,7 @@ class HasEtag(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenVersion:
     etag: str
     since: timedelta
 
@@ -32,7 +32,7 @@ class Staleness:
 
     def __init__(self, longest: timedelta | None = None) -> None:
         """`longest`: the most that counts between two looks; None: all of it counts."""
-        self._last_change: dict[str, _Seen] = {}
+        self._last_change: dict[str, _SeenVersion] = {}
         self._last = timedelta(0)
         self._longest = longest
 
@@ -44,7 +44,7 @@ class Staleness:
             last_change = self._last_change.get(name)
             same = last_change is not None and last_change.etag == document.etag
             since = min(last_change.since + blind, before) if last_change is not None and same else after
-            changes[name] = _Seen(document.etag, since)
+            changes[name] = _SeenVersion(document.etag, since)
         self._last_change, self._last = changes, before
 
     def stale(self, limit: timedelta) -> frozenset[str]:

@@ -18,7 +18,7 @@ from everspot_core.schedule import (
     Drill,
     InstanceView,
     JobView,
-    Measured,
+    MeasuredUse,
     PoolKey,
     PoolView,
     Spent,
@@ -186,12 +186,12 @@ class Viewer:
         return launch.instance_type if launch is not None else None
 
 
-def _measured(record: JobRecord | None) -> Measured | None:
+def _measured(record: JobRecord | None) -> MeasuredUse | None:
     """Return the measurements of the job's agents. They measure memory, not processors."""
     progress = record.progress if record is not None else None
     if progress is None or (progress.memory_gib is None and progress.gpu_memory_gib is None):
         return None
-    return Measured(
+    return MeasuredUse(
         vcpus=None, memory_gib=progress.memory_gib, gpu_memory_gib=progress.gpu_memory_gib, mixed=progress.mixed
     )
 

@@ -11,39 +11,39 @@ from everspot_clouds.aws.alarms import USD_A_MONTH
 from everspot_clouds.aws.endpoints import NAT_USD_PER_HOUR
 from everspot_clouds.estimating import environment, estimated
 from everspot_clouds.gcp.hourly import MONITORING_USD_A_MONTH
-from everspot_core.declared import SECRET, UNKNOWN, Declared
+from everspot_core.declared import SECRET, UNKNOWN, DeclaredResource
 from everspot_core.estimate.model import Estimate
 
 STACKS = Path(__file__).resolve().parents[2] / "stacks"
 SPOT = "aws:ec2/fleet:Fleet"
 
 
-def resources(stack: str) -> list[Declared]:
+def resources(stack: str) -> list[DeclaredResource]:
     config: Any = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
     return list(environment(stack, config).resources)
 
 
-def declare(kind: str, **inputs: Any) -> Declared:
-    return Declared(f"urn:pulumi:dev::mine::{kind}::it", kind, inputs)
+def declare(kind: str, **inputs: Any) -> DeclaredResource:
+    return DeclaredResource(f"urn:pulumi:dev::mine::{kind}::it", kind, inputs)
 
 
-def priced(*declared: Declared) -> Estimate:
+def priced(*declared: DeclaredResource) -> Estimate:
     return estimated([], declared, regions={"aws": "us-east-1", "gcp": "us-central1"})
 
 
-def expected(*declared: Declared) -> float:
+def expected(*declared: DeclaredResource) -> float:
     after = priced(*declared).after
     assert after is not None
     return after.total.expected
 
 
-def corrupt_inputs(declared: list[Declared]) -> Iterator[list[Declared]]:
+def corrupt_inputs(declared: list[DeclaredResource]) -> Iterator[list[DeclaredResource]]:
     """The resources with one input after the other replaced by what nobody expects there."""
     for index, resource in enumerate(declared):
         for key in resource.inputs:
             for value in (UNKNOWN, SECRET, None, [], {}, -1, True, [{}], {"a": []}):
                 inputs = {**resource.inputs, key: value}
-                yield [*declared[:index], Declared(resource.urn, resource.type, inputs), *declared[index + 1 :]]
+                yield [*declared[:index], DeclaredResource(resource.urn, resource.type, inputs), *declared[index + 1 :]]
 
 
 @pytest.mark.parametrize("stack", ["aws-dev", "gcp-dev"])
@@ -76,7 +76,7 @@ LIMITLESS = {"instanceTypes": ["c6i.large"], "elastic": {"maxInstances": UNKNOWN
     ],
     ids=lambda resource: resource.type,
 )
-def test_what_has_no_price_is_told_beside_the_figures_and_alone_makes_them_unknown(resource: Declared) -> None:
+def test_what_has_no_price_is_told_beside_the_figures_and_alone_makes_them_unknown(resource: DeclaredResource) -> None:
     alone, combined = (priced(resource, *more).after for more in ((), (declare("aws:kms/key:Key"),)))
     assert alone is not None and (alone.unpriced, alone.nothing_known) == (("it",), True)
     assert combined is not None and (combined.unpriced, combined.nothing_known) == (("it",), False)
@@ -147,7 +147,7 @@ def test_a_part_without_a_price_leaves_a_resource_its_figures() -> None:
         (declare("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]), 3),
     ],
 )
-def test_fixed_prices(resource: Declared, usd: float) -> None:
+def test_fixed_prices(resource: DeclaredResource, usd: float) -> None:
     assert expected(resource) == usd
 
 
@@ -158,7 +158,7 @@ def test_a_key_that_rotates_may_cost_as_much_again_twice() -> None:
 
 def test_a_volume_costs_its_size_and_what_is_beyond_its_free_speed() -> None:
     disk = {"volumeType": "gp3", "volumeSize": 100, "iops": 4000, "throughput": 225}
-    template = Declared(
+    template = DeclaredResource(
         "urn:pulumi:dev::mine::aws:ec2/launchTemplate:LaunchTemplate::it-template",
         "aws:ec2/launchTemplate:LaunchTemplate",
         {"blockDeviceMappings": [{"ebs": disk}]},

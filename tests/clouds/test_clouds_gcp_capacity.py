@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.gcp import capacity
-from everspot_clouds.gcp.errors import Said, read_failures
+from everspot_clouds.gcp.errors import OperationError, read_failures
 from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.market import Market
 from everspot_local.gcp.discovery import Api
@@ -150,15 +150,17 @@ BOTH = ("g2-standard-8/a", "g2-standard-8/b", "a2-highgpu-1g/a", "a2-highgpu-1g/
 @pytest.mark.parametrize(
     ("failure", "expected"),
     [
-        (Said("ZONE_RESOURCE_POOL_EXHAUSTED", zone="europe-west4-b", machine="g2-standard-8"),
+        (OperationError("ZONE_RESOURCE_POOL_EXHAUSTED", zone="europe-west4-b", machine="g2-standard-8"),
          [("g2-standard-8", "europe-west4-b", LaunchTrouble.CAPACITY)]),
-        (Said("ZONE_RESOURCE_POOL_EXHAUSTED", zone="europe-west4-b"), [("", "europe-west4-b", LaunchTrouble.CAPACITY)]),
-        (Said("VM_MIN_COUNT_NOT_REACHED"), [("", "", LaunchTrouble.CAPACITY)]),
-        (Said("QUOTA_EXCEEDED", metric="NVIDIA_A100_GPUS"), [("a2-highgpu-1g", "", LaunchTrouble.QUOTA)]),
-        (Said("QUOTA_EXCEEDED", metric="PREEMPTIBLE_NVIDIA_L4_GPUS"), [("g2-standard-8", "", LaunchTrouble.QUOTA)]),
-        (Said("QUOTA_EXCEEDED", metric="SSD_TOTAL_GB"), [("", "", LaunchTrouble.QUOTA)]),
-        (Said("INVALID_FIELD_VALUE"), [("", "", LaunchTrouble.REQUEST)]),
-        (Said("NOBODY_KNOWS"), [("", "", LaunchTrouble.TRANSIENT)]),
+        (OperationError("ZONE_RESOURCE_POOL_EXHAUSTED", zone="europe-west4-b"),
+         [("", "europe-west4-b", LaunchTrouble.CAPACITY)]),
+        (OperationError("VM_MIN_COUNT_NOT_REACHED"), [("", "", LaunchTrouble.CAPACITY)]),
+        (OperationError("QUOTA_EXCEEDED", metric="NVIDIA_A100_GPUS"), [("a2-highgpu-1g", "", LaunchTrouble.QUOTA)]),
+        (OperationError("QUOTA_EXCEEDED", metric="PREEMPTIBLE_NVIDIA_L4_GPUS"),
+         [("g2-standard-8", "", LaunchTrouble.QUOTA)]),
+        (OperationError("QUOTA_EXCEEDED", metric="SSD_TOTAL_GB"), [("", "", LaunchTrouble.QUOTA)]),
+        (OperationError("INVALID_FIELD_VALUE"), [("", "", LaunchTrouble.REQUEST)]),
+        (OperationError("NOBODY_KNOWS"), [("", "", LaunchTrouble.TRANSIENT)]),
     ],
 )  # fmt: skip
 def test_an_error_is_about_the_pools_that_it_names(failure, expected):
@@ -168,7 +170,7 @@ def test_an_error_is_about_the_pools_that_it_names(failure, expected):
 
 def test_pools_that_were_not_asked_for_are_not_blamed():
     launch_intent = intent("g2-standard-8/a", "a2-highgpu-1g/b", whole=True)
-    errors = capacity._errors(Said("VM_MIN_COUNT_NOT_REACHED"), launch_intent)
+    errors = capacity._errors(OperationError("VM_MIN_COUNT_NOT_REACHED"), launch_intent)
     assert [(e.instance_type, e.zone) for e in errors] == [("g2-standard-8", "europe-west4-a")]
 
 

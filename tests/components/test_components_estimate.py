@@ -11,7 +11,7 @@ import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
 from everspot.capacity import spelt
 from everspot_clouds.estimating import environment, estimated
-from everspot_core.declared import Declared
+from everspot_core.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
@@ -38,12 +38,12 @@ def urns(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
 
 
 @pytest.fixture
-def declared(declare: Declare, urns: dict[tuple[str, str], str]) -> Callable[..., list[Declared]]:
+def declared(declare: Declare, urns: dict[tuple[str, str], str]) -> Callable[..., list[DeclaredResource]]:
     """The resources of a cluster as a preview has them."""
 
-    def run(kind: Any, spec: Any, *, preview: bool = True) -> list[Declared]:
+    def run(kind: Any, spec: Any, *, preview: bool = True) -> list[DeclaredResource]:
         recorder, _ = declare(lambda: {"cluster": kind("everspot-dev", spec).cluster}, preview=preview)
-        return [Declared(urns[args.typ, args.name], args.typ, args.inputs) for args in recorder.resources]
+        return [DeclaredResource(urns[args.typ, args.name], args.typ, args.inputs) for args in recorder.resources]
 
     return run
 
@@ -92,7 +92,7 @@ def aws_spec(spec: AwsTrainingClusterArgs) -> AwsTrainingClusterArgs:
 
 
 @pytest.mark.parametrize("preview", [True, False])
-def test_a_cluster_on_aws(declared: Callable[..., list[Declared]], aws_spec: Any, preview: bool) -> None:
+def test_a_cluster_on_aws(declared: Callable[..., list[DeclaredResource]], aws_spec: Any, preview: bool) -> None:
     estimate = estimated([], declared(AwsTrainingCluster, aws_spec, preview=preview), regions={"aws": "eu-west-1"})
     assert parts(estimate) == AWS_MONTH
     assert estimate.before is not None and estimate.before.total.high == 0
@@ -107,7 +107,7 @@ def test_a_cluster_on_aws(declared: Callable[..., list[Declared]], aws_spec: Any
     assert estimate.prices_as_of == date(2025, 10, 1)
 
 
-def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> None:
+def test_a_cluster_on_google_cloud(declared: Callable[..., list[DeclaredResource]]) -> None:
     spec = copy.deepcopy(gcp_helpers.SPEC)
     spec["monitoring"], spec["nat"] = {}, True
     spec["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10}
@@ -130,14 +130,14 @@ def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> N
     }
 
 
-def test_a_change_of_nothing_costs_nothing(declared: Callable[..., list[Declared]], aws_spec: Any) -> None:
+def test_a_change_of_nothing_costs_nothing(declared: Callable[..., list[DeclaredResource]], aws_spec: Any) -> None:
     resources = declared(AwsTrainingCluster, aws_spec)
     estimate = estimated(resources, resources, regions={"aws": "eu-west-1"})
     assert estimate.before == estimate.after
 
 
 def test_types_declared_in_place_have_the_price_that_they_declare(
-    declared: Callable[..., list[Declared]], spec: AwsTrainingClusterArgs
+    declared: Callable[..., list[DeclaredResource]], spec: AwsTrainingClusterArgs
 ) -> None:
     own: Any = {"type": "m9z.large", "vcpus": 2, "memory_gib": 8.0, "on_demand_usd_per_hour": 0.05}
     spec["capacity"] = {"instance_types": [own], "standing": {"target": 2, "on_demand_base": 2}}
@@ -178,7 +178,7 @@ def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
     ],
 )
 def test_the_settings_alone_give_the_same_figures_on_aws(
-    declared: Callable[..., list[Declared]], spec: AwsTrainingClusterArgs, more: Any
+    declared: Callable[..., list[DeclaredResource]], spec: AwsTrainingClusterArgs, more: Any
 ) -> None:
     whole: Any = {"volume_gib": 80, **spec, **more}
     resources = declared(AwsTrainingCluster, whole)
@@ -187,7 +187,7 @@ def test_the_settings_alone_give_the_same_figures_on_aws(
 
 @pytest.mark.parametrize("more", [{}, {"monitoring": {}, "nat": True, "volume_gib": 100, "flow_logs": True}])
 def test_the_settings_alone_give_the_same_figures_on_google_cloud(
-    declared: Callable[..., list[Declared]], more: Any
+    declared: Callable[..., list[DeclaredResource]], more: Any
 ) -> None:
     whole: Any = {"volume_gib": 75, **copy.deepcopy(gcp_helpers.SPEC), **more}
     whole["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10.0}

@@ -1,21 +1,21 @@
 """A resource of a preview: what its URN says, and which of its values the event log does not have."""
 
 import pytest
-from everspot_core.declared import SECRET, UNKNOWN, Declared, is_fully_known, secret, unknown
+from everspot_core.declared import SECRET, UNKNOWN, DeclaredResource, is_fully_known, secret, unknown
 
 HIDDEN = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": SECRET}
 
 
 def test_an_urn_says_stack_project_parents_and_name() -> None:
     urn = "urn:pulumi:aws-prod::everspot::everspot:index:Cluster$cloud:x/y:Fleet::everspot::spot"
-    resource = Declared(urn, "cloud:x/y:Fleet", {})
+    resource = DeclaredResource(urn, "cloud:x/y:Fleet", {})
     assert (resource.stack, resource.project, resource.name) == ("aws-prod", "everspot", "everspot::spot")
     assert resource.parent_types == ("everspot:index:Cluster",)
 
 
 def test_what_is_no_urn_is_refused() -> None:
     with pytest.raises(ValueError, match="'fleet' is no URN"):
-        _ = Declared("fleet", "x", {}).name
+        _ = DeclaredResource("fleet", "x", {}).name
 
 
 @pytest.mark.parametrize(

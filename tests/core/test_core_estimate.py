@@ -6,7 +6,14 @@ from fractions import Fraction
 from everspot_core.allocation import Prefer
 from everspot_core.catalogue import Catalogue, InstanceType, Offer, Price
 from everspot_core.estimate.model import CostFigures, Range
-from everspot_core.estimate.requested import AskedFor, ElasticAsk, Extra, FixedAsk, StandingAsk, TypeOption
+from everspot_core.estimate.requested import (
+    ElasticRequest,
+    Extra,
+    FixedRequest,
+    RequestedCapacity,
+    StandingRequest,
+    TypeOption,
+)
 from everspot_core.estimate.totals import estimate
 from everspot_core.market import Market
 from hypothesis import given
@@ -37,7 +44,7 @@ candidates = st.builds(
     max_price=st.none() | st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(2)]),
 )
 standing = st.builds(
-    StandingAsk,
+    StandingRequest,
     name=st.sampled_from(["x", "y"]),
     team=st.sampled_from(["red", "blue"]),
     region=st.just(REGION),
@@ -48,7 +55,7 @@ standing = st.builds(
     extras=st.sampled_from([(), (Extra(kind="volumes", usd_per_month=Fraction(8)),)]),
 )
 elastic = st.builds(
-    ElasticAsk,
+    ElasticRequest,
     name=st.just("z"),
     team=st.sampled_from(["red", "blue"]),
     region=st.just(REGION),
@@ -58,22 +65,22 @@ elastic = st.builds(
     candidates=st.lists(candidates, min_size=1, max_size=3, unique_by=lambda c: c.instance_type).map(tuple),
 )
 fixed = st.builds(
-    FixedAsk,
+    FixedRequest,
     name=st.text("kn", min_size=1, max_size=2),
     kind=st.just("keys"),
     team=st.sampled_from(["red", "green"]),
     expected=st.integers(0, 10_000).map(lambda n: Fraction(n, 700)),
 )
 any_side = st.builds(
-    AskedFor,
+    RequestedCapacity,
     standing=st.lists(standing, max_size=3).map(tuple),
     elastic=st.lists(elastic, max_size=1).map(tuple),
     fixed=st.lists(fixed, max_size=3).map(tuple),
 )
 
 
-def figures(side: AskedFor) -> CostFigures:
-    side_figures = estimate(AskedFor(), side, KNOWN, as_of=DAY).after
+def figures(side: RequestedCapacity) -> CostFigures:
+    side_figures = estimate(RequestedCapacity(), side, KNOWN, as_of=DAY).after
     assert side_figures is not None
     return side_figures
 
@@ -83,7 +90,7 @@ def cents(ranges: list[Range]) -> list[int]:
 
 
 @given(any_side)
-def test_teams_and_parts_add_up_to_the_total_and_expected_lies_between_low_and_high(side: AskedFor) -> None:
+def test_teams_and_parts_add_up_to_the_total_and_expected_lies_between_low_and_high(side: RequestedCapacity) -> None:
     side_figures = figures(side)
     assert (
         cents(list(side_figures.teams.values()))
@@ -95,27 +102,27 @@ def test_teams_and_parts_add_up_to_the_total_and_expected_lies_between_low_and_h
 
 
 @given(any_side)
-def test_a_change_of_nothing_is_exactly_nothing(side: AskedFor) -> None:
+def test_a_change_of_nothing_is_exactly_nothing(side: RequestedCapacity) -> None:
     cost_estimate = estimate(side, side, KNOWN, as_of=DAY)
     assert cost_estimate.before == cost_estimate.after
 
 
 @given(standing, st.integers(1, 40))
-def test_a_larger_target_never_costs_less(smaller: StandingAsk, more: int) -> None:
-    larger = StandingAsk(**{**vars(smaller), "units": smaller.units + more})
-    less, much = (figures(AskedFor(standing=(fleet,))).total for fleet in (smaller, larger))
+def test_a_larger_target_never_costs_less(smaller: StandingRequest, more: int) -> None:
+    larger = StandingRequest(**{**vars(smaller), "units": smaller.units + more})
+    less, much = (figures(RequestedCapacity(standing=(fleet,))).total for fleet in (smaller, larger))
     assert less.low <= much.low and less.expected <= much.expected and less.high <= much.high
     assert less.on_demand <= much.on_demand
 
 
-def standing_fleet(units: int, *names: str, market: Market = Market.SPOT, **more: object) -> StandingAsk:
+def standing_fleet(units: int, *names: str, market: Market = Market.SPOT, **more: object) -> StandingRequest:
     fields = {"name": "fleet", "team": "red", "region": REGION, "market": market, "units": Fraction(units)}
     own = tuple(TypeOption(instance_type=name) for name in names)
-    return StandingAsk(**{**fields, "candidates": own, **more})  # type: ignore[arg-type]
+    return StandingRequest(**{**fields, "candidates": own, **more})  # type: ignore[arg-type]
 
 
-def total(*fleets: StandingAsk) -> tuple[float, ...]:
-    return tuple(figures(AskedFor(standing=fleets)).total.model_dump().values())
+def total(*fleets: StandingRequest) -> tuple[float, ...]:
+    return tuple(figures(RequestedCapacity(standing=fleets)).total.model_dump().values())
 
 
 def test_spot_reaches_from_the_cheapest_pool_to_the_dearest_one_and_no_higher_than_on_demand() -> None:
@@ -134,28 +141,28 @@ def limited(name: str, usd: str) -> TypeOption:
 
 def test_a_limit_below_every_known_price_buys_nothing_and_says_why() -> None:
     reason = "fleet: no spot a is bought: its maxPrice allows $0.1 an hour, and its lowest known price is $0.2"
-    alone = AskedFor(standing=(standing_fleet(2, candidates=(limited("a", "0.1"),)),))
-    cost_estimate = estimate(AskedFor(), alone, KNOWN, as_of=DAY)
+    alone = RequestedCapacity(standing=(standing_fleet(2, candidates=(limited("a", "0.1"),)),))
+    cost_estimate = estimate(RequestedCapacity(), alone, KNOWN, as_of=DAY)
     assert cost_estimate.unknown == (reason,)
     assert cost_estimate.after is not None and (cost_estimate.after.unpriced, cost_estimate.after.nothing_known) == (
         ("fleet",),
         True,
     )
-    with_second_type = AskedFor(
+    with_second_type = RequestedCapacity(
         standing=(standing_fleet(2, candidates=(limited("a", "0.1"), TypeOption(instance_type="b"))),)
     )
-    cost_estimate = estimate(AskedFor(), with_second_type, KNOWN, as_of=DAY)
+    cost_estimate = estimate(RequestedCapacity(), with_second_type, KNOWN, as_of=DAY)
     assert cost_estimate.unknown == (reason,)
     assert cost_estimate.after is not None and cost_estimate.after.unpriced == ()
     assert cost_estimate.after.total.model_dump() == figures(
-        AskedFor(standing=(standing_fleet(2, "b"),))
+        RequestedCapacity(standing=(standing_fleet(2, "b"),))
     ).total.model_dump() | {
         "on_demand": 1460.0  # the limit is one of Spot alone
     }
 
 
 def test_elastic_capacity_whose_limit_is_below_every_known_price_has_no_figure() -> None:
-    more = ElasticAsk(
+    more = ElasticRequest(
         name="more",
         team="red",
         region=REGION,
@@ -164,7 +171,7 @@ def test_elastic_capacity_whose_limit_is_below_every_known_price_has_no_figure()
         most_usd_per_hour=None,
         candidates=(limited("a", "0.1"),),
     )
-    cost_estimate = estimate(AskedFor(), AskedFor(elastic=(more,)), KNOWN, as_of=DAY)
+    cost_estimate = estimate(RequestedCapacity(), RequestedCapacity(elastic=(more,)), KNOWN, as_of=DAY)
     assert cost_estimate.unknown[0].startswith("more: no spot a is bought: its maxPrice allows $0.1 an hour")
     assert cost_estimate.after is not None and (cost_estimate.after.unpriced, cost_estimate.after.nothing_known) == (
         ("more",),
@@ -187,8 +194,8 @@ def test_the_dearest_type_bounds_what_is_on_demand_and_the_cheapest_is_expected(
 
 def test_what_no_price_is_known_of_is_named_and_is_in_no_figure() -> None:
     cost_estimate = estimate(
-        AskedFor(),
-        AskedFor(standing=(standing_fleet(2, "a", "q"), standing_fleet(1, "r", name="other"))),
+        RequestedCapacity(),
+        RequestedCapacity(standing=(standing_fleet(2, "a", "q"), standing_fleet(1, "r", name="other"))),
         KNOWN,
         as_of=DAY,
     )
@@ -198,5 +205,5 @@ def test_what_no_price_is_known_of_is_named_and_is_in_no_figure() -> None:
 
 
 def test_a_side_that_is_not_known_has_no_figures() -> None:
-    cost_estimate = estimate(AskedFor(standing=(standing_fleet(1, "a"),)), None, KNOWN, as_of=DAY)
+    cost_estimate = estimate(RequestedCapacity(standing=(standing_fleet(1, "a"),)), None, KNOWN, as_of=DAY)
     assert cost_estimate.after is None and cost_estimate.before is not None and cost_estimate.prices_as_of == DAY

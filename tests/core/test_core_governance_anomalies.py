@@ -11,7 +11,7 @@ from everspot_core.governance.anomalies import (
     AnomalyKind,
     DailySpending,
     Finding,
-    Idling,
+    IdleInstance,
     StandingInstance,
     daily_norm,
     dear_pools,
@@ -105,9 +105,9 @@ def test_one_dear_day_moves_a_norm_by_no_more_than_a_day_of_the_usual_kind(usual
 def test_a_fleet_is_idle_when_most_of_it_has_been_for_long():
     long, short = NOW - 2 * HOUR, NOW - HOUR
     assert idle_fleet([], NOW) == []
-    assert idle_fleet([Idling(1.0, long), Idling(1.0, None)], NOW) == [], "half of it is not most"
-    assert idle_fleet([Idling(1.0, short)], NOW) == []
-    (finding,) = idle_fleet([Idling(1.5, long), Idling(None, long), Idling(9.0, short)], NOW)
+    assert idle_fleet([IdleInstance(1.0, long), IdleInstance(1.0, None)], NOW) == [], "half of it is not most"
+    assert idle_fleet([IdleInstance(1.0, short)], NOW) == []
+    (finding,) = idle_fleet([IdleInstance(1.5, long), IdleInstance(None, long), IdleInstance(9.0, short)], NOW)
     assert finding.words == "2 of 3 instances have had no work for 2h or longer: at least $1.50 an hour"
 
 
@@ -128,7 +128,7 @@ def test_a_pool_is_dear_at_twice_its_month():
 
 
 def test_each_threshold_moves_where_its_anomaly_begins():
-    long = [Idling(1.0, NOW - HOUR), Idling(1.0, NOW - HOUR), Idling(1.0, None)]
+    long = [IdleInstance(1.0, NOW - HOUR), IdleInstance(1.0, NOW - HOUR), IdleInstance(1.0, None)]
     pool = PoolKey("c6i.large", "us-east-1a", Market.SPOT)
     dear = [
         PricePoint(**pool._asdict(), at=NOW - timedelta(days=d), usd_per_hour=usd, source="t")

@@ -10,7 +10,7 @@ from everspot_clouds.gcp.invoicing import INVOICING as GOOGLE
 from everspot_core.governance.bill_rows import BillRow, UnknownTable, find_table, read_row
 from everspot_core.governance.invoicing import FOCUS_TABLE
 from everspot_core.governance.month import Month
-from everspot_core.governance.reconcile import BillSide, Found, by_tag, reconcile
+from everspot_core.governance.reconcile import BillSide, MatchKind, by_tag, reconcile
 from everspot_core.governance.usage import UsageKind, UsageRow
 
 HOUR = 3600
@@ -172,12 +172,12 @@ def test_both_sides_are_joined_by_instance_and_hour():
                   charged("i-9", 2 * HOUR, 8), charged("i-77", 0, 9, Tags=""))  # fmt: skip
     reconciliation = reconcile(ledger_rows, bill_side)
     assert [(p.resource, p.here, p.there, p.found) for p in reconciliation.pairs] == [
-        ("i-1", 3, Fraction("2.5"), Found.BOTH),
-        ("i-2", 5, 0, Found.HERE),
-        ("i-3", 0, 6, Found.UNPRICED),
-        ("i-1", 4, 4, Found.BOTH),
-        ("i-9", 0, 8, Found.THERE),
-        ("i-1", 7, 0, Found.NOT_YET),
+        ("i-1", 3, Fraction("2.5"), MatchKind.BOTH),
+        ("i-2", 5, 0, MatchKind.HERE),
+        ("i-3", 0, 6, MatchKind.UNPRICED),
+        ("i-1", 4, 4, MatchKind.BOTH),
+        ("i-9", 0, 8, MatchKind.THERE),
+        ("i-1", 7, 0, MatchKind.NOT_YET),
     ]
     assert (reconciliation.free, reconciliation.here, reconciliation.there) == (1, 12, Fraction("20.5"))
     assert reconciliation.gap == Fraction("0.5") + 5 + 6 + 8
@@ -211,10 +211,10 @@ def test_the_newest_hour_of_a_month_that_is_not_over_is_not_compared_unless_the_
     whole, newest = charged("i-1", 0, 1), charged("i-1", HOUR, 2)
     reconciliation = reconcile(ledger_rows, bill(whole, newest), over=False)
     assert [pair.found for pair in reconciliation.pairs] == [
-        Found.BOTH,
-        Found.NOT_WHOLE,
-        Found.NOT_WHOLE,
-        Found.NOT_YET,
+        MatchKind.BOTH,
+        MatchKind.NOT_WHOLE,
+        MatchKind.NOT_WHOLE,
+        MatchKind.NOT_YET,
     ]
     assert (reconciliation.here, reconciliation.there, reconciliation.gap) == (1, 1, 0)
     assert reconcile(ledger_rows, bill(whole, newest)).gap == 2 + 4  # of a month that is over, all counts

@@ -11,7 +11,7 @@ from everspot_core.schedule import (
     InstanceView,
     JobView,
     Launch,
-    Measured,
+    MeasuredUse,
     Outlook,
     PoolView,
     Refuse,
@@ -26,7 +26,7 @@ from provision_helpers import NOW, dry, job, pool
 from view_helpers import cluster_view
 
 
-@pytest.mark.parametrize("part", [ClusterView, JobView, InstanceView, PoolView, Outlook, Measured, Spent, Drill])
+@pytest.mark.parametrize("part", [ClusterView, JobView, InstanceView, PoolView, Outlook, MeasuredUse, Spent, Drill])
 def test_no_field_of_a_view_has_a_default_that_a_driver_could_hide_behind(part):
     init_fields = [f for f in fields(part) if f.init]
     assert [f.name for f in init_fields if f.default is not MISSING or f.default_factory is not MISSING] == []

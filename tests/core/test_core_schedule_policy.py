@@ -7,7 +7,7 @@ from everspot_core.records import Market
 from everspot_core.schedule import Stay, Why, describe_action
 from everspot_core.schedule.market.policy import (
     DISBELIEF,
-    Held,
+    HeldCapacity,
     MarketChoice,
     Need,
     Spot,
@@ -18,8 +18,8 @@ from everspot_core.schedule.market.policy import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ON_DEMAND = Held(market=Market.ON_DEMAND)
-ON_SPOT = Held(market=Market.SPOT)
+ON_DEMAND = HeldCapacity(market=Market.ON_DEMAND)
+ON_SPOT = HeldCapacity(market=Market.SPOT)
 
 
 def need(time=30.0, remaining=10.0, upper=None, changeover=0.2, changeover_upper=None, tick=0.1) -> Need:

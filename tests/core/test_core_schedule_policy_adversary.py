@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from everspot_core.records import Market
 from everspot_core.schedule.market.lifetimes import learnt
-from everspot_core.schedule.market.policy import Held, Need, Spot, choose_market, is_safe
+from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe
 from everspot_core.schedule.market.renewal import ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +102,7 @@ class Run:
         if was is not None:
             market = Market.SPOT if was is Market.SPOT else Market.ON_DEMAND
             speed = case.speed if was is Market.SPOT else 1.0
-            current = Held(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
+            current = HeldCapacity(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
         here = Spot(
             up=self.away == 0,
             age=self.now - self.since,

@@ -17,10 +17,10 @@ from everspot_core.schedule import Action, ClusterView, Hold, Stay, plan
 from everspot_core.simulate import (
     GENERATORS,
     POLICIES,
+    EverspotPolicy,
     Greedy,
     Mode,
     Outcome,
-    Planned,
     PoolCapacity,
     Setting,
     Trace,
@@ -64,7 +64,7 @@ def test_no_deadline_is_missed(name, knowledge, parts):
         for d in (0.02, 0.1, 0.2, 0.4):
             job_setting = setting(f, d)
             for outcome in runs(
-                traces(name, job_setting), [0, 37], job_setting, Planned(expected=expected, upper=upper)
+                traces(name, job_setting), [0, 37], job_setting, EverspotPolicy(expected=expected, upper=upper)
             ):
                 assert not outcome.missed, (f, d, outcome)
 
@@ -75,7 +75,7 @@ def test_no_deadline_is_missed_by_a_long_job_on_ticks_of_an_hour_or_half_a_minut
         job_setting = setting(f, 0.1, job)
         for name in ("vanishing", "last-moment", "gone-for-good", "heavy-tailed"):
             (trace,) = GENERATORS[name](np.random.default_rng(5), ticks, gap, job_setting)
-            assert not run(trace, 0, job_setting, Planned()).missed
+            assert not run(trace, 0, job_setting, EverspotPolicy()).missed
 
 
 @pytest.mark.parametrize("name", ["heavy-tailed", "markov", "diurnal", "droughts", "steady"])
@@ -86,7 +86,7 @@ def test_more_time_never_costs_more(name, d):
     begins = starts(pool_traces, setting(0.6, d), 12, seed=1)
     costs = []
     for f in (0.95, 0.9, 0.8, 0.7, 0.6):
-        outcomes = runs(pool_traces, begins, setting(f, d), Planned())
+        outcomes = runs(pool_traces, begins, setting(f, d), EverspotPolicy())
         costs.append(float(np.mean([o.cost / o.undisturbed for o in outcomes])))
     for n, cost in enumerate(costs):
         assert all(later <= cost + 0.005 for later in costs[n:]), costs
@@ -105,7 +105,7 @@ def test_it_does_not_flap(spell):
     for f in (0.6, 0.8, 0.95):
         for d in (0.02, 0.2):
             job_setting = setting(f, d, job=36.0)
-            outcome = run(trace, 0, job_setting, Planned())
+            outcome = run(trace, 0, job_setting, EverspotPolicy())
             comes = outcome.finished_at / (2 * spell / 6) + 1
             assert outcome.changeovers <= 2 * comes
             if d == 0.2:
@@ -118,7 +118,7 @@ def test_spot_that_is_over_before_a_changeover_is_given_up():
     trace = alternating(1, 1)
     for f in (0.6, 0.8, 0.9):
         job_setting = setting(f, 0.2, job=48.0)
-        planned_run, greedy = run(trace, 0, job_setting, Planned()), run(trace, 0, job_setting, Greedy())
+        planned_run, greedy = run(trace, 0, job_setting, EverspotPolicy()), run(trace, 0, job_setting, Greedy())
         assert planned_run.spot_hours <= 6 * GAP.total_seconds() / 3600
         assert planned_run.saving >= greedy.saving
         assert planned_run.saving > -0.03
@@ -127,9 +127,9 @@ def test_spot_that_is_over_before_a_changeover_is_given_up():
 def test_where_spot_is_steady_it_is_all_spot_and_where_there_is_none_all_on_demand():
     job_setting = setting(0.8, 0.2)
     always, never = alternating(10, 0), alternating(0, 10)
-    outcome = run(always, 0, job_setting, Planned())
+    outcome = run(always, 0, job_setting, EverspotPolicy())
     assert (outcome.changeovers, outcome.on_demand_hours, outcome.idle_hours) == (1, 0, 0)
-    outcome = run(never, 0, job_setting, Planned())
+    outcome = run(never, 0, job_setting, EverspotPolicy())
     assert (outcome.changeovers, outcome.spot_hours) == (1, 0)
 
 
@@ -137,14 +137,14 @@ def test_it_never_waits_again_once_on_on_demand():
     for name in ("heavy-tailed", "droughts", "last-moment", "blinking"):
         job_setting = setting(0.8, 0.2)
         capacity = PoolCapacity.from_traces(traces(name, job_setting), job_setting)
-        modes = [s.mode for s in steps(capacity, 0, job_setting, Planned())]
+        modes = [s.mode for s in steps(capacity, 0, job_setting, EverspotPolicy())]
         assert (Mode.ON_DEMAND, Mode.IDLE) not in set(pairwise(modes))
 
 
 def test_one_run_knows_nothing_of_the_one_before():
-    job_setting, policy = setting(0.8, 0.1), Planned()
+    job_setting, policy = setting(0.8, 0.1), EverspotPolicy()
     pool_traces = traces("heavy-tailed", job_setting)
-    fresh = [run(pool_traces, start, job_setting, Planned()) for start in (0, 50, 0)]
+    fresh = [run(pool_traces, start, job_setting, EverspotPolicy()) for start in (0, 50, 0)]
     assert [run(pool_traces, start, job_setting, policy) for start in (0, 50, 0)] == fresh
     assert POLICIES["everspot"] == policy
 
@@ -152,14 +152,14 @@ def test_one_run_knows_nothing_of_the_one_before():
 def test_with_several_pools_it_goes_where_there_is_spot():
     """Two pools in turn, never both: it is on spot but for the changeovers."""
     turns = [alternating(36, 36), alternating(0, 36, 36, 0)]
-    outcome = run(turns, 0, setting(0.8, 0.1), Planned())
+    outcome = run(turns, 0, setting(0.8, 0.1), EverspotPolicy())
     assert outcome.on_demand_hours == 0
     assert outcome.changeovers <= 3
 
 
 def test_what_is_refused_runs_on_demand_at_once():
     job_setting = Setting(job_hours=12, deadline_hours=12.1, changeover_hours=0.2, price_ratio=3.0)
-    outcome = run(alternating(10, 0), 0, job_setting, Planned())
+    outcome = run(alternating(10, 0), 0, job_setting, EverspotPolicy())
     assert outcome.missed
     assert (outcome.changeovers, outcome.spot_hours) == (1, 0)
 
@@ -172,7 +172,7 @@ def test_a_plan_that_cannot_make_up_its_mind_is_found_out(monkeypatch):
 
     monkeypatch.setattr(everspot_policy, "plan", restless)
     with pytest.raises(everspot_policy.Unforeseen, match="changing its mind"):
-        run(alternating(10, 0), 0, job_setting, Planned())
+        run(alternating(10, 0), 0, job_setting, EverspotPolicy())
 
 
 # What it decides
@@ -195,7 +195,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(everspot_policy, "plan", noting)
-        outcome = run(traces(name, job_setting), 0, job_setting, Planned())
+        outcome = run(traces(name, job_setting), 0, job_setting, EverspotPolicy())
     yield f"# {name}, f = {f}, d = {d} h: {outcome.cost / outcome.undisturbed:.3f} of on-demand's cost"
     yield from lines
 

@@ -8,7 +8,7 @@ from everspot_core.schedule import (
     ClusterView,
     InstanceView,
     JobView,
-    Measured,
+    MeasuredUse,
     Outlook,
     PoolView,
     Spent,
@@ -25,8 +25,8 @@ def outlook_view(**kw) -> Outlook:
     return Outlook(**{"changing": timedelta(0), **kw})
 
 
-def measured_view(**kw) -> Measured:
-    return Measured(**{"gpu_memory_gib": 0.0, "mixed": False, **kw})
+def measured_view(**kw) -> MeasuredUse:
+    return MeasuredUse(**{"gpu_memory_gib": 0.0, "mixed": False, **kw})
 
 
 def job_view(**kw) -> JobView:

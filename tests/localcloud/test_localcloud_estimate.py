@@ -20,7 +20,7 @@ from everspot_core.allocation import AllocationRequest, Launchable, Prefer, allo
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.estimate.model import CostFigures, Range
-from everspot_core.estimate.requested import AskedFor, TypeOption
+from everspot_core.estimate.requested import RequestedCapacity, TypeOption
 from everspot_core.estimate.totals import estimate
 from everspot_core.estimate.usage_history import Recent
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
@@ -44,7 +44,7 @@ FIRST = (6, 1, 4)  # target, of it on-demand, and elastic instances at the most
 TAKEN = 0.004  # of the Spot instances, each hour
 
 
-def requested_resources(cloud: str, target: int, base: int, most: int) -> AskedFor:
+def requested_resources(cloud: str, target: int, base: int, most: int) -> RequestedCapacity:
     """What settings ask for."""
     capacity = {
         "instanceTypes": TYPES[cloud],
@@ -85,7 +85,7 @@ class Life:
         place = {"instance_type": pool.instance_type, "zone": pool.zone}
         self.points.append(PricePoint(**place, market=Market.SPOT, at=at, usd_per_hour=usd, source="local"))
 
-    def month(self, requested: AskedFor) -> None:
+    def month(self, requested: RequestedCapacity) -> None:
         """Live through a month at these settings."""
         for _ in range(int(MONTH / HOUR)):
             self.pools.walk(self.now)
@@ -194,5 +194,7 @@ def test_a_month_costs_what_was_estimated(cloud: str, second_month: tuple[int, i
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 def test_a_month_of_a_cluster_without_a_past_lies_between_low_and_high(cloud: str) -> None:
-    estimated = instances(estimate(AskedFor(), requested_resources(cloud, *FIRST), builtin(), as_of=BEGIN.date()).after)
+    estimated = instances(
+        estimate(RequestedCapacity(), requested_resources(cloud, *FIRST), builtin(), as_of=BEGIN.date()).after
+    )
     assert estimated.low <= float(first_month(cloud)[1]) <= estimated.high

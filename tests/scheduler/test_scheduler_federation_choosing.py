@@ -18,7 +18,7 @@ from everspot_core.peers import Peer
 from everspot_core.records import Market
 from everspot_core.schedule import JobView, PoolKey
 from everspot_core.visit_records import Origin
-from everspot_scheduler.federation.choosing import Choosing
+from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
@@ -38,7 +38,7 @@ class ElasticMember(ElasticCluster):
     def scheduler(
         self, name: str = "s1", store: Store | None = None, peer_access: PeerAccess | None = None
     ) -> Scheduler:
-        own = peer_access or PeerAccess(opener=self.opener, chooser=Choosing(self.store), threads=0)
+        own = peer_access or PeerAccess(opener=self.opener, chooser=MoveChooser(self.store), threads=0)
         return Scheduler(store or self.store, self.manifest, self.cloud, name, peer_access=own)
 
     def join(self, name: str, stores: Mapping[str, Store]) -> None:
@@ -158,7 +158,7 @@ class Walked(tuple[Any, ...]):
 
 def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
     calls: dict[str, tuple[Any, ...]] = {}
-    choosing = Choosing(two.home.store)
+    choosing = MoveChooser(two.home.store)
 
     def noted(job: JobView, *args: Any) -> Any:
         calls[job.job_id] = (job, *args)
@@ -173,7 +173,7 @@ def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
     assert len(calls) == 8
     walks = []
     for count in (2, 8):
-        chooser, view = Choosing(two.home.store), next(iter(calls.values()))[1]
+        chooser, view = MoveChooser(two.home.store), next(iter(calls.values()))[1]
         view = replace(view, jobs=Walked(view.jobs))
         for job, _, *further in list(calls.values())[:count]:
             chooser(job, view, *further)
@@ -244,7 +244,7 @@ LIES = [
 @pytest.mark.parametrize(("pool", "whole"), [({}, {}), *LIES])
 def test_whatever_a_peer_publishes_home_goes_on_with_its_own_work(pool: dict[str, Any], whole: dict[str, Any]) -> None:
     pair = Pair(None, ManualClock(), length=10_000)
-    peer_access = PeerAccess(opener=pair.home.open, chooser=Choosing(pair.home.store), threads=0)
+    peer_access = PeerAccess(opener=pair.home.open, chooser=MoveChooser(pair.home.store), threads=0)
     home = Scheduler(pair.home.store, pair.home.manifest, pair.home.cloud, "s1", peer_access=peer_access)
     pair.home.agent("i-own")
     elastic = {"instances": 0, "max_instances": 9, "usd_per_hour": 0.0}

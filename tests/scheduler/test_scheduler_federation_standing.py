@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from everspot_core.records import Market
-from everspot_scheduler.federation.choosing import Choosing
+from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
@@ -17,7 +17,7 @@ class Fleets(Pair):
     def __init__(self) -> None:
         super().__init__(None, ManualClock(), length=6)
         for member in self.members:
-            peer_access = PeerAccess(opener=member.open, chooser=Choosing(member.store), threads=0)
+            peer_access = PeerAccess(opener=member.open, chooser=MoveChooser(member.store), threads=0)
             member.schedulers = [Scheduler(member.store, member.manifest, member.cloud, "s1", peer_access=peer_access)]
 
     def live(self, minutes: int) -> None:

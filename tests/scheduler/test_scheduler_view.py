@@ -9,7 +9,7 @@ from everspot_clouds.base import MessageKind
 from everspot_core.catalogue import builtin
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Notice, NoticeKind, Progress
-from everspot_core.schedule import ClusterView, JobView, Measured, PoolView, plan_standing
+from everspot_core.schedule import ClusterView, JobView, MeasuredUse, PoolView, plan_standing
 from everspot_scheduler import usage
 from everspot_scheduler.backoff import QUIET_FACTOR
 from everspot_store import ManualClock
@@ -127,11 +127,11 @@ def test_what_a_job_was_seen_to_use_is_what_its_agents_told_and_the_rest_is_unkn
     lease.renew(Progress(step=1, memory_gib=3.5))
     cluster.schedulers[0].tick()
     measured = find_job(planned(), "a").measured
-    assert measured == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=None, mixed=None)
+    assert measured == MeasuredUse(vcpus=None, memory_gib=3.5, gpu_memory_gib=None, mixed=None)
     lease.renew(Progress(step=2, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True))
     cluster.schedulers[0].tick()
     measured = find_job(planned(), "a").measured
-    assert measured == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
+    assert measured == MeasuredUse(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
 
 
 def test_the_agents_deadline_counts_before_the_queues(cluster, planned):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.governance.reconcile import BillSide, Found, reconcile
+from everspot_core.governance.reconcile import BillSide, MatchKind, reconcile
 from everspot_core.validation import legible
 from rich.text import Text
 
@@ -21,12 +21,12 @@ from everspot_cli.tables import facts, sheet
 
 SHOWN = 5
 _SAID = {
-    Found.BOTH: "in both",
-    Found.HERE: "only in the ledger",
-    Found.THERE: "only in the bill",
-    Found.UNPRICED: "without a price in the ledger",
-    Found.NOT_YET: "later than anything in the bill",
-    Found.NOT_WHOLE: "in the bill's newest {step}, not whole yet",
+    MatchKind.BOTH: "in both",
+    MatchKind.HERE: "only in the ledger",
+    MatchKind.THERE: "only in the bill",
+    MatchKind.UNPRICED: "without a price in the ledger",
+    MatchKind.NOT_YET: "later than anything in the bill",
+    MatchKind.NOT_WHOLE: "in the bill's newest {step}, not whole yet",
 }
 
 
@@ -139,7 +139,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         session.console.print(tags)
     session.console.print()
     session.console.print(facts(_uncompared_facts(document)))
-    if not any(document[category.value]["count"] for category in Found):
+    if not any(document[category.value]["count"] for category in MatchKind):
         session.console.print(f"\nNeither side has time of instances in {document['month']}: nothing was compared.")
         return
     verdict = "within" if document["within_tolerance"] else "more than"

@@ -9,7 +9,7 @@ from everspot_core.governance.audit import MonthFacts, month_facts
 from everspot_core.governance.commitments import Span, advised, hourly_use
 from everspot_core.governance.measures import (
     Measure,
-    Oversized,
+    OversizedJob,
     ask_for_less_memory,
     best,
     checkpoint_more_often,
@@ -145,7 +145,7 @@ def _facts(facts: MonthFacts) -> dict[str, Any]:
     }
 
 
-def _oversized_row(oversized: Oversized) -> dict[str, Any]:
+def _oversized_row(oversized: OversizedJob) -> dict[str, Any]:
     return {
         "job_id": oversized.job_id,
         "instance_type": oversized.instance_type,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everspot_core.governance.chargeback import KEYS
-from everspot_core.governance.reconcile import BillSide, Count, Found, Pair, Reconciliation, by_tag
+from everspot_core.governance.reconcile import BillSide, Count, MatchKind, Pair, Reconciliation, by_tag
 from everspot_core.prices import total
 
 from everspot_cli.governance.month_ledger import MonthLedger
@@ -35,7 +35,7 @@ def reconcile_document(
         "gap_percent": round(percent, 4),
         "tolerance_percent": tolerance,
         "within_tolerance": percent <= tolerance,
-        **{category.value: _sort(result.pairs_with(category)) for category in Found},
+        **{category.value: _sort(result.pairs_with(category)) for category in MatchKind},
         "free_here": result.free,
         "by_tag": {key: lines for key in KEYS if (lines := _tag_lines(result, bill, key))},
         "other_charges": _counts(bill.other_charges),

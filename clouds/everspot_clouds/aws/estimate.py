@@ -6,8 +6,8 @@ A resource of a type that is neither priced here nor free is reported as unknown
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.requested import AskedFor
+from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.estimate.requested import RequestedCapacity
 
 from everspot_clouds.aws import estimate_machines as machines
 from everspot_clouds.aws import fixed_prices as fixed
@@ -31,7 +31,7 @@ PREFIX = "aws:"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
-def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+def collect_charges(resources: Sequence[DeclaredResource], region: str | None = None) -> RequestedCapacity:
     """Return the requests of the AWS resources of one side of a change. `region`: of the provider; None: as in the
     preview."""
     own = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
@@ -43,7 +43,7 @@ def collect_charges(resources: Sequence[Declared], region: str | None = None) ->
     return costing.total()
 
 
-def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, Rule]:
+def _rules(templates: Sequence[DeclaredResource], zones: Sequence[str]) -> Mapping[str, Rule]:
     return {
         "aws:ec2/fleet:Fleet": partial(machines.fleet, templates, zones),
         "aws:autoscaling/group:Group": partial(machines.group, templates),
@@ -75,11 +75,11 @@ BY_USE = {
 """Types that cost by use alone, and by what."""
 
 
-def _metrics(costing: Costing, resource: Declared) -> None:
+def _metrics(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "metrics", fixed.METRICS_USD)
 
 
-def _endpoint(costing: Costing, resource: Declared) -> None:
+def _endpoint(costing: Costing, resource: DeclaredResource) -> None:
     kind = resource.inputs.get("vpcEndpointType")
     if unknown(kind):
         costing.lack(resource, "its kind is not known")
@@ -95,16 +95,16 @@ def _endpoint(costing: Costing, resource: Declared) -> None:
     costing.by_use(resource, "interface endpoints also by the GB")
 
 
-def _nat(costing: Costing, resource: Declared) -> None:
+def _nat(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "NAT gateway", fixed.NAT.usd_per_month, team=read_team(resource.inputs.get("tags")))
     costing.by_use(resource, "NAT gateways also by the GB")
 
 
-def _address(costing: Costing, resource: Declared) -> None:
+def _address(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=read_team(resource.inputs.get("tags")))
 
 
-def _subnet(costing: Costing, resource: Declared) -> None:
+def _subnet(costing: Costing, resource: DeclaredResource) -> None:
     public = resource.inputs.get("mapPublicIpOnLaunch")
     if unknown(public) or str(public).lower() == "true":
         usd = float(fixed.ADDRESS.usd_per_month)
@@ -115,14 +115,14 @@ def _subnet(costing: Costing, resource: Declared) -> None:
         )
 
 
-def _key(costing: Costing, resource: Declared) -> None:
+def _key(costing: Costing, resource: DeclaredResource) -> None:
     usd = fixed.KEY.usd_per_month
     high = usd * (1 + fixed.ROTATIONS) if resource.inputs.get("enableKeyRotation") else usd
     costing.pay(resource, "keys", usd, team=read_team(resource.inputs.get("tags")), low=usd, high=high)
     costing.by_use(resource, "keys also by requests")
 
 
-def _alarm(costing: Costing, resource: Declared) -> None:
+def _alarm(costing: Costing, resource: DeclaredResource) -> None:
     queries = resource.inputs.get("metricQueries")
     metrics = sum(1 for query in queries if part(query, "metric")) if isinstance(queries, list | tuple) else 1
     period = number(resource.inputs.get("period"))
@@ -131,10 +131,10 @@ def _alarm(costing: Costing, resource: Declared) -> None:
     costing.pay(resource, "alarms", usd, team=read_team(resource.inputs.get("tags")))
 
 
-def _composite_alarm(costing: Costing, resource: Declared) -> None:
+def _composite_alarm(costing: Costing, resource: DeclaredResource) -> None:
     team = read_team(resource.inputs.get("tags"))
     costing.pay(resource, "alarms", fixed.COMPOSITE_ALARM.usd_per_month, team=team)
 
 
-def _dashboard(costing: Costing, resource: Declared) -> None:
+def _dashboard(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "dashboards", fixed.DASHBOARD.usd_per_month)

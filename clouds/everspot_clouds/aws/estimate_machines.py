@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_core.allocation import Prefer
-from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.requested import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.estimate.requested import ElasticRequest, Extra, StandingRequest, TypeOption
 from everspot_core.market import Market
 
 from everspot_clouds.aws import fixed_prices as fixed
@@ -16,7 +16,9 @@ from everspot_clouds.costing import Costing, choices, items, list_markets, neare
 _PREFER = SPOT_PREFERS | {"lowestPrice": Prefer.PRICE, "diversified": Prefer.DEPTH}
 
 
-def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:
+def fleet(
+    templates: Sequence[DeclaredResource], zones: Sequence[str], costing: Costing, resource: DeclaredResource
+) -> None:
     """An EC2 Fleet: the units of each market."""
     inputs = resource.inputs
     sizes = _sizes(inputs.get("targetCapacitySpecification"))
@@ -31,7 +33,7 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
         return costing.lack(resource, "its region is not known")
     template = nearest(resource, templates)
     costing.standing += [
-        StandingAsk(
+        StandingRequest(
             name=resource.name,
             team=read_team(inputs.get("tags")),
             region=costing.region,
@@ -88,7 +90,7 @@ def _candidates(configs: Any) -> tuple[TypeOption, ...]:
     return tuple(options.values())
 
 
-def _extras(costing: Costing, resource: Declared, template: Declared | None) -> tuple[Extra, ...]:
+def _extras(costing: Costing, resource: DeclaredResource, template: DeclaredResource | None) -> tuple[Extra, ...]:
     """Return the cost of each instance of a template besides its price."""
     if template is None:
         costing.lack_part(resource, "its launch template is not among the resources: volumes are not counted")
@@ -104,7 +106,7 @@ def _extras(costing: Costing, resource: Declared, template: Declared | None) -> 
     return (*extras, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(extras)
 
 
-def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | None:
+def _volume(costing: Costing, template: DeclaredResource, mapping: Any) -> Fraction | None:
     """Return a volume's month, None if it is not known."""
     gib, kind = number(part(mapping, "ebs", "volumeSize")), part(mapping, "ebs", "volumeType")
     if gib is None:
@@ -119,7 +121,7 @@ def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | No
     return gib * fixed.GP3_GIB.usd + iops * fixed.GP3_IOPS.usd + mibs * fixed.GP3_MIBS.usd
 
 
-def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+def group(templates: Sequence[DeclaredResource], costing: Costing, resource: DeclaredResource) -> None:
     """An Auto Scaling group, at the size that it begins with."""
     template = nearest(resource, templates)
     kind = None if template is None else template.inputs.get("instanceType")
@@ -133,7 +135,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
     return None
 
 
-def instance(costing: Costing, resource: Declared) -> None:
+def instance(costing: Costing, resource: DeclaredResource) -> None:
     """A single instance."""
     kind = resource.inputs.get("instanceType")
     if kind is None or unknown(kind) or costing.region is None:
@@ -143,9 +145,11 @@ def instance(costing: Costing, resource: Declared) -> None:
     return None
 
 
-def _others(resource: Declared, region: str, kind: str, units: Fraction, extras: tuple[Extra, ...] = ()) -> StandingAsk:
+def _others(
+    resource: DeclaredResource, region: str, kind: str, units: Fraction, extras: tuple[Extra, ...] = ()
+) -> StandingRequest:
     """On-demand instances of one type that run no jobs."""
-    return StandingAsk(
+    return StandingRequest(
         name=resource.name,
         team=read_team(resource.inputs.get("tags")),
         region=region,
@@ -157,7 +161,9 @@ def _others(resource: Declared, region: str, kind: str, units: Fraction, extras:
     )
 
 
-def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:
+def elastic(
+    templates: Sequence[DeclaredResource], zones: Sequence[str], costing: Costing, resource: DeclaredResource
+) -> None:
     """The component says in its inputs what may be launched: resources do not."""
     capacity = resource.inputs.get("capacity")
     elastic = part(capacity, "elastic")
@@ -172,7 +178,7 @@ def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costin
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})
     costing.elastic.append(
-        ElasticAsk(
+        ElasticRequest(
             name=resource.name,
             team=read_team(resource.inputs.get("tags")),
             region=costing.region,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everspot_core.catalogue import builtin, zone_region
-from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.declared import UNKNOWN, DeclaredResource
 from everspot_core.fleet import WeightBy
 from everspot_core.market import Market
 from everspot_core.problems import Problems
@@ -33,7 +33,7 @@ _EVENTS = "everspot:index:AwsInterruptionEvents"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
-def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[Declared]:
+def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[DeclaredResource]:
     """Return the resources of a cluster. If its capacity is invalid, add the problems and return no resources."""
     whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
     zones = [str(zone) for zone in settings.get("zones", ())]

@@ -25,7 +25,7 @@ from everspot_core.records import Role
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase, Trouble
 from everspot_clouds.gcp import errors, instances
-from everspot_clouds.gcp.errors import ApiError, Said, StillUnderWay
+from everspot_clouds.gcp.errors import ApiError, OperationError, StillUnderWay
 from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import description, parse_type
@@ -122,7 +122,7 @@ class BulkLaunches:
             return LaunchAnswer(instances=tuple(map(_brought, brought)))
         own = [raw for op in self._inserts(done, intent) for raw in _with_zone(op)]
         failures = errors.read_failures([*operation_errors, *own]) or [
-            Said(SHORT, "the operation does not say why fewer came")
+            OperationError(SHORT, "the operation does not say why fewer came")
         ]
         launch_errors = dict.fromkeys(error for failure in failures for error in _errors(failure, intent))
         return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(launch_errors))
@@ -249,7 +249,7 @@ def _with_zone(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**raw, "errorDetails": [zone, *(raw.get("errorDetails") or ())]} for raw in operation_errors]
 
 
-def _errors(failure: Said, intent: LaunchIntent) -> list[LaunchError]:
+def _errors(failure: OperationError, intent: LaunchIntent) -> list[LaunchError]:
     """Return an error in the terms of an intent. It concerns the type and the zone that it names, or the pools whose
     quota is full, else all requested pools."""
     chosen = block(intent)

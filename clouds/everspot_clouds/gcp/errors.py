@@ -152,7 +152,7 @@ OWN_FIX = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OperationError:
     """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: the pool without capacity."""
 
     code: str
@@ -219,7 +219,7 @@ def refused(status: int, body: Any) -> ApiError:
     return ApiError(ApiRefusal(status, tuple(codes), str(detail.get("message") or f"answered {status}"), details))
 
 
-def read_failures(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
+def read_failures(errors: Iterable[Mapping[str, Any]]) -> list[OperationError]:
     """Return the errors of an operation (`error.errors`) or of an instance that a group could not make
     (`lastAttempt.errors.errors`). Errors that only sum up others are left out if there are others."""
     failures = [_read_failure(raw) for raw in errors]
@@ -227,7 +227,7 @@ def read_failures(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
     return specific or failures
 
 
-def _read_failure(raw: Mapping[str, Any]) -> Said:
+def _read_failure(raw: Mapping[str, Any]) -> OperationError:
     code, message = str(raw.get("code") or ""), str(raw.get("message") or "")
     details = [d for d in raw.get("errorDetails") or () if isinstance(d, Mapping)]
     quotas = [d["quotaInfo"] for d in details if isinstance(d.get("quotaInfo"), Mapping)]
@@ -235,7 +235,7 @@ def _read_failure(raw: Mapping[str, Any]) -> Said:
     metadata = {key: value for info in infos for key, value in info.items()}
     by_words = _QUOTA_METRIC.search(message)
     metric = next((str(q.get("metricName") or "") for q in quotas), "") or (by_words.group(1) if by_words else "")
-    return Said(
+    return OperationError(
         code,
         message,
         metric.rsplit("/", 1)[-1].upper(),

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-from everspot_core.declared import Declared
-from everspot_core.estimate.requested import AskedFor, FixedAsk
+from everspot_core.declared import DeclaredResource
+from everspot_core.estimate.requested import FixedRequest, RequestedCapacity
 
 from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
 from everspot_clouds.gcp import estimate_machines as machines
@@ -23,7 +23,7 @@ PREFIX = "gcp:"
 _NAT = "gcp:compute/routerNat:RouterNat"
 
 
-def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+def collect_charges(resources: Sequence[DeclaredResource], region: str | None = None) -> RequestedCapacity:
     """Return the requests of the Google Cloud resources of one side of a change. `region`: of the provider; None: as in
     the preview."""
     own_resources = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
@@ -35,7 +35,7 @@ def collect_charges(resources: Sequence[Declared], region: str | None = None) ->
     return _name_teams(costing.total(), own_resources)
 
 
-def _name_teams(whole: AskedFor, resources: Sequence[Declared]) -> AskedFor:
+def _name_teams(whole: RequestedCapacity, resources: Sequence[DeclaredResource]) -> RequestedCapacity:
     """Return the teams by the names that tags have, as in components: labels have them in lower case."""
     tags = [tags for r in resources if isinstance(tags := r.inputs.get("tags"), Mapping) and "Team" in tags]
     names = {to_labels({"Team": str(each["Team"])})["team"]: str(each["Team"]) for each in tags}
@@ -58,7 +58,7 @@ BY_USE = {
 """Types that cost by use alone, and by what."""
 
 
-def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
+def _rules(templates: Sequence[DeclaredResource]) -> Mapping[str, Rule]:
     groups = (
         "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager",
         "gcp:compute/instanceGroupManager:InstanceGroupManager",
@@ -80,7 +80,7 @@ def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
     }
 
 
-def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:
+def _nat(costing: Costing, gateways: Sequence[DeclaredResource]) -> None:
     """Gateways cost by the machines that use them: the standing ones, and at the most any number. Each has an
     address."""
     standing = sum((charge.units for charge in costing.standing), Fraction(0))
@@ -90,7 +90,7 @@ def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:
         address = fixed.ADDRESS.usd_per_month
         low = min(usual, fixed.NAT_VM.usd_per_month)
         costing.fixed.append(
-            FixedAsk(
+            FixedRequest(
                 name=gateway.name,
                 kind="NAT gateway",
                 team="",
@@ -101,12 +101,12 @@ def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:
         )
 
 
-def _subnetwork(costing: Costing, resource: Declared) -> None:
+def _subnetwork(costing: Costing, resource: DeclaredResource) -> None:
     if resource.inputs.get("logConfig"):
         costing.by_use(resource, "flow logs by what is written")
 
 
-def _address(costing: Costing, resource: Declared) -> None:
+def _address(costing: Costing, resource: DeclaredResource) -> None:
     if resource.inputs.get("addressType") == "INTERNAL":
         return
     usd = fixed.ADDRESS.usd_per_month
@@ -114,7 +114,7 @@ def _address(costing: Costing, resource: Declared) -> None:
     costing.pay(resource, "public addresses", usd, team=team, low=usd, high=fixed.IDLE_ADDRESS.usd_per_month)
 
 
-def _key(costing: Costing, resource: Declared) -> None:
+def _key(costing: Costing, resource: DeclaredResource) -> None:
     level = part(resource.inputs, "versionTemplate", "protectionLevel") or "SOFTWARE"
     if level not in ("SOFTWARE", "HSM"):
         costing.lack(resource, f"keys of protection level {level} have no price here")
@@ -124,11 +124,11 @@ def _key(costing: Costing, resource: Declared) -> None:
     costing.by_use(resource, "keys also by requests, and by every version that a rotation adds")
 
 
-def _secret(costing: Costing, resource: Declared) -> None:
+def _secret(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "secrets", fixed.SECRET_VERSION.usd_per_month)
 
 
-def _alerts(costing: Costing, resource: Declared) -> None:
+def _alerts(costing: Costing, resource: DeclaredResource) -> None:
     conditions = resource.inputs.get("conditions")
     if not isinstance(conditions, list | tuple):
         costing.lack(resource, "the number of its conditions is not known")

@@ -6,8 +6,8 @@ from typing import Any
 
 from everspot_core.allocation import Prefer
 from everspot_core.catalogue import zone_region
-from everspot_core.declared import Declared, unknown
-from everspot_core.estimate.requested import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.estimate.requested import ElasticRequest, Extra, StandingRequest, TypeOption
 from everspot_core.market import Market
 
 from everspot_clouds.costing import TEAM, Costing, choices, items, list_markets, nearest, number, part, read_team, texts
@@ -27,7 +27,7 @@ def team_by_labels(labels: Any) -> str:
     return read_team({TEAM: labels.get(label_key(TEAM))} if isinstance(labels, Mapping) else None)
 
 
-def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+def group(templates: Sequence[DeclaredResource], costing: Costing, resource: DeclaredResource) -> None:
     """A managed instance group, at its target size. Labels and market are its template's."""
     inputs, template = resource.inputs, nearest(resource, templates)
     size, region = number(inputs.get("targetSize")), _region(resource) or costing.region
@@ -42,7 +42,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
     spot = part(scheduling, "provisioningModel") == "SPOT" or bool(part(scheduling, "preemptible"))
     labels = template.inputs.get("labels")
     costing.standing.append(
-        StandingAsk(
+        StandingRequest(
             name=resource.name,
             team=team_by_labels(labels),
             region=region,
@@ -58,7 +58,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
     return None
 
 
-def _region(resource: Declared) -> str | None:
+def _region(resource: DeclaredResource) -> str | None:
     stated = resource.inputs.get("region")
     if isinstance(stated, str) and not unknown(stated):
         return stated.rpartition("/")[2]
@@ -83,7 +83,7 @@ def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, .
     return (TypeOption(instance_type=name),)
 
 
-def _extras(costing: Costing, template: Declared, *, spot: bool) -> tuple[Extra, ...]:
+def _extras(costing: Costing, template: DeclaredResource, *, spot: bool) -> tuple[Extra, ...]:
     """Return the disks and the external addresses of each machine. `spot`: none of them is on-demand."""
     addresses = _addresses(costing, template)
     each = fixed.SPOT_ADDRESS if spot else fixed.ADDRESS
@@ -104,7 +104,7 @@ def _extras(costing: Costing, template: Declared, *, spot: bool) -> tuple[Extra,
     return tuple(extra for extra in (Extra(kind="volumes", usd_per_month=usd), public) if extra.usd_per_month)
 
 
-def _addresses(costing: Costing, template: Declared) -> int:
+def _addresses(costing: Costing, template: DeclaredResource) -> int:
     """External IPv4 addresses of each machine; those of IPv6 are free."""
     faces = template.inputs.get("networkInterfaces")
     configs = [face.get("accessConfigs") for face in items(faces)]
@@ -113,7 +113,7 @@ def _addresses(costing: Costing, template: Declared) -> int:
     return sum(len(access) for access in configs if isinstance(access, list | tuple))
 
 
-def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+def elastic(templates: Sequence[DeclaredResource], costing: Costing, resource: DeclaredResource) -> None:
     """Elastic capacity. The component says in its inputs what may be launched: resources do not."""
     capacity = resource.inputs.get("capacity")
     limits = part(capacity, "elastic")
@@ -129,7 +129,7 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})
     costing.elastic.append(
-        ElasticAsk(
+        ElasticRequest(
             name=resource.name,
             team=read_team(resource.inputs.get("tags")),
             region=region,

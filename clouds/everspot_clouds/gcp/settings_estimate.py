@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_core.allocation import Prefer
 from everspot_core.catalogue import Catalogue, builtin
-from everspot_core.declared import Declared
+from everspot_core.declared import DeclaredResource
 from everspot_core.fleet import ranks
 from everspot_core.market import Market
 from everspot_core.problems import Problems
@@ -29,7 +29,7 @@ _TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
 _GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 
 
-def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
+def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[DeclaredResource]:
     """Return the resources of a cluster in a region. If its capacity is invalid, add the problems and return none."""
     whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
     section = whole.capacity

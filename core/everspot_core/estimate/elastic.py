@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.estimate.rates import PoolRates
-from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, ElasticAsk, TypeOption
+from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, ElasticRequest, TypeOption
 from everspot_core.estimate.usage_history import Recent, Stretch
 from everspot_core.market import Market
 from everspot_core.prices import PriceBook
@@ -23,7 +23,7 @@ class _Replayed:
 
 
 def elastic_lines(
-    request: ElasticAsk, rates: PoolRates, catalogue: Catalogue, recent: Recent | None, used: Sequence[Stretch]
+    request: ElasticRequest, rates: PoolRates, catalogue: Catalogue, recent: Recent | None, used: Sequence[Stretch]
 ) -> tuple[list[CostLine], list[str]]:
     """Return the lines of elastic capacity, and the parts whose cost is unknown. `used`: the instances that were
     elastic lately."""
@@ -56,7 +56,7 @@ def elastic_lines(
     return lines, unknown
 
 
-def _beyond(request: ElasticAsk, rates: PoolRates) -> list[str]:
+def _beyond(request: ElasticRequest, rates: PoolRates) -> list[str]:
     """Return the types that get no Spot because of their limit, in words."""
     if Market.SPOT not in request.markets:
         return []
@@ -64,7 +64,7 @@ def _beyond(request: ElasticAsk, rates: PoolRates) -> list[str]:
     return [f"{request.name}: {words}" for words in sentences if words]
 
 
-def _dearest(candidate: TypeOption, request: ElasticAsk, rates: PoolRates) -> Fraction | None:
+def _dearest(candidate: TypeOption, request: ElasticRequest, rates: PoolRates) -> Fraction | None:
     prices = [rates.on_demand(candidate.instance_type, request.region)] if Market.ON_DEMAND in request.markets else []
     if Market.SPOT in request.markets:
         prices += [pool.high for pool in rates.pools(candidate, request.zones, request.region)]
@@ -72,7 +72,7 @@ def _dearest(candidate: TypeOption, request: ElasticAsk, rates: PoolRates) -> Fr
 
 
 def _replayed(
-    request: ElasticAsk, rates: PoolRates, catalogue: Catalogue, recent: Recent, used: Sequence[Stretch]
+    request: ElasticRequest, rates: PoolRates, catalogue: Catalogue, recent: Recent, used: Sequence[Stretch]
 ) -> _Replayed:
     """Return the use as it would cost at these settings, for a month.
 
@@ -100,7 +100,7 @@ def _replayed(
     return _Replayed(usd * fits, on_demand * fits, hours * fits)
 
 
-def _usual(candidate: TypeOption, market: Market, request: ElasticAsk, rates: PoolRates) -> Fraction:
+def _usual(candidate: TypeOption, market: Market, request: ElasticRequest, rates: PoolRates) -> Fraction:
     """Return the expected price of an hour; the list price where no spot price is known."""
     pools = rates.pools(candidate, request.zones, request.region) if market is Market.SPOT else []
     cheapest = min((pool.expected for pool in pools), default=None)
@@ -108,7 +108,7 @@ def _usual(candidate: TypeOption, market: Market, request: ElasticAsk, rates: Po
 
 
 def _instead(
-    name: str, request: ElasticAsk, rates: PoolRates, types: Mapping[str, InstanceType]
+    name: str, request: ElasticRequest, rates: PoolRates, types: Mapping[str, InstanceType]
 ) -> tuple[str, Fraction]:
     """Return the type that does the work of another one cheapest, and how many of its instances do that of one."""
 

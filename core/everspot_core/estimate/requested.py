@@ -48,7 +48,7 @@ class TypeOption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandingAsk:
+class StandingRequest:
     """Capacity of one market that is always there: `units`, of candidates chosen as `prefer` says.
 
     Attributes:
@@ -71,7 +71,7 @@ class StandingAsk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticAsk:
+class ElasticRequest:
     """Capacity that follows the work, from nothing to `most` instances, or fewer if all together would cost more than
     `most_usd_per_hour`."""
 
@@ -107,7 +107,7 @@ class CostLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedAsk:
+class FixedRequest:
     """A cost that does not depend on use, or that lies between two bounds, USD a month."""
 
     name: str
@@ -127,7 +127,7 @@ class FixedAsk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedFor:
+class RequestedCapacity:
     """All requests of one side of a change.
 
     Attributes:
@@ -138,9 +138,9 @@ class AskedFor:
         unpriced: as in `CostFigures`.
     """
 
-    standing: tuple[StandingAsk, ...] = ()
-    elastic: tuple[ElasticAsk, ...] = ()
-    fixed: tuple[FixedAsk, ...] = ()
+    standing: tuple[StandingRequest, ...] = ()
+    elastic: tuple[ElasticRequest, ...] = ()
+    fixed: tuple[FixedRequest, ...] = ()
     types: tuple[InstanceType, ...] = ()
     dates: tuple[date, ...] = ()
     by_use: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from everspot_core.allocation import AllocationRequest, Launchable, Pool, Prefer, allocate
 from everspot_core.estimate.rates import PoolRate, PoolRates
-from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, StandingAsk
+from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, StandingRequest
 from everspot_core.estimate.usage_history import Stretch
 from everspot_core.market import Market
 
@@ -27,7 +27,9 @@ class _Chosen:
     instances: Fraction
 
 
-def standing_lines(request: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) -> tuple[list[CostLine], list[str]]:
+def standing_lines(
+    request: StandingRequest, rates: PoolRates, used: Sequence[Stretch]
+) -> tuple[list[CostLine], list[str]]:
     """Return the lines of one market's standing capacity, and the parts whose cost is unknown. `used`: the instances
     that were this capacity lately, in any market; empty without a ledger."""
     if request.units == 0:
@@ -71,7 +73,7 @@ def _within(value: Fraction, low: Fraction, high: Fraction) -> Fraction:
     return min(max(value, low), high)
 
 
-def _priced(request: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
+def _priced(request: StandingRequest, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
     """Return the pools with a price, and the types without one."""
     pools, lacking = [], []
     for candidate in request.candidates:
@@ -85,7 +87,7 @@ def _priced(request: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], lis
     return pools, lacking
 
 
-def _beyond(request: StandingAsk, rates: PoolRates) -> dict[str, str]:
+def _beyond(request: StandingRequest, rates: PoolRates) -> dict[str, str]:
     """Return the types whose limit is below every known spot price, which give nothing, and a sentence about them."""
     if request.market is Market.ON_DEMAND:
         return {}
@@ -93,7 +95,7 @@ def _beyond(request: StandingAsk, rates: PoolRates) -> dict[str, str]:
     return {name: words for name, words in sentences.items() if words}
 
 
-def _most_units(request: StandingAsk) -> Fraction:
+def _most_units(request: StandingRequest) -> Fraction:
     """Return the largest number of units of the fleet. The last instance may provide more units than are missing."""
     weights = {candidate.weight for candidate in request.candidates}
     heaviest = max(weights)
@@ -103,7 +105,7 @@ def _most_units(request: StandingAsk) -> Fraction:
     return request.units + heaviest - (1 if whole else 0)
 
 
-def _as_used(request: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
+def _as_used(request: StandingRequest, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
     """Return the fleet in its recent mix of pools, at their recent prices; None if there is no recent use."""
     by_place = {(p.candidate.instance_type, p.zone): p for p in pools}
     hours = units = usd = Fraction(0)
@@ -118,7 +120,7 @@ def _as_used(request: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Str
     return _Chosen(request.units * usd / units, request.units * hours / units) if units else None
 
 
-def _as_allocated(needed: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
+def _as_allocated(needed: StandingRequest, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
     """Return the fleet as the product's own allocation would choose it, if every pool had plenty."""
     tried = min(needed.units, Fraction(_TRIED))
     spread = min(needed.pools, len(pools)) if prefer is Prefer.PRICE else 1

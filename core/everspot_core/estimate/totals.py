@@ -13,7 +13,7 @@ from everspot_core.catalogue import Catalogue
 from everspot_core.estimate.elastic import elastic_lines
 from everspot_core.estimate.model import CostFigures, CostPart, Estimate, Range
 from everspot_core.estimate.rates import PoolRates
-from everspot_core.estimate.requested import AskedFor, CostLine
+from everspot_core.estimate.requested import CostLine, RequestedCapacity
 from everspot_core.estimate.standing_cost import standing_lines
 from everspot_core.estimate.usage_history import Recent, Stretch
 from everspot_core.market import Market
@@ -32,12 +32,17 @@ class _Side:
 
 
 def estimate(
-    before: AskedFor | None, after: AskedFor | None, catalogue: Catalogue, recent: Recent | None = None, *, as_of: date
+    before: RequestedCapacity | None,
+    after: RequestedCapacity | None,
+    catalogue: Catalogue,
+    recent: Recent | None = None,
+    *,
+    as_of: date,
 ) -> Estimate:
     """Return the cost of a change for a month.
 
     Args:
-        before: The capacity that is requested now; None if it is unknown. An empty `AskedFor` means nothing at all.
+        before: The capacity that is requested now; None if it is unknown. An empty `RequestedCapacity` is nothing.
         after: The capacity that the change requests; None if it is unknown.
         catalogue: List prices and the ranges of spot prices.
         recent: The cluster's ledger of the last month, if there is one. Prices and the mix of pools are expected to
@@ -55,13 +60,13 @@ def estimate(
         before=None if was is None else was.figures,
         after=None if will is None else will.figures,
         prices_as_of=min(dates, default=as_of),
-        by_use=(after or before or AskedFor()).by_use,
+        by_use=(after or before or RequestedCapacity()).by_use,
         unknown=(*unknown_now, *formerly),
     )
 
 
 def _used(
-    before: AskedFor | None, after: AskedFor | None, recent: Recent | None
+    before: RequestedCapacity | None, after: RequestedCapacity | None, recent: Recent | None
 ) -> tuple[list[Stretch], list[Stretch]]:
     """Return the instances that were standing and elastic capacity lately.
 
@@ -79,7 +84,7 @@ def _used(
     return standing_use, beyond
 
 
-def _sizes(side: AskedFor) -> dict[Market, Fraction]:
+def _sizes(side: RequestedCapacity) -> dict[Market, Fraction]:
     sizes: dict[Market, Fraction] = {}
     for request in side.standing:
         if request.agents:
@@ -88,7 +93,11 @@ def _sizes(side: AskedFor) -> dict[Market, Fraction]:
 
 
 def _side(
-    side: AskedFor, catalogue: Catalogue, recent: Recent | None, standing: Sequence[Stretch], elastic: Sequence[Stretch]
+    side: RequestedCapacity,
+    catalogue: Catalogue,
+    recent: Recent | None,
+    standing: Sequence[Stretch],
+    elastic: Sequence[Stretch],
 ) -> _Side:
     full_catalogue = catalogue.with_types(side.types)
     rates = PoolRates(full_catalogue, recent)

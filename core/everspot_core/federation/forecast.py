@@ -20,7 +20,7 @@ from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiti
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, learnt
 from everspot_core.schedule.market.offers import Offers, build_need, build_offers, describe_held
-from everspot_core.schedule.market.policy import Held, Need, Spot, best_way, choose_market, is_safe, to_spare
+from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, best_way, choose_market, is_safe, to_spare
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
@@ -198,7 +198,7 @@ def _usd(
 
 
 def _on_demand_alone(
-    job: JobView, market: ClusterMarket, need: Need, has: Held | None, spot: Spot, now: datetime
+    job: JobView, market: ClusterMarket, need: Need, has: HeldCapacity | None, spot: Spot, now: datetime
 ) -> bool:
     """Return whether the plan would have the job on on-demand, and keep it there."""
     if critical(job):
@@ -209,7 +209,7 @@ def _on_demand_alone(
     return to.market is Market.ON_DEMAND and (to.final or not is_safe(need))
 
 
-def _alternating(need: Need, spot: Spot, has: Held | None, wait: float) -> float:
+def _alternating(need: Need, spot: Spot, has: HeldCapacity | None, wait: float) -> float:
     """Return the dollars for the rest of the work by the best way to alternate between the markets.
 
     The price of a way is an average over many spells. The present outage is one spell, and may be a long one. The job

@@ -169,7 +169,7 @@ def daily_norm(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float
 
 
 @dataclass(frozen=True, slots=True)
-class Idling:
+class IdleInstance:
     """An instance of the fleet.
 
     Attributes:
@@ -181,7 +181,7 @@ class Idling:
     since: datetime | None
 
 
-def idle_fleet(instances: Sequence[Idling], now: datetime, beyond: Thresholds = USUAL) -> list[Finding]:
+def idle_fleet(instances: Sequence[IdleInstance], now: datetime, beyond: Thresholds = USUAL) -> list[Finding]:
     """Return the finding that most of the fleet has had no work for long, or none."""
     idle = [i for i in instances if i.since is not None and now - i.since >= beyond.idle_for]
     if not idle or len(idle) <= beyond.idle_share * len(instances):

@@ -109,7 +109,7 @@ def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
 
 
 @dataclass(frozen=True, slots=True)
-class Oversized:
+class OversizedJob:
     """A job that ran on a larger machine than its memory needed, only because of the resources it asked for. `usd`: its
     cost there in the month; `saving_usd`: at the ratio of list prices."""
 
@@ -128,7 +128,7 @@ def oversized(
     records: Mapping[str, JobRecord],
     catalogue: Catalogue,
     allowed: Collection[str],
-) -> list[Oversized]:
+) -> list[OversizedJob]:
     """Return the jobs whose measured memory, with headroom, fits a cheaper type with the same processors and GPUs.
 
     `allowed`: the types that may replace it, which are the types of the cluster. Jobs that share instances, and jobs
@@ -155,7 +155,9 @@ def oversized(
         if fit:
             price, instead = min(fit, key=lambda pair: (pair[0], pair[1].name))
             ratio = exact(price) / exact(listed.usd_per_hour)
-            candidates.append(Oversized(job_id, kind, requested.memory_gib, used, instead.name, usd, usd * (1 - ratio)))
+            candidates.append(
+                OversizedJob(job_id, kind, requested.memory_gib, used, instead.name, usd, usd * (1 - ratio))
+            )
     return sorted(candidates, key=lambda o: (-o.saving_usd, o.job_id))
 
 
@@ -213,7 +215,7 @@ def small_on_gpus(rows: Iterable[UsageRow], records: Mapping[str, JobRecord], ca
     return sorted(candidates, key=lambda s: (-s.usd, s.job_id))
 
 
-def ask_for_less_memory(candidates: Sequence[Oversized], measured: int) -> Measure:
+def ask_for_less_memory(candidates: Sequence[OversizedJob], measured: int) -> Measure:
     """Have jobs ask for the memory that they use. `measured`: of how many jobs the memory is known."""
     name, advice = (
         "ask-for-less-memory",

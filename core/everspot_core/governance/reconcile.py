@@ -38,7 +38,7 @@ class BillStep(StrEnum):
         return hour if self is BillStep.HOUR else hour.replace(hour=0)
 
 
-class Found(StrEnum):
+class MatchKind(StrEnum):
     """Where an instance's time was found, and how to read the amounts.
 
     - BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price or no end of it.
@@ -56,7 +56,7 @@ class Found(StrEnum):
     @property
     def compared(self) -> bool:
         """Whether the bill could have all of it."""
-        return self not in (Found.NOT_YET, Found.NOT_WHOLE)
+        return self not in (MatchKind.NOT_YET, MatchKind.NOT_WHOLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Pair:
     start: datetime
     here: Fraction
     there: Fraction
-    found: Found
+    found: MatchKind
 
     @property
     def difference(self) -> Fraction:
@@ -185,7 +185,7 @@ class Reconciliation:
     free: int
     step: BillStep
 
-    def pairs_with(self, match: Found) -> list[Pair]:
+    def pairs_with(self, match: MatchKind) -> list[Pair]:
         """Return those of one sort."""
         return [pair for pair in self.pairs if pair.found is match]
 
@@ -232,8 +232,8 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
         if match is None:
             free += 1
             continue
-        if newest is not None and key[1] == newest and match in (Found.BOTH, Found.HERE):
-            match = Found.NOT_WHOLE
+        if newest is not None and key[1] == newest and match in (MatchKind.BOTH, MatchKind.HERE):
+            match = MatchKind.NOT_WHOLE
         pairs.append(
             Pair(
                 resource=key[0],
@@ -246,17 +246,17 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
     return Reconciliation(pairs=tuple(pairs), free=free, step=step)
 
 
-def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime | None) -> Found | None:
+def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime | None) -> MatchKind | None:
     """Return where the time was found; None for free time, which is in no bill."""
     if not own:
-        return Found.THERE
+        return MatchKind.THERE
     if not all(row.known for row in own):
-        return Found.UNPRICED
+        return MatchKind.UNPRICED
     if billed:
-        return Found.BOTH
+        return MatchKind.BOTH
     if all(row.free for row in own):
         return None
-    return Found.NOT_YET if until is not None and start >= until else Found.HERE
+    return MatchKind.NOT_YET if until is not None and start >= until else MatchKind.HERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

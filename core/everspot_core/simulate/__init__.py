@@ -22,7 +22,7 @@ from everspot_core.simulate.engine import (
     runs,
     steps,
 )
-from everspot_core.simulate.everspot_policy import Planned
+from everspot_core.simulate.everspot_policy import EverspotPolicy
 from everspot_core.simulate.optimum import Schedule, best, optima, optimum
 from everspot_core.simulate.policies import POLICIES
 from everspot_core.simulate.settings import Setting, starts
@@ -35,12 +35,12 @@ __all__ = [
     "UNTIL_CHANGE",
     "Aggregate",
     "Choice",
+    "EverspotPolicy",
     "Generator",
     "Greedy",
     "Mode",
     "OnDemand",
     "Outcome",
-    "Planned",
     "Policy",
     "PoolCapacity",
     "Schedule",

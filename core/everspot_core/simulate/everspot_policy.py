@@ -57,7 +57,7 @@ class Unforeseen(RuntimeError):
 
 
 @dataclass(slots=True)
-class Planned:
+class EverspotPolicy:
     """Asks the plan. It begins afresh at the first tick of each run, without knowledge of the trace before that.
 
     `expected`, `upper`: the expected and the greatest duration of the job and of a changeover, relative to their true

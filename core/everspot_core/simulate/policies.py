@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress
 from everspot_core.simulate.engine import Policy
-from everspot_core.simulate.everspot_policy import Planned
+from everspot_core.simulate.everspot_policy import EverspotPolicy
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {"everspot": Planned(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}
+    {"everspot": EverspotPolicy(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}
 )
 """`everspot` is the scheduler's own plan; the others are baselines."""

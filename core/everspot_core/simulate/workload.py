@@ -231,7 +231,7 @@ class Workload(Frozen):
     horizon_hours: float
 
 
-class Traced(Protocol):
+class TraceOwner(Protocol):
     """The owner of named traces: a workload, on one fleet or on several."""
 
     @property
@@ -240,7 +240,7 @@ class Traced(Protocol):
         ...
 
 
-def load_traces(workload: Traced, load: Callable[[str], Trace]) -> dict[str, Trace]:
+def load_traces(workload: TraceOwner, load: Callable[[str], Trace]) -> dict[str, Trace]:
     """Return the traces by name. `load` reads the trace of a file; its errors are passed on."""
     return {
         name: _dried(_generate(name, source) if source.file is None else _read(load(source.file), source.times), source)

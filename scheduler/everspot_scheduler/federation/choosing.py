@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
 
-class Choosing:
+class MoveChooser:
     """The choice for the jobs of one cluster. It is a function of its arguments and of the sizes in the store."""
 
     def __init__(self, store: Store) -> None:

@@ -6,14 +6,14 @@ from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_store import Store
 
-from everspot_scheduler.federation.choosing import Choosing
+from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 
 
 def default_peer_access(store: Store, manifest: Manifest) -> PeerAccess:
     """Return the peer access that opens each peer under the identity that the manifest gives this scheduler there.
     `manifest`: of the own cluster."""
-    return PeerAccess(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=Choosing(store))
+    return PeerAccess(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=MoveChooser(store))
 
 
 def open_peer(peer: Peer, own: Manifest, clock: Clock) -> Store:

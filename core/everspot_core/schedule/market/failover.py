@@ -18,7 +18,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour
-from everspot_core.schedule.view import JobView, Measured, PoolView
+from everspot_core.schedule.view import JobView, MeasuredUse, PoolView
 
 PREEMPTIONS = 3
 WINDOW = timedelta(hours=2)
@@ -121,7 +121,7 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
     return now + outlook.changeover_upper + outlook.remaining_upper / job.speeds[instance_type.name]
 
 
-def _used(requested: Resources, measured: Measured, gpu_factor: float) -> Resources:
+def _used(requested: Resources, measured: MeasuredUse, gpu_factor: float) -> Resources:
     """Return the job's needs by its measured use. The number and the model of its GPUs stay as its author asked.
     `gpu_factor`: the factor of its use of GPU memory on the type."""
     measured_by_name = {

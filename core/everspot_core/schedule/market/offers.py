@@ -9,8 +9,8 @@ from typing import NamedTuple
 from everspot_core.changeover import Changeover
 from everspot_core.records import Market
 from everspot_core.schedule.jobs import HOUR, job_outlook
-from everspot_core.schedule.market.policy import Held, Need
-from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, delays, rank
+from everspot_core.schedule.market.policy import HeldCapacity, Need
+from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, RankedPool, delays, rank
 from everspot_core.schedule.market.rightsize import NO_LATER, TOO_LATE, PricedType, rightsize
 from everspot_core.schedule.market.stock import Stock
 from everspot_core.schedule.view import JobView, Outlook, PoolView
@@ -52,7 +52,7 @@ class Offers:
         return self.stock.on_demand_pools
 
     @cached_property
-    def spot(self) -> tuple[Ranked, ...]:
+    def spot(self) -> tuple[RankedPool, ...]:
         """The spot pools that have enough capacity now, best first; those as expensive as on-demand come last."""
         giving = self.stock.spot_giving
         # What is too small is not among them, but the smaller type that is taken anyway.
@@ -61,7 +61,7 @@ class Offers:
         return tuple(sorted(ranked, key=lambda r: self._dear(r.pool)))
 
     @cached_property
-    def on_demand(self) -> tuple["_Sized", ...]:
+    def on_demand(self) -> tuple["_SizedPool", ...]:
         """The on-demand pools that have enough capacity now, best first."""
         return _sized(self.job, self.stock, self.now)
 
@@ -84,7 +84,7 @@ class Offers:
         return self.stock.work_usd(pool) >= self.stock.on_demand_usd
 
 
-class _Sized(NamedTuple):
+class _SizedPool(NamedTuple):
     """An on-demand pool, with the job's figures there.
 
     Attributes:
@@ -120,10 +120,12 @@ def build_need(
     )
 
 
-def describe_held(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
+def describe_held(
+    job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers
+) -> HeldCapacity:
     """Return the capacity that the job holds, in the terms of the market policy."""
     speed = offers.stock.speed(instance_type) / offers.fastest
-    return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
+    return HeldCapacity(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 
 
 def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[float, float]:
@@ -136,12 +138,12 @@ def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[flo
     return min(resorts, key=lambda w: (w[1] + remaining / w[0], -w[0]))
 
 
-def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
+def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_SizedPool, ...]:
     """Return the pools in this order: those in time first; then those without a recent refusal; then reserved ones,
     which are paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first."""
     work, deadline, pools = job_outlook(job), job.submission.deadline_at, stock.giving
     if work is None or len(pools) < 2:
-        sized_pools = [_Sized(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
+        sized_pools = [_SizedPool(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
     else:
         later = delays(pools, job)
         by_pool = {p.key: _priced(job, stock, p, later.get(p.key, NO_LATER)) for p in pools}
@@ -151,7 +153,7 @@ def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
         )
         sizes = {s.priced: s for s in sized}
         sized_pools = [
-            _Sized(p, size.hours_upper if TOO_LATE in size.excluded else 0.0, _refused(p, now), size.usd)
+            _SizedPool(p, size.hours_upper if TOO_LATE in size.excluded else 0.0, _refused(p, now), size.usd)
             for p in pools
             for size in [sizes[by_pool[p.key]]]
         ]

@@ -61,7 +61,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldCapacity:
     """The capacity that the job holds. `changing`: hours that its changeover may still take. `speed`: relative to the
     speed of `Need`."""
 
@@ -96,7 +96,7 @@ class MarketChoice:
     final: bool = False
 
 
-def choose_market(need: Need, current: Held | None, spot: Spot | None) -> MarketChoice:
+def choose_market(need: Need, current: HeldCapacity | None, spot: Spot | None) -> MarketChoice:
     """Return the market that the job should hold now. `current`: None if it holds nothing. `spot`: None if no spot pool
     can hold it."""
     if current is not None and current.market is Market.SPOT:
@@ -148,7 +148,7 @@ def best_way(need: Need, spot: Spot) -> Way:
     return turns.best(need.pace)
 
 
-def _may_stay(need: Need, current: Held) -> bool:
+def _may_stay(need: Need, current: HeldCapacity) -> bool:
     """Return whether on-demand is still in time if spot is lost at the next decision. Until then the job makes
     progress."""
     progress = current.speed * max(0.0, need.tick - current.changing)

@@ -28,7 +28,7 @@ MIDDLE_SCORE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedPool:
     """A pool, and the cost of an hour of useful work there with all factors that speak against it.
 
     `figures`: usd_per_hour, speed, lifetime_hours (expected), changeover (factor), score (factor), refusals (factor).
@@ -46,7 +46,7 @@ def rank(
     *,
     must_run: bool = False,
     accept: Collection[str] = (),
-) -> list[Ranked]:
+) -> list[RankedPool]:
     """Return the pools that can hold the job, best first, with or without capacity now.
 
     A pool that gave notice within COOL_OFF is left out, unless there is no other one and the job must run. `accept`:
@@ -102,7 +102,7 @@ def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeove
     return {key: Changeover(c.expected - least, c.upper - least_upper) for key, c in each.items()}
 
 
-def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | None) -> Ranked:
+def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | None) -> RankedPool:
     speed = job.speeds.get(pool.instance_type.name, 1.0)
     lifetime = inf if pool.market is Market.ON_DEMAND else expected_lifetime(pool.behaviour, now)
     outlook = job_outlook(job)
@@ -114,7 +114,7 @@ def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | Non
         remaining = outlook.remaining / HOUR / speed if outlook is not None and speed > 0 else inf
         again += longer / lifetime + (longer / remaining if remaining > 0 else 0.0)
     useful = pool.usd_per_hour / speed * again * score * refusals if speed > 0 else inf
-    return Ranked(
+    return RankedPool(
         pool=pool,
         usd_per_useful_hour=useful,
         figures={

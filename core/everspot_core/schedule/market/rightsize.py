@@ -34,7 +34,7 @@ class PricedType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedType:
     """A priced type with the job's figures there, changeover included.
 
     Attributes:
@@ -59,7 +59,7 @@ class Sized:
 
 def rightsize(
     types: Iterable[PricedType], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
-) -> list[Sized]:
+) -> list[SizedType]:
     """Return all types, best first: by cost, then by hours, then measured speeds first, then by name.
 
     `time`: until the deadline; None without one. Excluded types come last, in the same order.
@@ -68,7 +68,7 @@ def rightsize(
     return sorted(sized, key=lambda s: (bool(s.excluded), s.usd, s.hours, not s.measured, s.priced.instance_type.name))
 
 
-def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
+def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> SizedType:
     hours = _runtime(priced, work.remaining, work.changeover + priced.later.expected)
     upper = _runtime(priced, work.remaining_upper, work.changeover_upper + priced.later.upper)
     excluded = list(lacking(need, Shape.from_machine(priced.instance_type)))
@@ -77,7 +77,7 @@ def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | 
     elif time is not None and timedelta(hours=upper) > time:
         excluded.append(TOO_LATE)
     usd = priced.usd_per_hour * hours * nodes
-    return Sized(
+    return SizedType(
         priced=priced,
         hours=round(hours, 9),
         hours_upper=round(upper, 9),

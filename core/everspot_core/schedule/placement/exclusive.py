@@ -128,7 +128,7 @@ class _Group:
             self.timeline.take(len(instances), 0.0, hours)
 
 
-class Exclusive:
+class ExclusiveCapacity:
     """Free instances for one job each, by group. So the cost of a choice grows with the groups, not the instances."""
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:

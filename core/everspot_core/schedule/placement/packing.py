@@ -29,7 +29,7 @@ from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room,
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
-class Shared:
+class SharedCapacity:
     """Instances with room, by kind. So the cost of a choice grows with the kinds, not the instances."""
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:

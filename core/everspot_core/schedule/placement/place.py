@@ -21,9 +21,9 @@ from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import is_safe, last_moment
 from everspot_core.schedule.market.steering import instance_market
 from everspot_core.schedule.placement.capacity import Capacity, SeatRequest, Want, instance_kind, is_free
-from everspot_core.schedule.placement.exclusive import Exclusive
+from everspot_core.schedule.placement.exclusive import ExclusiveCapacity
 from everspot_core.schedule.placement.gangs import instance_record, pick
-from everspot_core.schedule.placement.packing import Shared
+from everspot_core.schedule.placement.packing import SharedCapacity
 from everspot_core.schedule.placement.queue import Queue, queue_order
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -61,7 +61,7 @@ class _Placement:
         if view.idle_limit:
             self._own, common, self._idle = _split_idle(instances, state)
         self._expecting = {i.launched_for for i in view.instances if i.launched}
-        self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
+        self._capacity: Capacity = (SharedCapacity if view.shared else ExclusiveCapacity)(common, view, now)
         self._shapes = _type_shapes(view)
         self._present = _present(view)
         self._large_enough: dict[Want, int] = {}

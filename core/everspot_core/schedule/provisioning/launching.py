@@ -16,7 +16,7 @@ from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
 
 
-class Launching:
+class PoolChooser:
     """The pools, less the capacity that this plan has launched from them, so that no capacity counts for two jobs."""
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:

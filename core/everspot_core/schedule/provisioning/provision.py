@@ -36,8 +36,8 @@ from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.launch_order import sort_by_urgency
 from everspot_core.schedule.provisioning.launches import Launches
-from everspot_core.schedule.provisioning.launching import Launching
-from everspot_core.schedule.provisioning.shared_capacity import Beside
+from everspot_core.schedule.provisioning.launching import PoolChooser
+from everspot_core.schedule.provisioning.shared_capacity import SharedRoom
 from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
 from everspot_core.sharing import largest_share
 
@@ -86,9 +86,9 @@ class _Provisioning:
     def __init__(self, state: PlanState) -> None:
         view, now = self.view, self.now = state.view, state.now
         self.launches, self.admission = Launches(view, now, state.touched_instances), Admission(state.budgets)
-        self._launching = Launching(view, now, self.launches, self.admission)
+        self._launching = PoolChooser(view, now, self.launches, self.admission)
         self._steering, self._reuse = Steering(view, now), state.reuse
-        self._shared_capacity = Beside(view)
+        self._shared_capacity = SharedRoom(view)
         self._spares = Spares(state)
         self._in_flight = InFlight(view, now, self._reuse)
         self._instances = state.instances

@@ -8,7 +8,7 @@ from everspot_core.schedule.placement.hosts import Room, is_enough, less, total_
 from everspot_core.schedule.view import ClusterView, JobView, PoolKey
 
 
-class Beside:
+class SharedRoom:
     """The room left on such instances in one round of planning. Jobs take it in the order in which they choose.
 
     A launch may provide a smaller type than its first pool's, and a job that then finds no room gets its own launch

@@ -7,7 +7,7 @@ market time. Whether a lease is stale is a flag and not a time, because only the
 
 from everspot_core.schedule.view.cluster import Cap, ClusterView
 from everspot_core.schedule.view.instance import InstanceView, instance_pool
-from everspot_core.schedule.view.job import Drill, JobView, Measured, Outlook, Spent
+from everspot_core.schedule.view.job import Drill, JobView, MeasuredUse, Outlook, Spent
 from everspot_core.schedule.view.pool import PoolKey, PoolView
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Drill",
     "InstanceView",
     "JobView",
-    "Measured",
+    "MeasuredUse",
     "Outlook",
     "PoolKey",
     "PoolView",

@@ -42,7 +42,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredUse:
     """The most resources that a job was seen to use. None: not measured, so the author's request counts.
 
     `mixed`: whether it trains in mixed precision.
@@ -84,7 +84,7 @@ class JobView:
     head_epoch: int | None
     changeover: Changeover | None
     preempted_at: tuple[datetime, ...]
-    measured: Measured | None
+    measured: MeasuredUse | None
     speeds: Mapping[str, float]
     measured_speeds: frozenset[str]
 

@@ -28,7 +28,7 @@ CEILINGS = {
     "cli": 0.0,
     "clouds": 0.0,
     "components": 0.3,
-    "core": 1.0,
+    "core": 0.4,
     "localcloud": 0.1,
     "policy": 0.0,
     "review": 0.2,

@@ -57,9 +57,9 @@ def test_each_kind_of_use_is_in_one_line():
 
 
 def test_a_line_with_an_unknown_price_is_a_lower_bound():
-    statement = charges([row(UsageKind.WORK, 0, "a", known=False), row(UsageKind.WORK, 1, "b")], JOBS, "Team")
-    assert {line.value: line.sums.known for line in statement.lines} == {"vision": False, "speech": True}
-    assert not statement.whole.known
+    statement = charges([row(UsageKind.WORK, 0, "a", is_exact=False), row(UsageKind.WORK, 1, "b")], JOBS, "Team")
+    assert {line.value: line.sums.is_exact for line in statement.lines} == {"vision": False, "speech": True}
+    assert not statement.whole.is_exact
 
 
 amounts = st.lists(st.fractions(0, 1000), max_size=12)
@@ -94,7 +94,7 @@ def test_lines_add_up_whatever_was_used(used):
 
 def outcome(cost=1, accuracy=None, **fields) -> JobOutcome:
     metrics = {} if accuracy is None else {"test_accuracy": accuracy}
-    base_outcome = JobOutcome(cost=Fraction(cost), known=True, ended_at=at(100), succeeded=True, metrics=metrics)
+    base_outcome = JobOutcome(cost=Fraction(cost), is_exact=True, ended_at=at(100), succeeded=True, metrics=metrics)
     return replace(base_outcome, **fields)
 
 
@@ -145,9 +145,9 @@ def test_a_failed_run_between_two_is_passed_over_and_an_unknown_cost_has_no_pric
         "evaluate-2": outcome(1, 0.9, succeeded=False),
         "evaluate-3": outcome(1, 0.6),
     }
-    outcomes["prepare-3"] = outcome(known=False)
+    outcomes["prepare-3"] = outcome(is_exact=False)
     last = pipelines(jobs, outcomes)[-1]
-    assert (last.gain, last.known, last.usd_per_point) == (0.1, False, None)
+    assert (last.gain, last.is_exact, last.usd_per_point) == (0.1, False, None)
 
 
 def test_runs_of_a_series_are_judged_by_another_metric_of_which_less_may_be_better():

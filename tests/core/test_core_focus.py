@@ -64,9 +64,9 @@ def test_what_is_known_in_part_has_a_row_with_that_part_and_says_so():
     """Half an hour of the first hour has no price, the second has none at all, and the third's end is not known."""
     (first, second, third, *_) = zone_rows()
     rows = [
-        replace(first, seconds=first.seconds + 1800, unpriced_seconds=Fraction(1800), known=False),
-        replace(second, cost=Fraction(0), unpriced_seconds=second.seconds, known=False),
-        replace(third, open_ended=True, known=False),
+        replace(first, seconds=first.seconds + 1800, unpriced_seconds=Fraction(1800), is_exact=False),
+        replace(second, cost=Fraction(0), unpriced_seconds=second.seconds, is_exact=False),
+        replace(third, open_ended=True, is_exact=False),
     ]
     exported_rows = focus_rows(rows, context(AWS))
     assert sum(Fraction(r["BilledCost"]) for r in exported_rows) == pytest.approx(Sums.sum_rows(rows).cost, abs=1e-11)

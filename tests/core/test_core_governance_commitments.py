@@ -121,7 +121,7 @@ def row(hour: int, market: Market, usd: str, kind="c6i.large", **more) -> UsageR
 def test_hours_hold_on_demand_use_alone_by_what_a_plan_covers():
     rows = [
         row(0, Market.ON_DEMAND, "0.1"), row(0, Market.ON_DEMAND, "0.2", "m6i.large"), row(2, Market.ON_DEMAND, "0.1"),
-        row(1, Market.SPOT, "0.05"), row(1, Market.ON_DEMAND, "9", known=False), row(9, Market.ON_DEMAND, "9"),
+        row(1, Market.SPOT, "0.05"), row(1, Market.ON_DEMAND, "9", is_exact=False), row(9, Market.ON_DEMAND, "9"),
     ]  # fmt: skip
     plans = commitment_plans("aws")[:3]
     uses = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, Span(T0, T0 + 3 * HOUR))}

@@ -165,13 +165,13 @@ def charged(resource: str, seconds: float, cost, length=HOUR, **changed) -> Bill
 
 def test_both_sides_are_joined_by_instance_and_hour():
     ledger_rows = [
-        used("i-1", 0, 1), used("i-1", 0, 2), used("i-1", HOUR, 4), used("i-2", 0, 5), used("i-3", 0, 0, known=False),
-        used("i-4", 0, 0, free=True), used("i-1", 3 * HOUR, 7),
+        used("i-1", 0, 1), used("i-1", 0, 2), used("i-1", HOUR, 4), used("i-2", 0, 5),
+        used("i-3", 0, 0, is_exact=False), used("i-4", 0, 0, free=True), used("i-1", 3 * HOUR, 7),
     ]  # fmt: skip
     bill_side = bill(charged("i-1", 0, 2), charged("i-1", 0, "0.5"), charged("i-1", HOUR, 4), charged("i-3", 0, 6),
                   charged("i-9", 2 * HOUR, 8), charged("i-77", 0, 9, Tags=""))  # fmt: skip
     reconciliation = reconcile(ledger_rows, bill_side)
-    assert [(p.resource, p.here, p.there, p.found) for p in reconciliation.pairs] == [
+    assert [(p.resource, p.ledger_usd, p.bill_usd, p.match) for p in reconciliation.pairs] == [
         ("i-1", 3, Fraction("2.5"), MatchKind.BOTH),
         ("i-2", 5, 0, MatchKind.HERE),
         ("i-3", 0, 6, MatchKind.UNPRICED),
@@ -179,7 +179,7 @@ def test_both_sides_are_joined_by_instance_and_hour():
         ("i-9", 0, 8, MatchKind.THERE),
         ("i-1", 7, 0, MatchKind.NOT_YET),
     ]
-    assert (reconciliation.free, reconciliation.here, reconciliation.there) == (1, 12, Fraction("20.5"))
+    assert (reconciliation.free, reconciliation.ledger_usd, reconciliation.bill_usd) == (1, 12, Fraction("20.5"))
     assert reconciliation.gap == Fraction("0.5") + 5 + 6 + 8
     assert (bill_side.elsewhere.rows, bill_side.elsewhere.usd) == (1, 9)
 
@@ -210,13 +210,13 @@ def test_the_newest_hour_of_a_month_that_is_not_over_is_not_compared_unless_the_
     ledger_rows = [used("i-1", 0, 1), used("i-1", HOUR, 4), used("i-2", HOUR, 4), used("i-1", 2 * HOUR, 4)]
     whole, newest = charged("i-1", 0, 1), charged("i-1", HOUR, 2)
     reconciliation = reconcile(ledger_rows, bill(whole, newest), over=False)
-    assert [pair.found for pair in reconciliation.pairs] == [
+    assert [pair.match for pair in reconciliation.pairs] == [
         MatchKind.BOTH,
         MatchKind.NOT_WHOLE,
         MatchKind.NOT_WHOLE,
         MatchKind.NOT_YET,
     ]
-    assert (reconciliation.here, reconciliation.there, reconciliation.gap) == (1, 1, 0)
+    assert (reconciliation.ledger_usd, reconciliation.bill_usd, reconciliation.gap) == (1, 1, 0)
     assert reconcile(ledger_rows, bill(whole, newest)).gap == 2 + 4  # of a month that is over, all counts
     stated = bill(charged("i-1", 0, 1, x_AsOf="2026-03-01T13:30:00Z"), charged("i-1", HOUR, 2))
     assert stated.as_of == at(1.5 * HOUR)
@@ -234,14 +234,14 @@ def test_a_bill_by_days_is_compared_by_days():
         ledger_rows, bill(charged("i-1", -12 * HOUR, 3, 86_400), charged("i-1", 12 * HOUR, 4, 86_400))
     )
     assert reconciliation.step == "day"
-    assert [(p.here, p.there) for p in reconciliation.pairs] == [(3, 3), (4, 4)]
+    assert [(p.ledger_usd, p.bill_usd) for p in reconciliation.pairs] == [(3, 3), (4, 4)]
 
 
 def test_a_shift_between_two_hours_is_no_gap_but_two_instances_do_not_make_up_for_each_other():
     shifted = reconcile([used("i-1", 0, 1), used("i-1", HOUR, 2)], bill(charged("i-1", 0, 2), charged("i-1", HOUR, 1)))
     swapped = reconcile([used("i-1", 0, 1), used("i-2", 0, 2)], bill(charged("i-1", 0, 2), charged("i-2", 0, 1)))
     assert (shifted.gap, swapped.gap) == (0, 2)
-    assert shifted.here - shifted.there == swapped.here - swapped.there == 0
+    assert shifted.ledger_usd - shifted.bill_usd == swapped.ledger_usd - swapped.bill_usd == 0
 
 
 def test_differences_by_the_bill_s_tags_add_up():
@@ -249,7 +249,7 @@ def test_differences_by_the_bill_s_tags_add_up():
                   charged("i-4", 0, 1, Tags=""))  # fmt: skip
     reconciliation = reconcile([used("i-1", 0, 1), used("i-2", 0, 5), used("i-3", 0, 1)], bill_side)
     lines = by_tag(reconciliation, bill_side, "Team")
-    assert [(line.value, line.billed, line.here, line.there, line.resources) for line in lines] == [
+    assert [(line.value, line.billed, line.ledger_usd, line.bill_usd, line.resources) for line in lines] == [
         ("speech", True, 5, 2, 1), ("", False, 1, 0, 1), ("", True, 0, 1, 1), ("vision", True, 1, 2, 1),
     ]  # fmt: skip
-    assert sum(line.here - line.there for line in lines) == reconciliation.here - reconciliation.there
+    assert sum(line.ledger_usd - line.bill_usd for line in lines) == reconciliation.ledger_usd - reconciliation.bill_usd

@@ -70,18 +70,18 @@ def test_the_billed_minimum_after_a_short_life_is_in_the_rows():
 
 def test_time_without_a_known_price_is_counted_as_unknown():
     rows = usage_rows(compute([launch(instance_type="x9.none", market=Market.ON_DEMAND)], [end(100)]))
-    assert [(r.unpriced_seconds, r.cost, r.known) for r in rows] == [(100, 0, False)]
+    assert [(r.unpriced_seconds, r.cost, r.is_exact) for r in rows] == [(100, 0, False)]
 
 
 def test_an_instance_of_which_nobody_knows_how_long_it_ran_is_a_lower_bound():
     """Its end stands at its launch; 60 s are the least that AWS bills."""
     launches = [launch(market=Market.ON_DEMAND), launch("i-2", Market.ON_DEMAND)]
     rows = usage_rows(compute(launches, [end(0, source=UNKNOWN), end(600, "i-2")]))
-    assert [(r.resource, r.seconds, r.cost, r.known, r.open_ended) for r in rows] == [
+    assert [(r.resource, r.seconds, r.cost, r.is_exact, r.open_ended) for r in rows] == [
         ("i-1", 60, 60 * PER_SECOND, False, True),
         ("i-2", 600, 600 * PER_SECOND, True, False),
     ]
-    assert (Sums.sum_rows(rows).known, Sums.sum_rows(rows[1:]).known) == (False, True)
+    assert (Sums.sum_rows(rows).is_exact, Sums.sum_rows(rows[1:]).is_exact) == (False, True)
     assert open_ended(rows) == ["i-1"]
 
 
@@ -105,7 +105,7 @@ def test_visits_are_rows_of_their_own_in_the_hour_of_their_end():
         "job-2": record(away=Away(cluster="beta", visit="visit-x", number=2, since=T0, usd=0.125)),
     }
     rows = usage_rows(compute([], as_of=11_000), records=records)
-    assert [(r.hour, r.kind, r.cost, r.known, r.gigabytes) for r in rows] == [
+    assert [(r.hour, r.kind, r.cost, r.is_exact, r.gigabytes) for r in rows] == [
         (at(3600), UsageKind.ABROAD, Fraction("1.5"), True, 0),
         (at(3600), UsageKind.EGRESS, Fraction("0.25"), True, 3),
         (at(7200), UsageKind.ABROAD, 0, False, 0),

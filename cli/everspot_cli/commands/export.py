@@ -108,7 +108,7 @@ def _build_summary(ledger: MonthLedger, count: int) -> dict[str, Any]:
         "complete": ledger.over,
         "as_of": ledger.material.as_of,
         "count": count,
-        "known": Sums.sum_rows(here).known,
+        "known": Sums.sum_rows(here).is_exact,
         "cost_usd": usd(Sums.sum_rows(here).cost),
         "egress_usd": sums(UsageKind.EGRESS),
         "abroad_usd": sums(UsageKind.ABROAD),

@@ -108,7 +108,7 @@ def _facts(facts: MonthFacts) -> dict[str, Any]:
     other_costs = {k.kind.value: usd(k.usd) for k in facts.kinds if not k.kind.here}
     return {
         "total_usd": usd(facts.usd),
-        "known": facts.known,
+        "known": facts.is_exact,
         "unpriced_hours": round(float(facts.unpriced_hours), 4),
         "unknown_lengths": list(facts.unknown_lengths),
         "abroad_usd": other_costs.get("abroad", 0.0),
@@ -160,7 +160,7 @@ def _oversized_row(oversized: OversizedJob) -> dict[str, Any]:
 def _measure(measure: Measure) -> dict[str, Any]:
     return {
         "measure": measure.name,
-        "what": measure.what,
+        "what": measure.description,
         "saving_usd": usd(measure.saving_usd) if measure.saving_usd is not None else None,
         "how": measure.how,
         "jobs": list(measure.jobs),

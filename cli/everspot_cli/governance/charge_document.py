@@ -54,7 +54,7 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
         "abroad_usd": usd(Sums.sum_rows(row for row in rows if row.kind is UsageKind.ABROAD).cost),
         "egress_usd": usd(Sums.sum_rows(row for row in rows if row.kind is UsageKind.EGRESS).cost),
         "on_demand_cost_usd": usd(here.on_demand_cost),
-        "known": whole.known,
+        "known": whole.is_exact,
         "unpriced_hours": round(float(whole.unpriced_seconds / HOUR), 4),
         "unknown_lengths": open_ended(rows),
         "by": {key: _lines(charges(rows, material.submissions, key)) for key in chosen},
@@ -79,7 +79,7 @@ def _line(line: ChargeLine, cost: Fraction) -> dict[str, Any]:
         "cost_usd": float(cost),
         "on_demand_cost_usd": usd(line.sums.on_demand_cost),
         "lost_usd": usd(line.lost),
-        "known": line.sums.known,
+        "known": line.sums.is_exact,
         "unpriced_hours": round(float(line.sums.unpriced_seconds / HOUR), 4),
     }
 
@@ -109,7 +109,7 @@ def _outcomes(ledger: MonthLedger) -> dict[str, JobOutcome]:
         )
         outcomes[bill.job_id] = JobOutcome(
             cost=bill.cost + total(row.cost for row in away),
-            known=not unpriced and all(row.known for row in away),
+            is_exact=not unpriced and all(row.is_exact for row in away),
             ended_at=record.changed_at if record.state.final else None,
             succeeded=record.state.value == "SUCCEEDED",
             metrics=record.progress.metrics,
@@ -124,9 +124,9 @@ def _pipeline(run: PipelineRun) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "succeeded": run.succeeded,
         "cost_usd": usd(run.cost),
-        "known": run.known,
+        "known": run.is_exact,
         "stages": [
-            {"stage": s.name, "jobs": list(s.jobs), "cost_usd": usd(s.cost), "known": s.known} for s in run.stages
+            {"stage": s.name, "jobs": list(s.jobs), "cost_usd": usd(s.cost), "known": s.is_exact} for s in run.stages
         ],
         "metric": run.metric,
         "value": run.value,

@@ -18,7 +18,7 @@ def reconcile_document(
     ledger: MonthLedger, bill: BillSide, result: Reconciliation, tables: Iterable[str], repeated: int, tolerance: float
 ) -> dict[str, Any]:
     """Return the whole reconciliation. `tolerance`: the largest accepted gap, in percent of the larger side."""
-    larger = max(result.here, result.there)
+    larger = max(result.ledger_usd, result.bill_usd)
     percent = float(100 * result.gap / larger) if larger else 0.0
     return {
         "month": ledger.month.name,
@@ -28,9 +28,9 @@ def reconcile_document(
         "step": result.step.value,
         "billed_until": bill.until,
         "bill_as_of": bill.as_of,
-        "here_usd": usd(result.here),
-        "there_usd": usd(result.there),
-        "difference_usd": usd(result.here - result.there),
+        "here_usd": usd(result.ledger_usd),
+        "there_usd": usd(result.bill_usd),
+        "difference_usd": usd(result.ledger_usd - result.bill_usd),
         "gap_usd": usd(result.gap),
         "gap_percent": round(percent, 4),
         "tolerance_percent": tolerance,
@@ -55,14 +55,14 @@ def _sort(pairs: list[Pair]) -> dict[str, Any]:
     largest = sorted(pairs, key=lambda pair: (-abs(pair.difference), pair.start, pair.resource))
     return {
         "count": len(pairs),
-        "here_usd": usd(total(pair.here for pair in pairs)),
-        "there_usd": usd(total(pair.there for pair in pairs)),
+        "here_usd": usd(total(pair.ledger_usd for pair in pairs)),
+        "there_usd": usd(total(pair.bill_usd for pair in pairs)),
         "largest": [
             {
                 "resource": pair.resource,
                 "start": pair.start,
-                "here_usd": usd(pair.here),
-                "there_usd": usd(pair.there),
+                "here_usd": usd(pair.ledger_usd),
+                "there_usd": usd(pair.bill_usd),
                 "difference_usd": usd(pair.difference),
             }
             for pair in largest[:LISTED]
@@ -80,9 +80,9 @@ def _tag_lines(result: Reconciliation, bill: BillSide, key: str) -> list[dict[st
             "value": line.value or None,
             "in_bill": line.billed,
             "instances": line.resources,
-            "here_usd": usd(line.here),
-            "there_usd": usd(line.there),
-            "difference_usd": usd(line.here - line.there),
+            "here_usd": usd(line.ledger_usd),
+            "there_usd": usd(line.bill_usd),
+            "difference_usd": usd(line.ledger_usd - line.bill_usd),
         }
         for line in lines
     ]

@@ -213,7 +213,7 @@ def _cost_known(material: Material, own: JobBill) -> bool:
     away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
     endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
     here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
-    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.known for row in away)
+    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.is_exact for row in away)
 
 
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:

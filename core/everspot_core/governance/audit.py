@@ -77,7 +77,7 @@ class MonthFacts:
     """
 
     usd: Fraction
-    known: bool
+    is_exact: bool
     unpriced_hours: Fraction
     unknown_lengths: tuple[str, ...]
     utilisation: Fraction | None
@@ -97,7 +97,7 @@ def month_facts(
     worked, hours = Sums.sum_rows(r for r in agents if r.kind is UsageKind.WORK), Sums.sum_rows(agents).seconds
     return MonthFacts(
         usd=whole.cost,
-        known=whole.known,
+        is_exact=whole.is_exact,
         unpriced_hours=whole.unpriced_seconds / HOUR,
         unknown_lengths=tuple(open_ended(here)),
         utilisation=worked.seconds / hours if hours else None,

@@ -207,7 +207,7 @@ def hourly_use(rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], span: 
     seconds: dict[tuple[int, str], float] = defaultdict(float)
     for row in rows:
         place = span.place(row.hour)
-        if place is None or row.launch is None or row.launch.market is not Market.ON_DEMAND or not row.known:
+        if place is None or row.launch is None or row.launch.market is not Market.ON_DEMAND or not row.is_exact:
             continue
         for number, plan in enumerate(plans):
             scope = plan.scope(row.launch.instance_type, region(row.launch))
@@ -248,7 +248,7 @@ def whole_use(rows: Iterable[UsageRow], listed: Callable[[LaunchRecord], float |
     for row in rows:
         place = span.place(row.hour)
         usd = listed(row.launch) if row.launch is not None and row.kind is not UsageKind.EGRESS else None
-        if place is None or row.launch is None or usd is None or not row.known:
+        if place is None or row.launch is None or usd is None or not row.is_exact:
             continue
         worth = usd * float(row.seconds) / 3600
         hours[place] += worth

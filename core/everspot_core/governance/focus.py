@@ -74,12 +74,12 @@ class FocusContext:
 
 def focus_rows(rows: Iterable[UsageRow], context: FocusContext) -> list[dict[str, str]]:
     """Return one dictionary a row, of all columns in FOCUS's order; empty text is null."""
-    return [_row(row, context) for row in rows if row.known or row.cost or row.waived]
+    return [_row(row, context) for row in rows if row.is_exact or row.cost or row.waived]
 
 
 def unpriced(rows: Iterable[UsageRow]) -> list[UsageRow]:
     """Return the rows without a known price for all of their time, and the visits without a known bill."""
-    return [row for row in rows if row.unpriced_seconds or (row.launch is None and not row.known)]
+    return [row for row in rows if row.unpriced_seconds or (row.launch is None and not row.is_exact)]
 
 
 def _row(row: UsageRow, context: FocusContext) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _least(row: UsageRow) -> str:
     """Return why the row's cost is a lower bound."""
     ended = ["when it ended is not known"] if row.open_ended else []
     priced = ["no price is known of a part of it"] if row.unpriced_seconds else []
-    return "" if row.known else f", at least: {' and '.join([*ended, *priced])}"
+    return "" if row.is_exact else f", at least: {' and '.join([*ended, *priced])}"
 
 
 def _money(row: UsageRow) -> dict[str, str]:
@@ -234,7 +234,7 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
         "x_UsageKind": row.kind.value,
         "x_JobId": row.job_id or _NULL,
         "x_Attempt": str(row.epoch) if row.epoch is not None else _NULL,
-        "x_IsLeast": str(not row.known).lower(),
+        "x_IsLeast": str(not row.is_exact).lower(),
         "x_HomeCluster": home,
         "x_LostSeconds": _decimal(row.seconds if row.kind is UsageKind.LOST else Fraction(0)),
         "x_OnDemandCost": _decimal(row.on_demand_cost),

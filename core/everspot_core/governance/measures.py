@@ -38,7 +38,7 @@ class Measure:
     computed."""
 
     name: str
-    what: str
+    description: str
     saving_usd: Fraction | None
     how: str
     jobs: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def end_idle_instances(rows: Iterable[UsageRow]) -> Measure:
     return Measure(
         "end-idle-instances",
         "declare less standing capacity, or a shorter idle limit: jobs that wait get elastic capacity",
-        total(r.cost for r in idle_rows if r.known),
+        total(r.cost for r in idle_rows if r.is_exact),
         f"the cost of {len(idle_rows)} hours in which an instance did nothing from beginning to end; shorter pauses "
         "are not counted, since jobs that come soon need the instances",
     )
@@ -73,7 +73,7 @@ def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) ->
     rates, moved, saved, hours = _spot_rates(rows), set[str](), Fraction(0), Fraction(0)
     for row in rows:
         job = jobs.get(row.job_id) if row.job_id is not None else None
-        if row.kind is not UsageKind.WORK or row.launch is None or job is None or not row.known:
+        if row.kind is not UsageKind.WORK or row.launch is None or job is None or not row.is_exact:
             continue
         rate = rates.get((row.launch.instance_type, region(row.launch)))
         waits = job.spec.priority is Priority.NORMAL and job.deadline_at is None
@@ -103,7 +103,7 @@ def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
         paid[kind] += row.cost + row.waived
         if row.kind is UsageKind.WORK:
             worked[kind] += row.seconds / HOUR
-        if not row.known:
+        if not row.is_exact:
             unknown.add(kind)
     return {k: paid[k] / worked[k] for k in worked if worked[k] >= LEAST_SPOT_HOURS and k not in unknown}
 
@@ -136,7 +136,7 @@ def oversized(
     """
     spent: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
     for row in rows:
-        if row.kind in _JOB and row.launch is not None and row.job_id in jobs and row.known:
+        if row.kind in _JOB and row.launch is not None and row.job_id in jobs and row.is_exact:
             spent[row.job_id or "", row.launch.instance_type, region(row.launch)] += row.cost
     candidates = []
     for (job_id, kind, place), usd in sorted(spent.items()):
@@ -198,7 +198,7 @@ def small_on_gpus(rows: Iterable[UsageRow], records: Mapping[str, JobRecord], ca
     first."""
     spent: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for row in rows:
-        if row.kind in _JOB and row.launch is not None and row.job_id is not None and row.known:
+        if row.kind in _JOB and row.launch is not None and row.job_id is not None and row.is_exact:
             spent[row.job_id, row.launch.instance_type] += row.cost
     candidates = []
     for (job_id, kind), usd in spent.items():
@@ -249,7 +249,7 @@ def checkpoint_more_often(
             for e in events.get(job.job_id, ())
             if e.kind is EventKind.CHECKPOINTED and e.data.get("trigger") == "interval" and month.contains(e.at)
         ]
-        if not redone or not seconds or not all(r.known for r in own):
+        if not redone or not seconds or not all(r.is_exact for r in own):
             continue
         took = [seconds for seconds in written if seconds is not None]
         if not written or len(took) < len(written):

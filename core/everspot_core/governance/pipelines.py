@@ -28,12 +28,12 @@ class JobOutcome:
 
     Attributes:
         ended_at: None while it runs or waits.
-        known: whether `cost` is all of its cost.
+        is_exact: whether `cost` is all of its cost.
         metrics: its last metrics.
     """
 
     cost: Fraction
-    known: bool
+    is_exact: bool
     ended_at: datetime | None
     succeeded: bool
     metrics: Mapping[str, float]
@@ -46,7 +46,7 @@ class Stage:
     name: str
     jobs: tuple[str, ...]
     cost: Fraction
-    known: bool
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class PipelineRun:
         return total(stage.cost for stage in self.stages)
 
     @property
-    def known(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether `cost` is all of it."""
-        return all(stage.known for stage in self.stages)
+        return all(stage.is_exact for stage in self.stages)
 
 
 def pipelines(
@@ -154,7 +154,7 @@ def _run(members: list[JobSubmission], outcomes: Mapping[str, JobOutcome], metri
                 name=stage,
                 jobs=tuple(jobs),
                 cost=total(outcomes[job].cost for job in jobs),
-                known=all(outcomes[job].known for job in jobs),
+                is_exact=all(outcomes[job].is_exact for job in jobs),
             )
             for stage, jobs in stages.items()
         ),
@@ -181,5 +181,5 @@ def _judged(run: PipelineRun, before: PipelineRun | None) -> PipelineRun:
     gain = exact(run.value) - exact(before.value)
     gain = -gain if less_is_better(run.metric) else gain
     point = Fraction(1, 100) if "accuracy" in run.metric else Fraction(1)
-    each = run.cost / (gain / point) if gain > 0 and run.known else None
+    each = run.cost / (gain / point) if gain > 0 and run.is_exact else None
     return replace(run, gain=float(gain), point=float(point), usd_per_point=each)

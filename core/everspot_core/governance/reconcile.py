@@ -65,14 +65,14 @@ class Pair:
 
     resource: str
     start: datetime
-    here: Fraction
-    there: Fraction
-    found: MatchKind
+    ledger_usd: Fraction
+    bill_usd: Fraction
+    match: MatchKind
 
     @property
     def difference(self) -> Fraction:
         """Ours less theirs."""
-        return self.here - self.there
+        return self.ledger_usd - self.bill_usd
 
 
 @dataclass(slots=True)
@@ -187,22 +187,22 @@ class Reconciliation:
 
     def pairs_with(self, match: MatchKind) -> list[Pair]:
         """Return those of one sort."""
-        return [pair for pair in self.pairs if pair.found is match]
+        return [pair for pair in self.pairs if pair.match is match]
 
     @property
     def compared(self) -> list[Pair]:
         """Everything that the bill could have."""
-        return [pair for pair in self.pairs if pair.found.compared]
+        return [pair for pair in self.pairs if pair.match.compared]
 
     @property
-    def here(self) -> Fraction:
+    def ledger_usd(self) -> Fraction:
         """Dollars of the ledger that are compared."""
-        return total(pair.here for pair in self.compared)
+        return total(pair.ledger_usd for pair in self.compared)
 
     @property
-    def there(self) -> Fraction:
+    def bill_usd(self) -> Fraction:
         """Dollars of the bill that are compared."""
-        return total(pair.there for pair in self.compared)
+        return total(pair.bill_usd for pair in self.compared)
 
     @property
     def gap(self) -> Fraction:
@@ -238,9 +238,9 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
             Pair(
                 resource=key[0],
                 start=key[1],
-                here=Sums.sum_rows(own).cost,
-                there=bill_costs.get(key, _ZERO),
-                found=match,
+                ledger_usd=Sums.sum_rows(own).cost,
+                bill_usd=bill_costs.get(key, _ZERO),
+                match=match,
             )
         )
     return Reconciliation(pairs=tuple(pairs), free=free, step=step)
@@ -250,7 +250,7 @@ def _match(own: list[UsageRow], billed: bool, start: datetime, until: datetime |
     """Return where the time was found; None for free time, which is in no bill."""
     if not own:
         return MatchKind.THERE
-    if not all(row.known for row in own):
+    if not all(row.is_exact for row in own):
         return MatchKind.UNPRICED
     if billed:
         return MatchKind.BOTH
@@ -266,8 +266,8 @@ class TagLine:
 
     value: str
     billed: bool
-    here: Fraction
-    there: Fraction
+    ledger_usd: Fraction
+    bill_usd: Fraction
     resources: int
 
 
@@ -283,10 +283,10 @@ def by_tag(result: Reconciliation, bill: BillSide, key: str) -> list[TagLine]:
         TagLine(
             value=value,
             billed=billed,
-            here=total(p.here for p in own),
-            there=total(p.there for p in own),
+            ledger_usd=total(p.ledger_usd for p in own),
+            bill_usd=total(p.bill_usd for p in own),
             resources=len({p.resource for p in own}),
         )
         for (billed, value), own in groups.items()
     ]
-    return sorted(lines, key=lambda line: (-abs(line.here - line.there), line.billed, line.value))
+    return sorted(lines, key=lambda line: (-abs(line.ledger_usd - line.bill_usd), line.billed, line.value))

@@ -63,7 +63,7 @@ class UsageRow:
         on_demand_cost: of useful time at list price.
         unpriced_seconds: have no known price and cost 0 here.
         open_ended: nobody knows when the instance ended; its `seconds` are the minimum that the cloud bills.
-        known: False if `cost` is a lower bound because of either, or because a host did not report its bill.
+        is_exact: False if `cost` is a lower bound because of either, or because a host did not report its bill.
         gigabytes: copied, of kind `egress`.
     """
 
@@ -79,7 +79,7 @@ class UsageRow:
     on_demand_cost: Fraction = _ZERO
     unpriced_seconds: Fraction = _ZERO
     free: bool = False
-    known: bool = True
+    is_exact: bool = True
     open_ended: bool = False
     gigabytes: Fraction = _ZERO
 
@@ -93,7 +93,7 @@ class Sums:
     waived: Fraction = _ZERO
     on_demand_cost: Fraction = _ZERO
     unpriced_seconds: Fraction = _ZERO
-    known: bool = True
+    is_exact: bool = True
 
     @classmethod
     def sum_rows(cls, rows: Iterable[UsageRow]) -> "Sums":
@@ -105,7 +105,7 @@ class Sums:
             waived=total(r.waived for r in all_rows),
             on_demand_cost=total(r.on_demand_cost for r in all_rows),
             unpriced_seconds=total(r.unpriced_seconds for r in all_rows),
-            known=all(r.known for r in all_rows),
+            is_exact=all(r.is_exact for r in all_rows),
         )
 
 
@@ -216,7 +216,7 @@ def _of_instance(
             on_demand_cost=tally.listed,
             unpriced_seconds=tally.unpriced,
             free=tally.free,
-            known=not (tally.unpriced or instance.unknown),
+            is_exact=not (tally.unpriced or instance.unknown),
             open_ended=instance.unknown,
         )
 
@@ -278,7 +278,7 @@ def visit_rows(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[Usag
             resource=away.visit,
             job_id=job_id,
             cost=exact(away.usd or 0.0),
-            known=away.usd is not None,
+            is_exact=away.usd is not None,
         )
 
 
@@ -287,7 +287,9 @@ def _trip(job_id: str, trip: Trip) -> Iterator[UsageRow]:
     ran = trip.end in (TripEnd.RETURNED, TripEnd.ENDED)
     if trip.usd or ran:
         cost, is_priced = max(_ZERO, exact(trip.usd or 0.0)), trip.usd is not None
-        yield UsageRow(hour=hour, kind=UsageKind.ABROAD, resource=trip.visit, job_id=job_id, cost=cost, known=is_priced)
+        yield UsageRow(
+            hour=hour, kind=UsageKind.ABROAD, resource=trip.visit, job_id=job_id, cost=cost, is_exact=is_priced
+        )
     if trip.egress_usd:
         moved = Fraction(trip.sent_bytes + trip.brought_bytes, 10**9)
         yield UsageRow(

@@ -10,6 +10,8 @@ from everspot_core.records import Role
 
 _HOUR = timedelta(hours=1)
 
+LEAST_HOURS = 0.001
+"""The shortest time between two interruptions that is reported, hours. It is rounded to this, and is never zero."""
 USUAL_HOURS = {Market.SPOT: 4.4, Market.ON_DEMAND: 6000.0}
 """Hours between two interruptions of an instance, where nothing is known of its pool.
 
@@ -59,7 +61,8 @@ class PoolHistory:
 def expected_hours(history: PoolHistory, market: Market) -> float:
     """Return the hours between two interruptions of an instance of a pool, by its history. The usual hours weigh as
     much as one interruption, so that a pool with few hours is judged by others of its market."""
-    return (USUAL_HOURS[market] + history.hours) / (1 + history.interrupted)
+    hours = (USUAL_HOURS[market] + history.hours) / (1 + history.interrupted)
+    return max(LEAST_HOURS, round(hours, 3))
 
 
 def histories(

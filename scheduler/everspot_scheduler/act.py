@@ -161,7 +161,7 @@ class Actor:
             record = instance.value
             pool = PoolKey(record.instance_type, record.zone, record.market)
             hours = expected_hours(self._ledger.pool_history(pool, now), record.market)
-            assignment = assignment.model_copy(update={"hours_between_interruptions": round(hours, 3)})
+            assignment = assignment.model_copy(update={"hours_between_interruptions": hours})
         return self._write_assignment(assignment, observation)
 
     @staticmethod

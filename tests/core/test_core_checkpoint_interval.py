@@ -211,6 +211,11 @@ def test_the_rate_of_a_pool_is_that_of_its_market_until_it_has_a_history(market,
     assert isclose(expected_hours(history, market), expected)
 
 
+def test_a_pool_that_takes_everything_at_once_still_has_a_rate():
+    history = PoolHistory(launches=10**5, lifetimes=(0.0,) * 10**5)
+    assert expected_hours(history, Market.SPOT) == 0.001
+
+
 def test_the_usual_hours_of_spot_are_those_of_the_plans_own_prior():
     prior = Lifetimes.from_hazard(UPS.hazards())
     assert isclose(USUAL_HOURS[Market.SPOT], prior.residual(1), abs_tol=0.05)

@@ -88,7 +88,7 @@ class LiveCluster:
         return self.cloud.market.delays.boot
 
     def everspot(self, *arguments: str) -> Any:
-        """What the command answers, as a user types it."""
+        """Return the answer of the command, as a user types it."""
         command = [sys.executable, "-m", "everspot_cli.main", "--store", CONTROL, "--json", *arguments]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

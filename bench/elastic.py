@@ -97,7 +97,7 @@ def measured(live: LiveCluster) -> dict[ChangeoverPart, timedelta]:
 
 
 def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
-    """What the ledger says of the workload, and when each job came."""
+    """Return the ledger's account of the workload, and when each job came."""
     (code := live.folder / "code").mkdir()
     (code / "main.py").write_text("import os, time\ntime.sleep(float(os.environ['WORK']))\n")
     began, jobs = live.clock.now(), dict[str, JobSubmission]()
@@ -115,7 +115,7 @@ def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
 
 
 def promised(parts: Mapping[ChangeoverPart, timedelta], arrivals: Mapping[str, timedelta]) -> Account:
-    """What the simulator says of it, with changeovers as long as they were."""
+    """Return the simulator's account of it, with changeovers as long as they were."""
     hour = timedelta(hours=1)
     pool = {"instance_type": TYPE, "zone": ZONE, "market": Market.SPOT, "usd_per_hour": USD}
     before_the_agent = (ChangeoverPart.LAUNCH, ChangeoverPart.BOOT, ChangeoverPart.AGENT)

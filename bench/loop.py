@@ -151,7 +151,7 @@ class World:
         self._put(f"jobs/{job}.json", JobSubmission(job_id=job, spec=spec, submitted_at=self.clock.now()))
 
     def agents(self, span: timedelta) -> None:
-        """What the agents write in a span of time."""
+        """Write the documents of the agents in a span of time."""
         now = self.clock.now()
         assignments = self.store.assignments.scan()
         for n, machine in enumerate(self.machines):
@@ -212,7 +212,7 @@ def dollars(requests: Counter[str], interval: timedelta) -> float:
 
 
 def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
-    """What a cluster of this size costs its scheduler."""
+    """Return the cost of a cluster of this size for its scheduler."""
     world, interval = World(jobs, instances), Limits().tick_every
     first, _, _ = world.tick()
     for _ in range(2):  # what the first tick has assigned begins to run

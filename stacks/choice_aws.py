@@ -1,4 +1,4 @@
-"""What a settings file may declare on AWS."""
+"""The settings of a settings file on AWS."""
 
 from choices import CloudChoice
 from everspot import (

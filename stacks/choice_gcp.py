@@ -1,4 +1,4 @@
-"""What a settings file may declare on Google Cloud."""
+"""The settings of a settings file on Google Cloud."""
 
 from choices import CloudChoice
 from everspot import (

@@ -61,7 +61,7 @@ def spot_cost(prices: list[tuple[datetime, Fraction]], start: datetime, end: dat
 
 
 def audit(lines: list[dict[str, Any]], until: datetime, cloud: str = "aws") -> list[dict[str, Any]]:
-    """What every instance cost."""
+    """Return the cost of every instance."""
     prices: dict[tuple[str, str], dict[datetime, Fraction]] = {}
     for line in lines:
         if line["event"] == "price":

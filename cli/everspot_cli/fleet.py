@@ -28,7 +28,7 @@ COMING, IDLE, BUSY = "BOOTING", "READY", "BUSY"
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of a cluster's fleet. `state` None: no scheduler has written any."""
+    """The documents of a cluster's fleet. `state` None: no scheduler has written any."""
 
     state: FleetState | None
     past: MarketHistory

@@ -122,7 +122,7 @@ def _checkpoint_interval(events: Sequence[Event], scale: float) -> dict[str, str
 
 
 def _to_market_seconds(seconds: float | None, record: JobRecord, scale: float) -> float | None:
-    """Return what the agent of a running job measures in real seconds, in market seconds."""
+    """Return a measurement of a running job's agent, which is in real seconds, in market seconds."""
     return seconds * scale if seconds is not None and record.state is JobState.RUNNING else None
 
 

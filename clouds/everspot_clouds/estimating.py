@@ -97,7 +97,7 @@ def estimated(
     catalogue: Catalogue | None = None,
     recent: Recent | None = None,
 ) -> Estimate:
-    """Return what a change costs a month.
+    """Return the cost of a change for a month.
 
     Args:
         before: All resources as they are declared now, components and providers too; None if that is not known. An

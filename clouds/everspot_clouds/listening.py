@@ -37,7 +37,7 @@ class Listening(ABC):
 
     @abstractmethod
     def trouble(self, error: Exception) -> Trouble:
-        """Return what kind of failure of the queue this is."""
+        """Return the kind of this failure of the queue."""
 
     def start(self) -> Self:
         """Begin to listen."""

@@ -24,7 +24,7 @@ class ControlRefused(RuntimeError):
 
 @dataclass(frozen=True)
 class Address:
-    """What a running local cloud says of itself. `clock`: of programs that keep its time."""
+    """The description that a running local cloud writes of itself. `clock`: of programs that keep its time."""
 
     pid: int
     endpoint: str

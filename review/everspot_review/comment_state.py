@@ -1,8 +1,8 @@
-"""What our comment keeps of an environment after the merge, in a line that is not shown: that a revision was applied,
-or what an update of it that failed has left to do.
+"""The state of an environment after the merge that our comment keeps, in a line that is not shown: the applied
+revision, or the remaining steps of a failed update.
 
 The line is the fourth of the comment, and is believed there and nowhere else: any value in the rest may look the same.
-Whose comment it is has to be known before, since everybody may write such a line.
+The caller has to check whose comment it is, since everybody may write such a line.
 """
 
 import re
@@ -22,8 +22,12 @@ _FORMS = {"revision": r"[0-9a-f]{7,64}", "at": r"\d{4}-\d\d-\d\d \d\d:\d\d UTC",
 
 @dataclass(frozen=True)
 class CommentState:
-    """What has become of an environment at a revision. `at`: when, for people; `rest`: the digest of what is left after
-    an update that failed, empty if it was applied."""
+    """The state of an environment at a revision.
+
+    Attributes:
+        at: the time, for people.
+        rest: the digest of the remaining steps of a failed update, empty if the revision was applied.
+    """
 
     revision: str
     at: str
@@ -31,19 +35,19 @@ class CommentState:
 
     @property
     def applied(self) -> bool:
-        """Whether nothing was left to do."""
+        """Whether no steps remained."""
         return not self.rest
 
 
 def read_states(body: str) -> dict[str, CommentState]:
-    """Return what a comment of ours keeps, by environment; what is no such entry is left out."""
+    """Return the entries of a comment of ours, by environment; unreadable entries are left out."""
     line = "".join(_lines(body)[PLACE : PLACE + 1]).strip()
     entries = unpacked(line, _BEGIN, _END)
     return {name: CommentState(**item) for name, item in entries.items() if _right(item)}
 
 
 def with_states(body: str, states: Mapping[str, CommentState]) -> str:
-    """Return a comment with this in its fourth line, in place of what was there."""
+    """Return a comment with these states in its fourth line, in place of the earlier ones."""
     lines = _lines(body)
     had = bool(lines[PLACE:]) and lines[PLACE].startswith(_BEGIN)
     entries = packed({name: asdict(item) for name, item in states.items()})
@@ -51,7 +55,7 @@ def with_states(body: str, states: Mapping[str, CommentState]) -> str:
 
 
 def minute(now: datetime) -> str:
-    """Return a time as it is kept, and told to people."""
+    """Return a time in its stored form, which is also shown to people."""
     return f"{now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
 
 

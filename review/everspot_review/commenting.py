@@ -30,7 +30,7 @@ _DID_NOTHING = (Applied.UNCHANGED, Applied.ALREADY, Applied.SUPERSEDED)
 
 @dataclass(frozen=True)
 class CommentOutcome:
-    """What has become of the comment, in a word, and its text."""
+    """The result of writing the comment, in a word, and its text."""
 
     status: str
     body: str

@@ -63,7 +63,7 @@ def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
 
 
 def compared(state: ResourceState | None, path: str) -> Any:
-    """Return what the engine compared at a path: an input, or what the provider made of it."""
+    """Return the value that the engine compared at a path: an input, or the provider's form of it."""
     if state is None:
         return MISSING
     value = at(state.inputs, path)
@@ -76,8 +76,8 @@ def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
 
 
 def _settled(log: EventLog) -> Callable[[Any], Any]:
-    """Return what makes values of one preview comparable with those of another: markers for secrets, and one name in
-    the place of each that was made up."""
+    """Return values in a form that is comparable between previews: markers for secrets, and one name in place of each
+    generated one."""
     names = {name: stand_in for step in log.steps for name, stand_in in _made_up(step)}
     if not names:
         return lambda value: _walked(value, lambda text: text)

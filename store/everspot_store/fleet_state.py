@@ -88,7 +88,7 @@ class FleetState(Document):
 
 
 class PeerMarket(Document):
-    """What a peer published of its pools when a scheduler of this cluster last noted it."""
+    """The published pools of a peer when a scheduler of this cluster last noted them."""
 
     fleet: FleetState
     instance_types: list[InstanceType] = Field(default_factory=list, description="Those that the peer declares.")

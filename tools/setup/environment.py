@@ -17,7 +17,7 @@ PROTOCOL_MODULE = "github.com/hashicorp/terraform-plugin-go"
 
 
 def requirements() -> list[str]:
-    """Return what the development group and all extras ask for."""
+    """Return the requirements of the development group and all extras."""
     project = tomllib.loads(PROJECT.read_text())
     extras = project["project"]["optional-dependencies"]
     group = [r for r in project["dependency-groups"]["dev"] if not r.startswith("everspot")]

@@ -71,7 +71,7 @@ def _table(applied_changes: list[AppliedChange], width: int) -> Table:
 
 
 def did_words(change: AppliedChange) -> str:
-    """Return what a change did, such as `2 create, 1 update`. For a failed update, what it was meant to do."""
+    """Return the operations of a change, such as `2 create, 1 update`. For a failed update, the planned operations."""
     done = ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
     return done if change.whole else f"failed: {done}"
 

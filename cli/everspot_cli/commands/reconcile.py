@@ -170,7 +170,7 @@ def _print_largest(session: Session, document: dict[str, Any]) -> None:
 
 
 def _uncompared_facts(document: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Return what was not compared, by kind."""
+    """Return the rows that were not compared, by kind."""
 
     def describe_counts(counts: dict[str, dict[str, Any]]) -> str | None:
         return "; ".join(f"{legible(name)}: {_rows(entry)}" for name, entry in counts.items()) or None

@@ -80,7 +80,7 @@ def gpu_cells(document: dict[str, Any]) -> list[list[str]]:
 
 
 def lost_words(document: dict[str, Any]) -> str:
-    """Return what was lost, in a sentence."""
+    """Return the losses, in a sentence."""
     lost = document["lost"]
     least = "at least " if lost["steps_redone_is_least"] else ""
     return (

@@ -1,1 +1,2 @@
-"""What `everspot rehearse` is made of: the job, the process that rehearses it, the table, and what was rehearsed."""
+"""The parts of `everspot rehearse`: the job, the process that rehearses it, the table, and the history of
+rehearsals."""

@@ -1,4 +1,4 @@
-"""What all pages have in common: the frame with the style inside, sections, and tables. They load nothing from the
+"""The common parts of all pages: the frame with the style inside, sections, and tables. They load nothing from the
 network."""
 
 from collections import defaultdict

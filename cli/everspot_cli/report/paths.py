@@ -29,7 +29,7 @@ _LEGEND = "".join(
 
 @dataclass(frozen=True)
 class Path:
-    """What is drawn of a job. `now`: where a path ends whose job has not ended."""
+    """The path of a job as it is drawn. `now`: the end of the path of a job that has not ended."""
 
     job_id: str
     submitted_at: datetime

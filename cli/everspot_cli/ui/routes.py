@@ -115,7 +115,7 @@ class Pages:
         )  # fmt: skip
 
     def changes(self, request: Request) -> Response:
-        """Return what was reviewed and applied, and what it costs."""
+        """Return the reviewed and applied changes, and their cost."""
         return self._page(
             request, "changes.html", self._sources.changes, lambda read, _: {"panel": changes.panel(read)},
             title="Changes",

@@ -190,7 +190,7 @@ def _billed() -> set[str]:
 
 
 def _stored_documents(handler: CostExplorerResponse, kind: str) -> dict[str, Document]:
-    """Return what is stored beside moto's own state; it is deleted when moto is reset."""
+    """Return the documents that are stored beside moto's own state; they are deleted when moto is reset."""
     documents: dict[str, Document] = handler.ce_backend.__dict__.setdefault(f"everspot_{kind}", {})
     return documents
 

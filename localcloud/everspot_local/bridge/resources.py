@@ -28,7 +28,7 @@ class Unfinished(BridgeError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What upstream would do: the planned state and the Pulumi paths that force a replacement."""
+    """The plan of upstream: the planned state and the Pulumi paths that force a replacement."""
 
     prior: Any
     planned: Any
@@ -186,7 +186,7 @@ class ProviderResources:
         return ResourceState(decode(answer.new_state.msgpack), answer.private)
 
     def adopt(self, mapping: Mapping, resource_id: str) -> ResourceState:
-        """Return what upstream makes of an id alone (an import), not read yet."""
+        """Return upstream's state for an id alone (an import), not read yet."""
         answer = self.upstream.call("ImportResourceState", type_name=mapping.upstream, id=resource_id)
         raise_errors(answer.diagnostics)
         imported = next((r for r in answer.imported_resources if r.type_name == mapping.upstream), None)

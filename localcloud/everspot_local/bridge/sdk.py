@@ -1,8 +1,4 @@
-"""What the installed Pulumi SDK calls things, read from its generated sources.
-
-Reading the text costs milliseconds; importing one service of the SDK costs a second and more per plugin process, and
-the engine starts several. The generated files have one form, and a form that is not understood raises `SdkError`.
-"""
+"""The names of the installed Pulumi SDK, read from its generated sources."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TIMEOUTS_KEY = "e2bfb730-ecaa-11e6-8f88-34363bc7c4c0"
 
 @dataclass
 class ResourceState:
-    """What upstream knows of one resource: its value, and a private part that only upstream reads."""
+    """Upstream's state of one resource: its value, and a private part that only upstream reads."""
 
     value: dict[str, Any] | None = None
     private: bytes = b""

@@ -1,7 +1,4 @@
-"""What the bridge has to be told of one provider: the names that no rule gives, and the provider's few oddities.
-
-Everything else it reads from the provider's schema and from its Pulumi SDK.
-"""
+"""The bridge's facts about one provider: the names that no rule gives, and the provider's few oddities."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _part(field: Field) -> Node:
 
 
 def empty(node: Node) -> Any:
-    """Return what an absent value of this type is: blocks are never null, but for single ones."""
+    """Return the value of an absent property of this type: blocks are never null, but for single ones."""
     if node.block and node.kind in ("list", "set"):
         return []
     return {} if node.block and node.kind == "map" else None

@@ -120,7 +120,7 @@ class DemoWorld:
         return self.site.launched(self.env)
 
     def leftovers(self) -> list[str]:
-        """Return what the cloud still has of the cluster, by kind and id."""
+        """Return the resources of the cluster that the cloud still has, by kind and id."""
         return self.site.leftovers(self.env, self.cluster)
 
     # ------------------------------------------------------------------------------------------------------------

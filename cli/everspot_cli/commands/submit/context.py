@@ -1,4 +1,4 @@
-"""What the checks of a job read before it is submitted: the job, the cluster's types, and the prices."""
+"""The input of the checks of a job before its submission: the job, the cluster's types, and the prices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

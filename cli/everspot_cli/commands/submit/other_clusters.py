@@ -1,4 +1,4 @@
-"""What a job that may move would cost in each cluster that it names, for a dry run."""
+"""The cost of a job that may move in each cluster that it names, for a dry run."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -1,4 +1,5 @@
-"""What a dry run knows of the pools of each candidate: prices in force, placement scores, and what was seen there."""
+"""The knowledge of a dry run about the pools of each candidate: prices in force, placement scores, and their
+history."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

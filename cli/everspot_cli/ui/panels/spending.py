@@ -52,7 +52,7 @@ class CostPanel:
 
 @dataclass(frozen=True)
 class UnusualPanel:
-    """What is not as usual, the newest first: since when, and its words. `head`: how much it is; empty if nothing."""
+    """The anomalies, the newest first: since when, and the words. `head`: how many there are; empty if none."""
 
     head: str
     lines: tuple[tuple[str, str], ...]

@@ -41,7 +41,7 @@ class NoActiveRefresh(AutoscalingClientError):
 
 
 class Group(Protocol):
-    """What a refresh asks of the group whose instances it replaces."""
+    """The requests of a refresh to the group whose instances it replaces."""
 
     name: str
     instance_states: list[Any]

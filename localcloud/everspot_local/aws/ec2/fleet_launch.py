@@ -90,7 +90,7 @@ class Attempt:
         return list(groups.values())
 
     def _plan(self, market: Market, units: float, ways: list[int]) -> _Plan:
-        """Return what these overrides would launch. Units that one of them cannot give are asked of the others."""
+        """Return the launches of these overrides. Units that one of them cannot give are asked of the others."""
         plan = _Plan(ways)
         for way in ways:
             if (fault := self._fleet.overrides[way].fault) is not None:

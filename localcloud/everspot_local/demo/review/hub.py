@@ -145,7 +145,7 @@ class Hub:
         return list(self.repo_call("GET", f"/actions/runs/{run}/jobs")["jobs"])
 
     def _printed(self, job: dict[str, Any]) -> str:
-        """Return what a job printed: nothing, if it was called off before it began."""
+        """Return the output of a job: nothing, if it was called off before it began."""
         try:
             return str(self.repo_call("GET", f"/actions/jobs/{job['id']}/logs"))
         except ForgeRefused as refused:

@@ -118,7 +118,7 @@ def _maintain(compute: Compute, request: Request) -> Document:
 
 
 def _console(compute: Compute, request: Request) -> Document:
-    """Return what the instance's programs wrote, on the first port."""
+    """Return the output of the instance's programs, on the first port."""
     path = INSTANCES.path(compute, request)
     if request.params.get("port", 1) != 1:
         raise invalid("port", request.params["port"], "The local cloud has the first serial port alone.")

@@ -87,7 +87,7 @@ class Exchange:
         }  # fmt: skip
 
     def _asserted(self, subject: str, audience: str) -> dict[str, str]:
-        """Return what AWS answers about the signer of the request."""
+        """Return AWS's answer about the signer of the request."""
         try:
             signed = json.loads(unquote(subject))
             url, method = urlsplit(str(signed["url"])), signed["method"]

@@ -67,14 +67,7 @@ class Policies:
         self._histories.pop(resource, None)
 
     def read(self, resource: str, version: int = 1) -> Policy:
-        """Return what getIamPolicy answers.
-
-        `version`: the requested one; below 3, a binding's condition is left out, and the name of its role tells that
-        there is one.
-
-        Raises:
-            ApiError: for a version other than 0, 1 and 3.
-        """
+        """Return the answer of getIamPolicy."""
         if version not in (0, 1, 3):
             raise bad(f"Invalid requested policy version: {version}. Must be 0, 1 or 3.")
         history = self._histories.get(resource)

@@ -76,7 +76,7 @@ class Values:
         return accounts
 
     def _claims(self, vm: Vm) -> Tree:
-        """Return what a token in the form `full` says of its instance."""
+        """Return the claims of a token in the form `full` about its instance."""
         return {
             "project_id": PROJECT, "project_number": int(NUMBER), "zone": vm.machine.pool.zone,
             "instance_id": vm.document["id"], "instance_name": vm.document["name"],

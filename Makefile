@@ -77,5 +77,5 @@ bench: setup ## Benchmarks, one JSON line per figure (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)
 
 clean: ## Remove what set-up and runs have made; Go's own caches stay
-	rm -rf .venv .everspot build dist everspot.egg-info
+	rm -rf .venv .everspot build dist everspot.egg-info localcloud/build localcloud/everspot_localcloud.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,8 @@ def checkout(tmp_path):
     folder = tmp_path / "checkout"
     shutil.copytree(TOOLS, folder / "tools")
     shutil.copy(TOOLS.parent / "pyproject.toml", folder)
+    (folder / "localcloud").mkdir()
+    shutil.copy(TOOLS.parent / "localcloud/pyproject.toml", folder / "localcloud")
     return folder
 
 

@@ -1,5 +1,5 @@
-"""What gets installed: the wheel's content, its programs without their extras, the components from anywhere, and the
-components' folder as the engine's language host installs it. Built and installed without a network."""
+"""What gets installed: the content of both wheels, the programs without their extras, the components from anywhere, and
+the components' folder as the engine's language host installs it. Built and installed without a network."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from everspot_core.extras import lacking, sentence
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
+LOCALCLOUD = tomllib.loads((ROOT / "localcloud/pyproject.toml").read_text())
 QUIET = ["--quiet", "--disable-pip-version-check", "--no-deps"]
 PROGRAMS = {
     "everspot": "cli",
-    "everspot-local": "local",
     "everspot-agent": "image",
     "everspot-scheduler": "scheduler",
     "everspot-policy": "policy",
@@ -67,29 +67,68 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository as git gives it, in a folder of its own: nothing else may get into a wheel."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in tracked():
-        if name.split("/")[0] in (*ROOMS, "pyproject.toml", "README.md", "LICENSE"):
+        if name.split("/")[0] in (*ROOMS, "localcloud", "pyproject.toml", "README.md", "LICENSE"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
 
 
+def built(project: Path, folder: Path) -> Path:
+    """The wheel of a distribution."""
+    done = run(sys.executable, "-m", "pip", "wheel", *QUIET, "--no-build-isolation", "-w", folder, project, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    done = run(sys.executable, "-m", "pip", "wheel", *QUIET, "--no-build-isolation", "-w", folder, checkout, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    (built,) = folder.glob("everspot-*.whl")
-    return built
+    """What users and images install: `everspot`."""
+    return built(checkout, tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_holds_every_file_of_every_room(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def localcloud_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The second distribution: `everspot-localcloud`."""
+    return built(checkout / "localcloud", tmp_path_factory.mktemp("wheel"))
+
+
+def packed_files(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def test_the_wheel_holds_every_file_of_every_room_and_nothing_of_the_local_cloud(wheel: Path) -> None:
     rooms = {room: f"{room}/everspot" for room in ROOMS}
     expected = {name.partition("/")[2] for name in tracked() for start in rooms.values() if name.startswith(start)}
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    packed = packed_files(wheel)
     assert packed == expected
     packages = {name.split("/")[0] for name in packed}
     assert len(packages) == len(ROOMS)
     assert {f"{package}/py.typed" for package in packages} <= packed
+    assert "everspot_local" not in packages
+
+
+def test_the_local_clouds_wheel_holds_every_file_of_its_room(localcloud_wheel: Path) -> None:
+    assert localcloud_wheel.name.startswith("everspot_localcloud-")
+    expected = {name.partition("/")[2] for name in tracked() if name.startswith("localcloud/everspot_local/")}
+    assert packed_files(localcloud_wheel) == expected
+    assert "everspot_local/demo/__main__.py" in expected and "everspot_local/bridge/__main__.py" in expected
+
+
+def test_both_distributions_have_one_version_and_the_local_cloud_asks_for_it() -> None:
+    assert LOCALCLOUD["project"]["version"] == PROJECT["project"]["version"]
+    assert f"everspot=={PROJECT['project']['version']}" in LOCALCLOUD["project"]["dependencies"]
+    assert "moto" not in str(PROJECT["project"]["optional-dependencies"])
+
+
+def test_the_local_cloud_runs_beside_an_installed_everspot(wheel: Path, localcloud_wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "venv", others=True)
+    install(python, wheel, localcloud_wheel, "--ignore-installed", cwd=tmp_path)
+    done = run(tmp_path / "venv/bin/everspot-local", "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "everspot-local" in done.stdout
+    place = run(python, "-c", "import everspot_local, sys; print(everspot_local.__file__)", cwd=tmp_path).stdout
+    assert Path(place.strip()).is_relative_to(tmp_path / "venv")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +141,8 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_program_is_documented() -> None:
     assert set(PROJECT["project"]["scripts"]) == set(PROGRAMS)
+    assert set(LOCALCLOUD["project"]["scripts"]) == {"everspot-local"}
+    assert "`everspot-local`" in (ROOT / "docs/guide/installing.md").read_text()
 
 
 def test_the_page_about_installing_says_what_each_extra_is_for() -> None:

@@ -11,21 +11,28 @@ from steps import PYTHON, ROOT, STAMPS, STUBS, VENV, Step, call
 
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
+LOCALCLOUD = ROOT / "localcloud" / "pyproject.toml"
+"""The second distribution, which has no extras."""
 UV = VENV / "bin" / "uv"
 # This module has the schema of the plugin protocol, and every upstream provider requires it.
 PROTOCOL_MODULE = "github.com/hashicorp/terraform-plugin-go"
 
 
 def requirements() -> list[str]:
-    """Return the requirements of the development group and all extras."""
-    project = tomllib.loads(PROJECT.read_text())
+    """Return the requirements of the development group, all extras and the local cloud."""
+    project, localcloud = (tomllib.loads(path.read_text()) for path in (PROJECT, LOCALCLOUD))
     extras = project["project"]["optional-dependencies"]
-    group = [r for r in project["dependency-groups"]["dev"] if not r.startswith("everspot")]
-    return sorted({*project["project"]["dependencies"], *(r for rs in extras.values() for r in rs), *group})
+    lines = {
+        *project["project"]["dependencies"],
+        *(r for rs in extras.values() for r in rs),
+        *localcloud["project"]["dependencies"],
+        *project["dependency-groups"]["dev"],
+    }
+    return sorted(r for r in lines if not r.startswith("everspot"))
 
 
 def make_venv() -> str:
-    """Create `.venv` and install everything, the project itself as editable.
+    """Create `.venv` and install everything, both distributions as editable.
 
     Raises:
         Missing: no room, no network, or Python without venv.
@@ -45,10 +52,10 @@ def make_venv() -> str:
         call([sys.executable, "-m", "venv", *(["--clear"] if damaged else []), VENV], "venv")
     pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     installer = install_requirements(pip)
-    call(
-        [*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT],
-        "pip-project",
-    )
+    alone = ["--no-deps", "--no-build-isolation"] if has_backend() else ["--no-deps"]
+    # One after the other: an `everspot` of before takes the local cloud's program with it when it goes.
+    call([*pip, *alone, "-e", ROOT], "pip-project")
+    call([*pip, *alone, "-e", LOCALCLOUD.parent], "pip-localcloud")
     name_sources()
     return f"Python {sys.version.split()[0]} with the versions of {CONSTRAINTS.name}, by {installer}"
 
@@ -72,9 +79,10 @@ def install_requirements(pip: list[str | Path]) -> str:
 def name_sources() -> None:
     """Let the editable installation name the folders that packages lie in, instead of starting setuptools' finder for
     them: with it, every Python of the environment takes twice as long to start (27 ms instead of 11)."""
-    folders = tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["packages"]["find"]["where"]
-    for pointer in (VENV / "lib").glob("python*/site-packages/__editable__.everspot-*.pth"):
-        pointer.write_text("".join(f"{ROOT / folder}\n" for folder in folders))
+    for project, name in ((PROJECT, "everspot"), (LOCALCLOUD, "everspot_localcloud")):
+        folders = tomllib.loads(project.read_text())["tool"]["setuptools"]["packages"]["find"]["where"]
+        for pointer in (VENV / "lib").glob(f"python*/site-packages/__editable__.{name}-*.pth"):
+            pointer.write_text("".join(f"{(project.parent / folder).resolve()}\n" for folder in folders))
 
 
 def has_backend() -> bool:
@@ -112,5 +120,7 @@ def make_stubs() -> str:
     return "the plugin protocol's client"
 
 
-venv = Step("venv", (PROJECT, CONSTRAINTS, Path(__file__)), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv)
+venv = Step(
+    "venv", (PROJECT, LOCALCLOUD, CONSTRAINTS, Path(__file__)), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv
+)
 stubs = Step("stubs", (provider.AWS.sources / "go.mod",), lambda: [STUBS / "tfplugin5_pb2.py"], make_stubs)

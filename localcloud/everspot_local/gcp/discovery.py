@@ -144,7 +144,7 @@ def document(name: str) -> dict[str, Any]:
     """
     spec = importlib.util.find_spec("googleapiclient")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("google-api-python-client is not installed: pip install 'everspot[local]'")
+        raise FileNotFoundError("google-api-python-client is not installed: pip install google-api-python-client")
     path = Path(spec.origin).parent / "discovery_cache" / "documents" / f"{name}.json"
     contents: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for schema, fields in _UNTOLD.get(name, {}).items():

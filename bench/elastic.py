@@ -91,7 +91,7 @@ def submit_to_training(folder: Path) -> bool:
 
 def measured(live: LiveCluster) -> dict[ChangeoverPart, timedelta]:
     """How long the parts of a changeover took by the ledger, medians in market time."""
-    changeovers = live.store.notes.changeovers()
+    changeovers = live.store.notes.changeovers.read()
     times = changeovers.times if changeovers is not None else ()
     return {ChangeoverPart(p.part): timedelta(seconds=statistics.median(p.seconds)) for p in times}
 

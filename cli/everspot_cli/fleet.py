@@ -44,7 +44,7 @@ def read(session: Session, *, live: bool) -> Read:
 
     def noted() -> FleetState | None:
         try:
-            return session.store.notes.fleet()
+            return session.store.notes.fleet.read()
         except BadDocument as error:
             trouble.append(f"prices, scores and refusals cannot be read: {error}")
             return None

@@ -155,7 +155,7 @@ def wait_pool(row: dict[str, Any]) -> str | None:
 def _read_note(store: Store) -> tuple[Waiting | None, str]:
     """Return the scheduler's note, or why it is not available."""
     try:
-        return store.notes.waiting(), ""
+        return store.notes.waiting.read(), ""
     except BadDocument as error:
         return None, f"why it waits cannot be read: {error}"
 

@@ -81,7 +81,7 @@ class AnomalyWatch:
             StoreError: if the store could not be read.
         """
         try:
-            anomalies, spending = self._store.notes.anomalies(), self._store.notes.spending()
+            anomalies, spending = self._store.notes.anomalies.read(), self._store.notes.spending.read()
         except BadDocument as error:
             _log.error("%s: it is written anew", error)
             return
@@ -113,7 +113,7 @@ class AnomalyWatch:
         before = self._spending
         self._spending = before.with_days(days, self._store.clock.now())
         if self._spending.days != before.days:
-            self._store.notes.write_spending(self._spending)
+            self._store.notes.spending.write(self._spending)
 
     def _find_anomalies(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
         now, beyond = self._store.clock.now(), self.unusual.beyond
@@ -151,7 +151,7 @@ class AnomalyWatch:
                 _log.warning("%s: %s", anomaly.kind, anomaly.words)
         if (self._anomalies.open, self._anomalies.over) != (self._written.open, self._written.over):
             self._anomalies = self._anomalies.model_copy(update={"updated_at": now})
-            self._store.notes.write_anomalies(self._anomalies)
+            self._store.notes.anomalies.write(self._anomalies)
             self._written = self._anomalies
 
 

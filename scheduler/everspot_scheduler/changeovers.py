@@ -45,7 +45,7 @@ class ChangeoverLog:
             StoreError: if the store could not be read.
         """
         try:
-            changeovers = self._store.notes.changeovers()
+            changeovers = self._store.notes.changeovers.read()
         except BadDocument as error:
             _log.error("%s: changeovers are measured anew", error)
             return
@@ -127,7 +127,7 @@ class ChangeoverLog:
             return
         self._backoff.called(clock.monotonic())
         try:
-            self._store.notes.write_changeovers(self._samples.model_copy(update={"updated_at": clock.now()}))
+            self._store.notes.changeovers.write(self._samples.model_copy(update={"updated_at": clock.now()}))
             self._changed = False
         except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
             _log.error("what changeovers took is not written down, and is tried again later: %s", error)

@@ -47,7 +47,7 @@ class FleetStatusWriter:
             return
         self._backoff.called(clock.monotonic())
         try:
-            self._store.notes.write_fleet(now)
+            self._store.notes.fleet.write(now)
         except StoreError as error:  # a note for people: what the tick has yet to record comes first
             _log.error("what is known of the pools is not written down, and is tried again later: %s", error)
             return

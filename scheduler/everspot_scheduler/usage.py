@@ -38,7 +38,7 @@ class UsageMeter:
             StoreError: if the store could not be read.
         """
         try:
-            usage = self._store.notes.usage()
+            usage = self._store.notes.usage.read()
         except BadDocument as error:
             _log.error("%s: it is added up anew", error)
             return
@@ -71,7 +71,7 @@ class UsageMeter:
         if not self._dollars or not self._backoff.take(self._store.clock.monotonic()):
             return
         try:
-            self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))
+            self._store.notes.usage.write(TeamUsage(at=self._at, dollars=self._dollars))
         except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
             _log.error("what teams have used is not written down, and is tried again later: %s", error)
 

@@ -35,7 +35,7 @@ class Waits:
             StoreError: if the store could not be read.
         """
         try:
-            waiting = self._store.notes.waiting()
+            waiting = self._store.notes.waiting.read()
         except BadDocument as error:
             _log.error("%s: it is written anew", error)
             waiting = None
@@ -65,7 +65,7 @@ class Waits:
             return
         self._backoff.called(monotonic)
         try:
-            self._store.notes.write_waiting(
+            self._store.notes.waiting.write(
                 Waiting(scheduler_id=self._id, updated_at=self._store.clock.now(), jobs=self._now)
             )
         except StoreError as error:  # a note for people: what the tick has yet to record comes first

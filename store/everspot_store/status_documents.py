@@ -1,6 +1,8 @@
 """The status documents of schedulers: why each job waits, the use and spending of teams, the pools, measured
 changeovers, anomalies."""
 
+from typing import Generic, TypeVar
+
 from everspot_core.changeover import Changeovers
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.governance.anomalies import Anomalies, DailySpending
@@ -11,8 +13,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.fleet_state import FleetState, PeerMarket
 from everspot_store.table import Table
 
-_WAITING, _USAGE, _POOLS, _CHANGEOVERS = "waiting", "usage", "pools", "changeovers"
-_ANOMALIES, _SPENDING = "anomalies", "spending"
+D = TypeVar("D", bound=Document)
 
 
 class WaitPool(Stored):
@@ -53,96 +54,47 @@ class TeamUsage(Document):
     dollars: dict[str, float] = Field(default_factory=dict)
 
 
+class SingleDocument(Generic[D]):
+    """One document that is read and replaced as a whole. Both methods raise the store's errors."""
+
+    def __init__(self, bucket: Bucket, prefix: str, name: str, model: type[D]) -> None:
+        self._table, self._name = Table(bucket, prefix, model), name
+
+    def read(self) -> D | None:
+        """Return the document. None if nobody has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        document = self._table.get(self._name)
+        return None if document is None else document.value
+
+    def write(self, value: D) -> None:
+        """Replace the document."""
+        self._table.put(self._name, value)
+
+
 class StatusDocuments:
     """The status documents of a cluster's schedulers: one document each, at the root of the control bucket or in its
     ledger.
 
-    If several schedulers write, the last one wins; all of them see the same cluster. Every method raises the store's
-    errors. `peers`: the published pools of each peer, by name.
+    If several schedulers write, the last one wins; all of them see the same cluster.
+
+    Attributes:
+        waiting: Why jobs wait.
+        usage: What teams have used lately.
+        fleet: The state of the pools.
+        changeovers: How long changeovers took.
+        anomalies: What is not as usual. None until a scheduler first finds something.
+        spending: What teams have spent by day.
+        peers: The published pools of each peer, by name.
     """
 
     def __init__(self, control: Bucket) -> None:
-        self._waiting, self._usage = Table(control, "", Waiting), Table(control, "", TeamUsage)
-        self._fleet = Table(control, "", FleetState)
-        self._changeovers = Table(control, "ledger", Changeovers)
-        self._anomalies = Table(control, "ledger", Anomalies)
-        self._spending = Table(control, "ledger", DailySpending)
+        self.waiting = SingleDocument(control, "", "waiting", Waiting)
+        self.usage = SingleDocument(control, "", "usage", TeamUsage)
+        self.fleet = SingleDocument(control, "", "pools", FleetState)
+        self.changeovers = SingleDocument(control, "ledger", "changeovers", Changeovers)
+        self.anomalies = SingleDocument(control, "ledger", "anomalies", Anomalies)
+        self.spending = SingleDocument(control, "ledger", "spending", DailySpending)
         self.peers = Table(control, "ledger/peers", PeerMarket)
-
-    def waiting(self) -> Waiting | None:
-        """Return why jobs wait; None if no scheduler has written it yet.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._waiting.get(_WAITING)
-        return None if document is None else document.value
-
-    def write_waiting(self, waiting: Waiting) -> None:
-        """Replace the note on waiting jobs."""
-        self._waiting.put(_WAITING, waiting)
-
-    def usage(self) -> TeamUsage | None:
-        """Return the recent use of teams; None if no scheduler has written it yet.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._usage.get(_USAGE)
-        return None if document is None else document.value
-
-    def write_usage(self, usage: TeamUsage) -> None:
-        """Replace the note on usage."""
-        self._usage.put(_USAGE, usage)
-
-    def fleet(self) -> FleetState | None:
-        """Return the state of the pools; None if no scheduler has written it yet.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._fleet.get(_POOLS)
-        return None if document is None else document.value
-
-    def write_fleet(self, state: FleetState) -> None:
-        """Replace the note on pools."""
-        self._fleet.put(_POOLS, state)
-
-    def changeovers(self) -> Changeovers | None:
-        """Return the measured changeovers; None if no scheduler has written them yet.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._changeovers.get(_CHANGEOVERS)
-        return None if document is None else document.value
-
-    def write_changeovers(self, changeovers: Changeovers) -> None:
-        """Replace the note on changeovers."""
-        self._changeovers.put(_CHANGEOVERS, changeovers)
-
-    def anomalies(self) -> Anomalies | None:
-        """Return the anomalies; None if no scheduler has ever found any.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._anomalies.get(_ANOMALIES)
-        return None if document is None else document.value
-
-    def write_anomalies(self, anomalies: Anomalies) -> None:
-        """Replace the note on anomalies."""
-        self._anomalies.put(_ANOMALIES, anomalies)
-
-    def spending(self) -> DailySpending | None:
-        """Return the spending of teams by day; None if no scheduler has written it yet.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        document = self._spending.get(_SPENDING)
-        return None if document is None else document.value
-
-    def write_spending(self, spending: DailySpending) -> None:
-        """Replace the note on spending by day."""
-        self._spending.put(_SPENDING, spending)

@@ -42,4 +42,4 @@ def publish(store, usd: float, *, elastic: bool = True, kind: str = "m6i.large")
         PoolState(**shape, zone="us-east-1a", market=Market.ON_DEMAND, usd_per_hour=3 * usd),
     ]
     use = ElasticUse(instances=0, max_instances=4, usd_per_hour=0.0) if elastic else None
-    store.notes.write_fleet(FleetState(scheduler_id="s1", updated_at=T0, pools=pools, elastic=use))
+    store.notes.fleet.write(FleetState(scheduler_id="s1", updated_at=T0, pools=pools, elastic=use))

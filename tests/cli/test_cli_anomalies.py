@@ -20,7 +20,7 @@ def test_a_cluster_without_any_says_so(world):
 
 def test_open_anomalies_come_first_and_past_ones_with_all(world):
     note = Anomalies(scheduler_id="s", updated_at=T0).followed([IDLE], T0).followed([LONG], T0 + HOUR)
-    world.store.notes.write_anomalies(note)
+    world.store.notes.anomalies.write(note)
     (row,) = world.run("--json", "anomalies").json["anomalies"]
     assert (row["kind"], row["subject"], row["since"], row["over_at"]) == (
         "job-over-estimate", "j-1", "2026-03-01T13:00:00Z", None,

@@ -179,7 +179,7 @@ def test_a_peer_that_was_taken_down_fails_doctor_only_while_it_has_jobs(world, p
     publish(peer, 0.02)
     for down, has_note, verdict in ((True, False, "fail"), (False, True, "fail"), (True, True, "warn")):
         if has_note:
-            world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
+            world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet.read()))
         note(world, "its scheduler has been silent since yesterday", down=down)
         assert doctor(world)["verdict"] == verdict, (down, has_note)
     world.submit("a")

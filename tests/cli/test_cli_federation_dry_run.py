@@ -62,7 +62,7 @@ def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
 def test_a_dry_run_counts_the_way_alone_to_an_idle_instance_of_a_standing_fleet(world, peer, tmp_path):
     publish(peer, 0.02, elastic=False)
     idle = [IdleState(instance_type="m6i.large", market=Market.ON_DEMAND, count=1, memory_gib=7.7)]
-    peer.notes.write_fleet(peer.notes.fleet().model_copy(update={"idle": idle}))
+    peer.notes.fleet.write(peer.notes.fleet.read().model_copy(update={"idle": idle}))
     note(world, "")
     run = dry_run(world, tmp_path, expected_duration="10h")
     _, peer_row = run("--json").json["clusters"]
@@ -85,7 +85,7 @@ def test_a_job_that_only_a_peer_can_hold_is_accepted_with_a_warning(world, peer,
 
 def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_read(world, peer, tmp_path):
     publish(peer, 0.02)
-    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
+    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet.read()))
     publish(world.store, 0.1)
     note(world, "")
     unreadable_peer = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})

@@ -18,7 +18,7 @@ T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def fleet(past):
     """The small cluster with a past, as a scheduler has noted its pools; a launch is under way."""
     now = past.clock.now()
-    past.store.notes.write_fleet(
+    past.store.notes.fleet.write(
         FleetState(
             scheduler_id="s-1",
             updated_at=now,
@@ -91,10 +91,10 @@ def test_people_read_it_on_any_terminal(fleet, width):
 
 
 def test_pools_in_which_nothing_has_happened_are_counted_and_only_the_cheapest_of_them_are_listed(fleet):
-    state = fleet.store.notes.fleet()
+    state = fleet.store.notes.fleet.read()
     quiet = [PoolState(**{**POOL, "instance_type": f"q{n}.large"}, zone="us-east-1a", usd_per_hour=1 - n / 100)
              for n in range(20)]  # fmt: skip
-    fleet.store.notes.write_fleet(state.model_copy(update={"pools": [*state.pools, *quiet]}))
+    fleet.store.notes.fleet.write(state.model_copy(update={"pools": [*state.pools, *quiet]}))
     whole = fleet.run("--json", "fleet").json["pools"]
 
     def listed(*more):

@@ -46,7 +46,7 @@ def test_changeovers_are_told_part_by_part_with_what_is_reckoned_with(past):
     assert "Changeovers" not in past.run("report", "--as-of", AS_OF).out
     pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": Market.SPOT}
     boots = [PartTimes(part="boot", seconds=[40.0] * 4, **pool), PartTimes(part="of-tomorrow", seconds=[1.0], **pool)]
-    past.store.notes.write_changeovers(Changeovers(updated_at=T0, times=boots))
+    past.store.notes.changeovers.write(Changeovers(updated_at=T0, times=boots))
     rows = {(r["part"], r["zone"]): r for r in run_report(past)["changeovers"]}
     assert set(rows) == {(part, None) for part in ("whole", *ChangeoverPart)} | {("boot", "us-east-1a")}
     # Four weigh as much as what was believed: half way from 100 s to 40 s, and from 4 min to 40 s and a quarter more.

@@ -80,7 +80,7 @@ def measured(world, **parts) -> None:
     """Forty times so many seconds for each part."""
     pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"}
     times = [PartTimes(part=part, seconds=[seconds] * 40, **pool) for part, seconds in parts.items()]
-    world.store.notes.write_changeovers(Changeovers(updated_at=datetime.now(UTC), times=times))
+    world.store.notes.changeovers.write(Changeovers(updated_at=datetime.now(UTC), times=times))
 
 
 @pytest.mark.parametrize("where", [(), ("--dry-run",)])
@@ -104,7 +104,7 @@ def test_a_few_slow_starts_refuse_no_file_that_was_accepted_before_them(world, s
     assert first.code == 0
     pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"}
     times = [PartTimes(part=part, seconds=[20.0] * 30 + [3600.0] * 10, **pool) for part in parts]
-    world.store.notes.write_changeovers(Changeovers(updated_at=datetime.now(UTC), times=times))
+    world.store.notes.changeovers.write(Changeovers(updated_at=datetime.now(UTC), times=times))
     again = world.run("--json", "submit", path)
     assert again.code == 0
     bounds = {name: doc.value.changeover_bound for name, doc in world.store.jobs.scan().items()}

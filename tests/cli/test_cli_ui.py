@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.assign("going", "i-base", 9100)
     world.start("going", 9110)
     world.beat("i-base", "going")
-    world.store.notes.write_anomalies(unusual(world))
+    world.store.notes.anomalies.write(unusual(world))
     jobs = world.store.jobs.get("moved"), world.store.records.get("moved")
     world.store.changes.add(a_change(world, 1))
     world.store.changes.add(a_change(world, 2, pull_request=PullRequest(**BAD_LINK), estimate=None))

@@ -64,8 +64,8 @@ def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeyp
 def test_a_reason_costs_one_write_when_it_changes_and_none_while_it_stays(world, monkeypatch):
     scheduler = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s")
     writes = []
-    write = world.store.notes.write_waiting
-    monkeypatch.setattr(world.store.notes, "write_waiting", lambda doc: (writes.append(sorted(doc.jobs)), write(doc)))
+    write = world.store.notes.waiting.write
+    monkeypatch.setattr(world.store.notes.waiting, "write", lambda doc: (writes.append(sorted(doc.jobs)), write(doc)))
     world.submit("a", resources={"vcpus": 2})
     for _ in range(4):
         world.clock.advance(timedelta(seconds=20))
@@ -77,9 +77,9 @@ def test_a_reason_costs_one_write_when_it_changes_and_none_while_it_stays(world,
         scheduler.tick()
     assert writes == [["a"], ["a", "b"]]
     successor = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s2")
-    before = world.store.notes.waiting().jobs
+    before = world.store.notes.waiting.read().jobs
     successor.tick()
-    assert (writes[2:], world.store.notes.waiting().jobs) == ([], before)
+    assert (writes[2:], world.store.notes.waiting.read().jobs) == ([], before)
 
 
 def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypatch):
@@ -95,7 +95,7 @@ def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypat
     for name in (*waits, "drained"):
         world.submit(name, 0, **({"deadline": "1d"} if name == "late" else {}))
     world.to(630)
-    world.store.notes.write_waiting(Waiting(scheduler_id="s", updated_at=now, jobs={**waits, "drained": drained}))
+    world.store.notes.waiting.write(Waiting(scheduler_id="s", updated_at=now, jobs={**waits, "drained": drained}))
     world.scheduler_beat()
     rows = {row["job_id"]: row for row in world.run("--json", "jobs").json}
     assert rows["soon"]["waits_for"] == {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "spot"}

@@ -43,7 +43,7 @@ def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_rai
     (interruption,) = (e for e in live.list_events(job, EventKind.INTERRUPTED) if e.data["reason"] == "cap")
     last_step = interruption.data["step"]
     assert interruption.data["durable_step"] == last_step >= record.progress.step > 0, "no step is done again"
-    waits = live.until(lambda: (waiting := live.store.notes.waiting()) and waiting.jobs.get(job))
+    waits = live.until(lambda: (waiting := live.store.notes.waiting.read()) and waiting.jobs.get(job))
     assert waits.why == "team-budget"
     (row,) = (r for r in json.loads(everspot("jobs", "--json")) if r["job_id"] == job)
     assert row["waits_because"].startswith("team vision has spent $")

@@ -99,7 +99,7 @@ def scheduling(store: Store, cloud: Cloud) -> Iterator[None]:
 
 def anomalies(store: Store) -> dict[str, str]:
     """What the scheduler found to belong to no stack, in its words."""
-    document = store.notes.anomalies()
+    document = store.notes.anomalies.read()
     return {a.subject: a.words for a in document.open if a.kind == "orphaned-capacity"} if document is not None else {}
 
 

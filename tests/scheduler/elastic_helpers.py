@@ -222,7 +222,7 @@ class ElasticCluster(Cluster):
 
 def words(here: ElasticCluster, job: str) -> str:
     """Why a job waits, as the scheduler has written it."""
-    return here.store.notes.waiting().jobs[job].words
+    return here.store.notes.waiting.read().jobs[job].words
 
 
 def count_launches(here: ElasticCluster, market: Market = Market.SPOT) -> int:

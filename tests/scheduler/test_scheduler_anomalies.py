@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 
 def kinds(cluster: Cluster) -> list[tuple[str, str]]:
-    anomalies = cluster.store.notes.anomalies()
+    anomalies = cluster.store.notes.anomalies.read()
     return [(a.kind, a.subject) for a in anomalies.open] if anomalies is not None else []
 
 
@@ -41,7 +41,7 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     cluster.length = 10**6
     cluster.agent("i-1", Market.ON_DEMAND)
     cluster.run(2)
-    assert cluster.store.notes.anomalies() is None, "nothing was found, so nothing was written"
+    assert cluster.store.notes.anomalies.read() is None, "nothing was found, so nothing was written"
     later(cluster, 3 * HOUR)
     assert kinds(cluster) == [("idle-fleet", "fleet")]
     settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.sent_notices.scan()))
@@ -54,7 +54,7 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     cluster.submit("work")
     cluster.run(5)
     later(cluster)
-    note = cluster.store.notes.anomalies()
+    note = cluster.store.notes.anomalies.read()
     assert (kinds(cluster), [a.kind for a in note.over]) == ([], ["idle-fleet"])
     settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.sent_notices.scan()))
     assert notified_anomalies(cluster) == ["fleet"]
@@ -92,7 +92,7 @@ def test_a_team_over_its_norm_is_found_by_the_days_that_an_earlier_scheduler_wro
     cluster.clock.advance(timedelta(days=20))
     today = cluster.clock.now().date()
     before = {today - timedelta(days=n): {"vision": 1.0} for n in range(3, 13)}
-    cluster.store.notes.write_spending(DailySpending(updated_at=cluster.clock.now(), days=before))
+    cluster.store.notes.spending.write(DailySpending(updated_at=cluster.clock.now(), days=before))
     cluster.length = 10**6
     for n in range(8):
         cluster.agent(f"i-{n}", Market.ON_DEMAND)
@@ -100,7 +100,7 @@ def test_a_team_over_its_norm_is_found_by_the_days_that_an_earlier_scheduler_wro
     cluster.run(5)
     later(cluster, SPENT_EVERY + 12 * HOUR)
     later(cluster, SPENT_EVERY)
-    spent = cluster.store.notes.spending().days
+    spent = cluster.store.notes.spending.read().days
     assert spent[today]["vision"] > 8 * 12 * 0.085 * 0.99
     assert spent[today - timedelta(days=3)] == {"vision": 1.0}
     assert ("team-over-norm", "vision") in kinds(cluster)
@@ -164,7 +164,7 @@ def test_capacity_that_the_stack_does_not_declare_is_told_until_it_is_gone(clust
     cluster.store.write_declared_capacity(DeclaredCapacity(capacity=["fleet-1"]))
     later(cluster)
     assert ("orphaned-capacity", "fleet-9") in kinds(cluster)
-    (anomaly,) = [a for a in cluster.store.notes.anomalies().open if a.kind == "orphaned-capacity"]
+    (anomaly,) = [a for a in cluster.store.notes.anomalies.read().open if a.kind == "orphaned-capacity"]
     assert "fleet-9 belongs to no stack and runs 1 instance (agent) for $0.085 an hour" in anomaly.words
     assert anomaly.figures["usd_per_hour"] == 0.085
     del cluster.cloud.described["i-9"]

@@ -60,7 +60,7 @@ def test_a_job_is_put_off_at_its_teams_cap_and_goes_on_once_it_is_raised(cluster
     assert (record.state.value, record.last_reason, record.preemptions, record.errors) == ("PENDING", Reason.CAP, 0, 0)
     step = record.progress.step
     assert 60 < step < 110, "held within a tick and a poll of the cap"
-    wait = cluster.store.notes.waiting().jobs["mine"]
+    wait = cluster.store.notes.waiting.read().jobs["mine"]
     assert wait.why == "team-budget"
     assert wait.words.startswith("team vision has spent $") and "until 2026-01-02 00:00 UTC" in wait.words
     cluster.submit("theirs", tags={"Team": "speech"})
@@ -95,7 +95,7 @@ def test_the_environments_budget_counts_idle_instances_and_holds_everybody(clust
     cluster.submit("mine")
     cluster.run(5)
     assert cluster.state("mine") == "PENDING"
-    assert cluster.store.notes.waiting().jobs["mine"].why == "environment-budget"
+    assert cluster.store.notes.waiting.read().jobs["mine"].why == "environment-budget"
 
 
 def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ def written(cluster: Cluster) -> dict[str, list[float]]:
     """By part, what is written down."""
     cluster.clock.advance(WRITE_EVERY)
     cluster.run(1)
-    changeovers = cluster.store.notes.changeovers()
+    changeovers = cluster.store.notes.changeovers.read()
     assert changeovers is not None
     assert {(t.instance_type, t.zone, t.market.value) for t in changeovers.times} <= {
         ("c6i.large", "us-east-1a", "spot")
@@ -67,7 +67,7 @@ def test_the_plan_uses_measured_changeovers(cluster: Cluster) -> None:
     log = ChangeoverLog(cluster.store)
     assert (log.for_job("j"), log.to(PoolKey("t", "z", Market.SPOT))) == (None, None)
     times = [PartTimes(part="boot", instance_type="t", zone="z", market="spot", seconds=[2000.0] * 9)]
-    cluster.store.notes.write_changeovers(Changeovers(updated_at=cluster.clock.now(), times=times))
+    cluster.store.notes.changeovers.write(Changeovers(updated_at=cluster.clock.now(), times=times))
     log.load()
     changeover = log.for_job("j")
     assert changeover is not None

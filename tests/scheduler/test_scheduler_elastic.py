@@ -209,7 +209,7 @@ def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_t
         here.store.launching.put(name, intent.model_copy(update={"outcome": outcome}))
     here.submit("j2")
     here.run(12)
-    assert here.store.notes.fleet().elastic.usd_per_hour == pytest.approx(2 * usd)
+    assert here.store.notes.fleet.read().elastic.usd_per_hour == pytest.approx(2 * usd)
     assert len(here.cloud.alive) == 2
     assert f"${2 * usd:.2f} of $0.20 an hour" in words(here, "j2")
 

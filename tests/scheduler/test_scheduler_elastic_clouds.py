@@ -129,7 +129,7 @@ def test_a_job_is_moved_to_on_demand_when_it_can_wait_for_spot_no_longer(rig: Ri
     here.submit("j", deadline="60m", expected_duration="20m")
     here.run(2)
     assert here.living() == {}
-    assert rig.dry_word in here.store.notes.waiting().jobs["j"].words
+    assert rig.dry_word in here.store.notes.waiting.read().jobs["j"].words
     for _ in range(50):
         here.later(minutes=1)
         here.run(1)
@@ -158,7 +158,7 @@ def test_a_template_that_was_removed_is_asked_for_once(rig: Rig, here: ElasticCl
         here.run(1)
         here.later(hours=2)
     assert [len(i.outcome.errors) for i in here.intents()].count(1) <= 2, "once in each market"
-    assert rig.gone_word in here.store.notes.waiting().jobs["j"].words
+    assert rig.gone_word in here.store.notes.waiting.read().jobs["j"].words
     rig.offer(here)
     here.run(12)
     assert here.state("j") == "SUCCEEDED"

@@ -82,7 +82,7 @@ def test_what_a_peer_publishes_of_its_pools_is_noted_every_five_minutes_at_most(
     def published(usd: float) -> None:
         pool = PoolState(instance_type="c6i.large", zone="a", market=Market.SPOT, usd_per_hour=usd)
         state = FleetState(scheduler_id="s9", updated_at=pair.clock.now(), pools=[pool])
-        pair.host.store.notes.write_fleet(state)
+        pair.host.store.notes.fleet.write(state)
 
     def noted() -> float:
         return pair.home.store.notes.peers.scan()["host"].value.fleet.pools[0].usd_per_hour

@@ -59,7 +59,7 @@ def test_a_host_whose_instances_are_busy_or_waited_for_is_offered_nothing(fleets
     fleets.host.agents["i-1"].speed = 0
     fleets.host.submit("own", resources={"vcpus": 2})
     fleets.live(6)
-    assert fleets.host.state("own") == "RUNNING" and fleets.host.store.notes.fleet().idle == []
+    assert fleets.host.state("own") == "RUNNING" and fleets.host.store.notes.fleet.read().idle == []
     fleets.home.submit("j", clouds=["aws"], resources={"vcpus": 2})
     fleets.live(60)
     assert fleets.away() == [] and not fleets.host.store.visits.scan()

@@ -16,7 +16,7 @@ from scheduler_helpers import Cluster
 
 
 def noted(cluster: Cluster) -> FleetState:
-    state = cluster.store.notes.fleet()
+    state = cluster.store.notes.fleet.read()
     assert state is not None
     return state
 
@@ -36,10 +36,10 @@ def test_the_pools_are_noted_with_what_they_cost_and_once_while_nothing_changes(
     (pool,) = noted(cluster).pools
     assert (pool.instance_type, pool.zone, pool.market, pool.usd_per_hour) == ("c6i.large", "us-east-1a", "spot", 0.04)
     assert noted(cluster).elastic is None
-    etag = cluster.store.notes._fleet.get("pools").etag
+    etag = cluster.store.control.get("pools.json").etag
     cluster.clock.advance(2 * WRITE_EVERY)
     cluster.run(3)
-    assert cluster.store.notes._fleet.get("pools").etag == etag
+    assert cluster.store.control.get("pools.json").etag == etag
 
 
 def test_changes_are_written_together_ten_seconds_after_the_last_write(cluster: Cluster) -> None:
@@ -64,10 +64,10 @@ def test_a_note_that_cannot_be_written_is_tried_again(
         def deny(state: FleetState) -> None:
             raise StoreDenied("pools.json")
 
-        denied.setattr(cluster.store.notes, "write_fleet", deny)
+        denied.setattr(cluster.store.notes.fleet, "write", deny)
         cluster.agent("i-1")
         cluster.run(2)
-    assert cluster.store.notes.fleet() is None
+    assert cluster.store.notes.fleet.read() is None
     assert "pools.json" in caplog.text
     cluster.clock.advance(WRITE_EVERY)
     cluster.run(1)

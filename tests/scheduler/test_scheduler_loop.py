@@ -185,7 +185,7 @@ def test_a_job_that_no_type_can_hold_says_so_until_one_can(cluster: Cluster) -> 
     cluster.submit("j", resources={"vcpus": 8})
     cluster.run(3)
     assert cluster.state("j") == "PENDING"
-    (wait,) = cluster.store.notes.waiting().jobs.values()
+    (wait,) = cluster.store.notes.waiting.read().jobs.values()
     assert wait.words.startswith("none of the 1 known instance types can hold it; c6i.large")
     etag = cluster.store.control.get("waiting.json").etag
     cluster.run(30)

@@ -113,4 +113,4 @@ def test_sums_of_a_team_that_cannot_be_are_added_up_anew(cluster: Cluster, tmp_p
     text += '{"a":NaN,"b":Infinity,"c":-5,"d":1e308,"e":7}}'
     (tmp_path / "control" / "usage.json").write_text(text)
     cluster.run(1)
-    assert cluster.store.notes.usage().dollars == {"e": pytest.approx(7)}
+    assert cluster.store.notes.usage.read().dollars == {"e": pytest.approx(7)}

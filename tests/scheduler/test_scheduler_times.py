@@ -27,7 +27,7 @@ def submit(cluster: Cluster, job: str, after: tuple[str, ...] = (), start_in: fl
 
 
 def wait_reason(cluster: Cluster, job: str) -> str:
-    return cluster.store.notes.waiting().jobs[job].why
+    return cluster.store.notes.waiting.read().jobs[job].why
 
 
 def archiving(cluster: Cluster, after: timedelta) -> None:
@@ -49,7 +49,7 @@ def test_a_job_begins_when_all_that_it_comes_after_have_succeeded(cluster: Clust
     cluster.run(3)
     assert [cluster.state(job) for job in ("one", "two", "last")] == ["RUNNING", "PENDING", "PENDING"]
     assert wait_reason(cluster, "last") == "after"
-    assert cluster.store.notes.waiting().jobs["last"].words == "it comes after one, two"
+    assert cluster.store.notes.waiting.read().jobs["last"].words == "it comes after one, two"
     cluster.run(20)
     assert [cluster.state(job) for job in ("one", "two", "last")] == ["SUCCEEDED"] * 3
     began = {job: cluster.events_of_kind(job, EventKind.ASSIGNED)[0].at for job in ("one", "two", "last")}
@@ -114,7 +114,7 @@ def test_a_job_keeps_to_its_hours_and_goes_on_in_the_next(cluster: Cluster) -> N
     record = cluster.store.records.get("night").value
     assert (record.state, record.last_reason) == (JobState.PENDING, Reason.WINDOW)
     assert (record.preemptions, record.errors) == (0, 0)
-    assert cluster.store.notes.waiting().jobs["night"].words == (
+    assert cluster.store.notes.waiting.read().jobs["night"].words == (
         "it runs from 00:00-01:00 only; that is at 2026-01-02 00:00 UTC"
     )
     step = record.progress.step

@@ -75,7 +75,7 @@ def test_what_a_team_uses_is_added_up_and_outlives_its_scheduler(cluster, planne
     assert set(used) == {team}
     cluster.clock.advance(usage.WRITE_EVERY)
     cluster.run(2)
-    written = cluster.store.notes.usage()
+    written = cluster.store.notes.usage.read()
     assert written.dollars[team] > used[team]
     cluster.schedulers = [cluster.scheduler("s2")]
     cluster.run(1)

@@ -25,7 +25,7 @@ def waits(cluster: Cluster) -> Waits:
 
 
 def written(cluster: Cluster) -> Wait:
-    note = cluster.store.notes.waiting()
+    note = cluster.store.notes.waiting.read()
     assert note is not None
     return note.jobs["a"]
 
@@ -91,7 +91,7 @@ def test_the_note_of_the_fleet_has_refusals_and_what_is_launched(tmp_path: Path,
     here.run(3)
     clock.advance(WRITE_EVERY)
     here.run(1)
-    state = here.store.notes.fleet()
+    state = here.store.notes.fleet.read()
     assert state is not None
     assert state.elastic is not None
     assert (state.elastic.instances, state.elastic.max_instances, state.elastic.max_usd_per_hour) == (1, 8, 3.5)

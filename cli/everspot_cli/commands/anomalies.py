@@ -29,7 +29,7 @@ def anomalies(
     session = current_session(context, json)
     note = None
     try:
-        findings = session.store.notes.anomalies()
+        findings = session.store.notes.anomalies.read()
     except BadDocument as error:
         findings, note = None, f"{error}: the scheduler will write it again"
     now_open, over = (findings.open, findings.over if include_over else []) if findings is not None else ([], [])

@@ -99,7 +99,7 @@ def gather(session: Session, as_of: datetime | None = None, *, settles: bool = F
 def _changeovers(store: Store) -> Changeovers | None:
     """Return the measured changeovers, or None if the document cannot be read."""
     try:
-        return store.notes.changeovers()
+        return store.notes.changeovers.read()
     except BadDocument:
         return None
 

@@ -62,7 +62,7 @@ class Sources:
         self.fleet = self._reading(lambda: _fleet(fresh(session)), LIVELY)
         self.budgets = self._reading(lambda: budgets.read(fresh(session)), SLOW)
         self.report = self._reading(lambda: _report(fresh(session)), RARE)
-        self.anomalies = self._reading(session.store.notes.anomalies, SLOW)
+        self.anomalies = self._reading(session.store.notes.anomalies.read, SLOW)
         self.changes = self._reading(session.store.changes.all, SLOW)
         self._each: OrderedDict[str, Reading[JobRead | None]] = OrderedDict()
         self._lock = threading.Lock()

@@ -89,7 +89,7 @@ class Peers:
         try:
             store = self.store(peer)
             manifest_document = store.read_manifest()
-            fleet = store.notes.fleet()
+            fleet = store.notes.fleet.read()
             beats = {name: beat.value.updated_at for name, beat in store.schedulers.scan().items()}
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
             down = isinstance(error, StoreUnavailable | StoreMissing)

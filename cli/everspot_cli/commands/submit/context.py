@@ -76,7 +76,7 @@ class ClusterFacts:
         from everspot_core.changeover import Experience
 
         try:
-            changeovers = self.session.store.notes.changeovers()
+            changeovers = self.session.store.notes.changeovers.read()
         except BadDocument:  # the same as no measurement
             changeovers = None
         bound = Experience(changeovers.times if changeovers is not None else ()).lasting()

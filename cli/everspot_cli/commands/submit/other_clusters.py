@@ -86,7 +86,7 @@ def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarke
 
 
 def _read_published(store: Store) -> PeerMarket | None:
-    manifest_doc, fleet = store.read_manifest(), store.notes.fleet()
+    manifest_doc, fleet = store.read_manifest(), store.notes.fleet.read()
     return PeerMarket(fleet=fleet, instance_types=manifest_doc.value.instance_types) if manifest_doc and fleet else None
 
 

@@ -49,7 +49,7 @@ def test_an_upload_that_is_too_long_is_told_once_and_again_when_it_fits() -> Non
     assert "notice" not in second
 
 
-def test_where_the_clouds_time_runs_faster_its_own_times_are_told() -> None:
+def test_where_the_clouds_time_runs_faster_its_own_times_are_reported() -> None:
     judge = Judge(scale=4)
     judge.upload(50, gap=150)
     assert judge.events[0]["reason"] == "the program saved after 10m"

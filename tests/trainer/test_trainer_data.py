@@ -110,11 +110,11 @@ def test_a_loader_with_a_state_of_its_own_is_taken_as_it_is() -> None:
     with Run.open(precision="fp32") as run:
         model = nn.Linear(3, 1)
         run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loader=Counter())
-        seen = []
+        first_values = []
         for batch in run.batches(5):
-            seen.append(batch[0, 0].item())
+            first_values.append(batch[0, 0].item())
             run.step(model(batch).sum())
-    assert seen == [1, 2, 3, 1, 2]
+    assert first_values == [1, 2, 3, 1, 2]
 
 
 def test_accumulated_batches_give_the_gradient_of_one_large_batch() -> None:

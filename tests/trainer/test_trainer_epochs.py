@@ -102,9 +102,9 @@ def test_an_interrupted_loop_goes_on_in_the_middle_of_its_epoch(
     assert (first.status.step, first.status.steps_per_epoch, first.status.total_steps) == (stop_at, 1.5, 4)
     second = post(2)
     monkeypatch.setenv("EVERSPOT_RUN_DIR", str(second.root))
-    rest = train(make(), 3)
+    remainder = train(make(), 3)
     assert second.status.resumed_from == stop_at
-    assert rest == whole[4 * stop_at :]
+    assert remainder == whole[4 * stop_at :]
 
 
 def test_more_epochs_may_be_asked_for_at_a_resume(post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +183,11 @@ def test_a_total_and_epochs_report_the_steps_of_an_epoch(
     post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for number, (loader, expected) in enumerate([(ordered(), 3.0), (WithoutLength(), None)], 1):
-        made = post(number, store_root=tmp_path / f"store-{number}")
-        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(made.root))
+        posted = post(number, store_root=tmp_path / f"store-{number}")
+        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(posted.root))
         with Run.open(precision="fp32", accumulation=2) as run:
             model = nn.Linear(1, 1)
             run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loader=loader)
             for batch in run.batches(2):
                 run.step(model(batch[0]).sum())
-        assert made.status.steps_per_epoch == expected
+        assert posted.status.steps_per_epoch == expected

@@ -306,10 +306,10 @@ def test_a_position_that_torchdata_itself_wrote_is_still_read() -> None:
     batches = iter(loader)
     next(batches)
     state = loader.state_dict()
-    rest = [batch.tolist() for batch in batches]
+    remaining_batches = [batch.tolist() for batch in batches]
     feed = as_feed(make())
     feed.load_state_dict(state)
-    assert [batch.tolist() for batch in feed.open_epoch()] == rest
+    assert [batch.tolist() for batch in feed.open_epoch()] == remaining_batches
 
 
 def test_a_feed_with_a_state_of_its_own_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

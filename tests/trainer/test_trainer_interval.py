@@ -57,7 +57,7 @@ def test_the_first_checkpoint_comes_soon_and_the_next_as_it_measured() -> None:
     ]
 
 
-def test_only_a_change_by_more_than_a_quarter_is_told() -> None:
+def test_only_a_change_by_more_than_a_quarter_is_reported() -> None:
     run = Run()
     assert [run.checkpoint(stall, 10) for stall in (2, 2.5, 2, 3)] == [339.4, 360.0, 349.9, 384.2]
     assert len(run.events) == 1
@@ -118,7 +118,7 @@ def test_a_state_that_fits_again_is_told_too() -> None:
     assert "notice" not in run.events[1]
 
 
-def test_the_next_attempt_goes_on_with_what_was_measured_and_told() -> None:
+def test_the_next_attempt_goes_on_with_what_was_measured_and_reported() -> None:
     first, second = Run(), Run()
     assert first.interval.info() == {}
     first.checkpoint(2, 10)

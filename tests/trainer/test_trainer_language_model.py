@@ -68,9 +68,9 @@ def job(post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     def make(epoch: int = 1, **parameters: object) -> Post:
         spec = {"recipe": "language-model", "precision": "fp32", "parameters": TINY | parameters}
-        made = post(epoch, spec=spec)
-        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(made.root))
-        return made
+        posted = post(epoch, spec=spec)
+        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(posted.root))
+        return posted
 
     return make
 
@@ -140,8 +140,8 @@ def test_two_ranks_share_the_model_and_learn_the_same(parallel: str, post: Calla
         words = [f"{key}={json.dumps(value)}" for key, value in (TINY | settings).items()]
         environment = {"EVERSPOT_RUN_DIR": "", "EVERSPOT_OUTPUT_DIR": str(tmp_path / name), "WORDS": json.dumps(words)}
         post(ranks).run_ranks(tmp_path / "losses", ranks, script=script, **environment)
-    one, two = (torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("one", "two"))
-    assert list(one) == list(two)
+    first, second = (torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("one", "two"))
+    assert list(first) == list(second)
     figures = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
     assert figures[0]["steps"] == figures[1]["steps"] == 8
     assert figures[1]["test_loss"] == pytest.approx(figures[0]["test_loss"], rel=0.02)  # auto may be bf16 here

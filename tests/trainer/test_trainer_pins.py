@@ -14,7 +14,7 @@ BEGUN = {"precision": "fp16", "world_size": 4, "accumulation": 2, "global_batch"
 
 
 @pytest.mark.parametrize(
-    ("info", "wanted", "batch_size", "world_size", "expected"),
+    ("info", "requested", "batch_size", "world_size", "expected"),
     [
         ({}, 3, 8, 1, 3),  # the first attempt is free
         (BEGUN, 2, 8, 4, 2),  # nothing changed
@@ -27,9 +27,9 @@ BEGUN = {"precision": "fp16", "world_size": 4, "accumulation": 2, "global_batch"
     ],
 )
 def test_the_global_batch_stays_what_it_was(
-    info: dict[str, object], wanted: int, batch_size: int | None, world_size: int, expected: int
+    info: dict[str, object], requested: int, batch_size: int | None, world_size: int, expected: int
 ) -> None:
-    assert RunInvariants(info).accumulation(wanted, batch_size, world_size) == expected
+    assert RunInvariants(info).accumulation(requested, batch_size, world_size) == expected
 
 
 @pytest.mark.parametrize(("batch_size", "world_size"), [(8, 3), (128, 1), (None, 16)])

@@ -121,19 +121,19 @@ def test_no_step_asks_the_device_for_a_number_in_front_of_the_optimizer(
 ) -> None:
     weight, _, stepper = one_weight(precision, clip=1.0)
     stepper.take(weight.sum(), 0)
-    asked: list[str] = []
+    calls: list[str] = []
     item = torch.Tensor.item
-    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: (asked.append("item"), item(tensor))[1])
+    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: (calls.append("item"), item(tensor))[1])
     step = stepper._optimizer.step
 
-    def stepped(*arguments: Any, **named: Any) -> Any:
-        asked.append("step")
-        return step(*arguments, **named)
+    def stepped(*arguments: Any, **keywords: Any) -> Any:
+        calls.append("step")
+        return step(*arguments, **keywords)
 
     stepper._optimizer.step = stepped  # type: ignore[method-assign]
     stepper.take(weight.sum(), 1)
     # The scaler's own question, whether a gradient overflowed, is all that there is in front of the step.
-    assert asked[: asked.index("step")] == (["item"] if precision == "fp16" else [])
+    assert calls[: calls.index("step")] == (["item"] if precision == "fp16" else [])
 
 
 def test_overflowing_for_ever_ends_the_run() -> None:

@@ -17,11 +17,11 @@ def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stoppe
     whole = Post(root=tmp_path / "whole", store_root=tmp_path / "other", epoch=2)
     whole.run_ranks(tmp_path / "whole-losses", 2)
     assert (whole.status.phase, whole.status.resumed_from, whole.status.step) == ("finished", 17, 40)
-    said = (whole.root / "stderr").read_text()
-    assert "world_size was 1 and is 2 now" in said
+    log = (whole.root / "stderr").read_text()
+    assert "world_size was 1 and is 2 now" in log
     assert not (whole.root / "scratch" / "restored").exists()
-    assert "accumulation is" not in said  # the loop halves its batch by itself
-    assert "rank 1 took no part in the checkpoint" in said
+    assert "accumulation is" not in log  # the loop halves its batch by itself
+    assert "rank 1 took no part in the checkpoint" in log
 
     first, second = (Post(root=tmp_path / str(n), store_root=tmp_path / "store", epoch=n) for n in (2, 3))
     first.run_ranks(tmp_path / "first", 2, STOP_AT=27)
@@ -32,30 +32,30 @@ def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stoppe
         parts = [tmp_path / f"{name}.{rank}" for name in ("first", "second")]
         assert read_losses(*parts) == read_losses(tmp_path / f"whole-losses.{rank}")
     assert read_losses(tmp_path / "first.0") != read_losses(tmp_path / "first.1")
-    one, other = (torch.load(tmp_path / f"{name}.weights") for name in ("second", "whole-losses"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    weights, other = (torch.load(tmp_path / f"{name}.weights") for name in ("second", "whole-losses"))
+    assert all(torch.equal(weights[name], other[name]) for name in weights)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks_share_an_epoch_without_overlap(ranks: int) -> None:
     orders = [BatchOrder(50, 4, seed=1, rank=rank, world_size=ranks) for rank in range(ranks)]
     batches = [list(order) for order in orders]
-    assert {len(mine) for mine in batches} == {len(orders[0])} == {50 // (4 * ranks)}
-    seen = [index for mine in batches for batch in mine for index in batch]
-    assert len(seen) == len(set(seen)) == len(orders[0]) * 4 * ranks
+    assert {len(rank_batches) for rank_batches in batches} == {len(orders[0])} == {50 // (4 * ranks)}
+    indices = [index for rank_batches in batches for batch in rank_batches for index in batch]
+    assert len(indices) == len(set(indices)) == len(orders[0]) * 4 * ranks
 
 
 def test_a_position_left_by_other_ranks_goes_on_behind_what_they_consumed() -> None:
-    one = BatchOrder(50, 4, seed=1, rank=0, world_size=1)
+    single_rank = BatchOrder(50, 4, seed=1, rank=0, world_size=1)
     for _ in range(3):
-        one.advance()
+        single_rank.advance()
     two = [BatchOrder(50, 4, seed=1, rank=rank, world_size=2) for rank in (0, 1)]
     for order in two:
-        order.load_state_dict(one.state_dict())
+        order.load_state_dict(single_rank.state_dict())
     whole = [index for batch in BatchOrder(50, 4, seed=1, rank=0, world_size=1) for index in batch]
-    rest = [index for pair in zip(*two, strict=True) for batch in pair for index in batch]
-    assert rest == whole[12 : 12 + len(rest)]
-    assert len(rest) == 32
+    remaining_indices = [index for pair in zip(*two, strict=True) for batch in pair for index in batch]
+    assert remaining_indices == whole[12 : 12 + len(remaining_indices)]
+    assert len(remaining_indices) == 32
 
 
 def test_ranks_of_different_length_are_refused() -> None:

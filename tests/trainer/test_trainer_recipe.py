@@ -125,9 +125,9 @@ def job(post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch) -> Callable[
     """A post whose job is this recipe with these parameters; this process is its trainer."""
 
     def make(epoch: int = 1, **parameters: object) -> Post:
-        made = post(epoch, spec={"recipe": "image_classification", "parameters": TINY | parameters})
-        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(made.root))
-        return made
+        posted = post(epoch, spec={"recipe": "image_classification", "parameters": TINY | parameters})
+        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(posted.root))
+        return posted
 
     return make
 
@@ -215,11 +215,11 @@ def test_the_log_tells_step_loss_and_rate_every_ten_seconds_and_reads_no_loss_be
 
     run, now = Counting(), 0.0
     caplog.set_level("INFO", "everspot.recipe")
-    told = ProgressLog(total=1000, samples=64, clock=lambda: now)
+    progress_log = ProgressLog(total=1000, samples=64, clock=lambda: now)
     for number in range(500):  # 20 steps a second, 300 in an epoch
         run.epoch = number // 300
         run.steps_done += 1
-        told.step(cast(Run, run))
+        progress_log.step(cast(Run, run))
         now += 0.05
     assert caplog.messages == [
         "step 1 of 1000, epoch 1: loss 0.5000",
@@ -229,7 +229,7 @@ def test_the_log_tells_step_loss_and_rate_every_ten_seconds_and_reads_no_loss_be
     assert run.reads == 3
     run.rank = 1
     now += 60
-    told.step(cast(Run, run))
+    progress_log.step(cast(Run, run))
     assert run.reads == 3
 
 

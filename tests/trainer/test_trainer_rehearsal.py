@@ -112,7 +112,7 @@ def test_without_orders_a_short_epoch_is_rehearsed_beyond_its_end(lines: list[di
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
+    ("value", "other_value"),
     [
         (torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.bfloat16)),
         (torch.tensor(0.0), torch.tensor(-0.0)),
@@ -129,12 +129,12 @@ def test_without_orders_a_short_epoch_is_rehearsed_beyond_its_end(lines: list[di
         ("x" * 100, "x" * 99 + "y"),
     ],
 )
-def test_values_that_differ_have_different_digests(left: Any, right: Any) -> None:
-    assert describe(left) != describe(right)
+def test_values_that_differ_have_different_digests(value: Any, other_value: Any) -> None:
+    assert describe(value) != describe(other_value)
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
+    ("value", "other_value"),
     [
         (torch.arange(6.0).reshape(2, 3).t(), torch.arange(6.0).reshape(2, 3).t().contiguous()),
         (torch.ones(1, requires_grad=True), torch.ones(1)),
@@ -143,8 +143,8 @@ def test_values_that_differ_have_different_digests(left: Any, right: Any) -> Non
         (float("nan"), float("nan")),
     ],
 )
-def test_equal_values_have_equal_digests(left: Any, right: Any) -> None:
-    assert describe(left) == describe(right)
+def test_equal_values_have_equal_digests(value: Any, other_value: Any) -> None:
+    assert describe(value) == describe(other_value)
 
 
 def test_parts_have_the_names_of_their_path() -> None:

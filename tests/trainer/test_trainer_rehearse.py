@@ -29,7 +29,7 @@ STEPS = 6
 
 def boundary(step: int, **changes: Any) -> Boundary:
     """A boundary of a run in which everything follows from the step."""
-    made: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "batches": [f"batch {step}"] if step else [],
         "losses": [f"float32[]:0.{step}"] if step else [],
         "state": {
@@ -45,7 +45,7 @@ def boundary(step: int, **changes: Any) -> Boundary:
         },
         "first": step == 0,
     }
-    return Boundary(step, **{**made, **changes})
+    return Boundary(step, **{**defaults, **changes})
 
 
 def undisturbed() -> Played:
@@ -54,14 +54,15 @@ def undisturbed() -> Played:
 
 def interrupted(at: int = 3, **changes: dict[int, dict[str, Any]]) -> Played:
     """A run that stopped after `at` steps. `changes`: by attempt (`first`, `second`) and step."""
-    one = [boundary(step, **changes.get("first", {}).get(step, {})) for step in range(at + 1)]
+    first_attempt = [boundary(step, **changes.get("first", {}).get(step, {})) for step in range(at + 1)]
     start = boundary(at, first=True, batches=[], losses=[])
-    rest = [start, *(boundary(step) for step in range(at + 1, STEPS + 1))]
-    two = [replace(b, **changes.get("second", {}).get(b.step, {})) for b in rest]
-    return Played([RehearsedAttempt({0: Record(0, one)}), RehearsedAttempt({0: Record(0, two)}, at)])
+    remaining_boundaries = [start, *(boundary(step) for step in range(at + 1, STEPS + 1))]
+    second_attempt = [replace(b, **changes.get("second", {}).get(b.step, {})) for b in remaining_boundaries]
+    first, second = Record(0, first_attempt), Record(0, second_attempt)
+    return Played([RehearsedAttempt({0: first}), RehearsedAttempt({0: second}, at)])
 
 
-def found_in(run: Played, unstable: UnstableEntries | None = None) -> compare.FirstDifference | None:
+def find_difference(run: Played, unstable: UnstableEntries | None = None) -> compare.FirstDifference | None:
     return compare.first_difference(undisturbed(), run, unstable or UnstableEntries())
 
 
@@ -71,7 +72,7 @@ def other(step: int, **entries: str) -> dict[str, Any]:
 
 
 def test_a_run_that_is_the_same_has_no_difference() -> None:
-    assert found_in(interrupted()) is None
+    assert find_difference(interrupted()) is None
 
 
 @pytest.mark.parametrize(
@@ -88,49 +89,51 @@ def test_a_run_that_is_the_same_has_no_difference() -> None:
 def test_the_first_difference_is_the_earliest_cause(
     changes: dict[int, dict[str, Any]], kind: str, name: str, step: int
 ) -> None:
-    found = found_in(interrupted(second=changes))
-    assert found is not None
-    assert (found.kind, found.name, found.step) == (kind, name, step)
+    difference = find_difference(interrupted(second=changes))
+    assert difference is not None
+    assert (difference.kind, difference.name, difference.step) == (kind, name, step)
 
 
 def test_a_difference_before_the_interruption_counts_too() -> None:
-    found = found_in(interrupted(first={2: {"losses": ["float32[]:0.9"]}}))
-    assert found is not None and (found.kind, found.step) == ("loss", 2)
+    difference = find_difference(interrupted(first={2: {"losses": ["float32[]:0.9"]}}))
+    assert difference is not None and (difference.kind, difference.step) == ("loss", 2)
 
 
 def test_a_weight_counts_more_than_a_metric_that_differs_earlier() -> None:
-    found = found_in(interrupted(second={4: {"metrics": {"m": "1"}}, 6: other(6, model__w="float32[2]:x")}))
-    assert found is not None and (found.kind, found.step) == ("weight", 6)
+    difference = find_difference(interrupted(second={4: {"metrics": {"m": "1"}}, 6: other(6, model__w="float32[2]:x")}))
+    assert difference is not None and (difference.kind, difference.step) == ("weight", 6)
 
 
 def test_a_run_that_begins_from_zero_or_ends_early_is_no_exact_run() -> None:
     again = undisturbed().attempts[0]
     zero = Played([interrupted().attempts[0], replace(again, expected_step=3)])
-    found = found_in(zero)
-    assert found is not None and (found.kind, found.actual) == ("step", "from step 0")
+    difference = find_difference(zero)
+    assert difference is not None and (difference.kind, difference.actual) == ("step", "from step 0")
     short = interrupted()
     short.attempts[1].records[0].boundaries.pop()
-    found = found_in(short)
-    assert found is not None and (found.kind, found.actual) == ("step", "ends after step 5")
+    difference = find_difference(short)
+    assert difference is not None and (difference.kind, difference.actual) == ("step", "ends after step 5")
 
 
 def test_what_differs_between_undisturbed_runs_is_not_blamed_on_the_resume() -> None:
     twin = undisturbed()
     twin.attempts[0].records[0].boundaries[2] = boundary(2, metrics={"seconds": "1.5"})
-    unstable, found = compare.unstable_between(undisturbed(), twin)
-    assert found is None, "a metric alone makes no script nondeterministic"
+    unstable, difference = compare.unstable_between(undisturbed(), twin)
+    assert difference is None, "a metric alone makes no script nondeterministic"
     assert unstable.names == ["metric seconds"]
-    assert found_in(interrupted(second={4: {"metrics": {"seconds": "2"}}}), unstable) is None
+    assert find_difference(interrupted(second={4: {"metrics": {"seconds": "2"}}}), unstable) is None
     twin.attempts[0].records[0].boundaries[3] = boundary(3, losses=["float32[]:0.8"])
-    unstable, found = compare.unstable_between(undisturbed(), twin)
-    assert found is not None and (found.kind, found.step) == ("loss", 3)
-    assert found_in(interrupted(second={5: {"losses": ["float32[]:0.9"]}}), unstable) is None
+    unstable, difference = compare.unstable_between(undisturbed(), twin)
+    assert difference is not None and (difference.kind, difference.step) == ("loss", 3)
+    assert find_difference(interrupted(second={5: {"losses": ["float32[]:0.9"]}}), unstable) is None
 
 
 def test_a_metric_that_holds_a_time_is_no_difference_of_two_undisturbed_runs() -> None:
     def timed(seconds: str) -> Played:
-        made = [boundary(n, metrics={"ips": seconds}, **other(n, run__metrics__ips=seconds)) for n in range(STEPS + 1)]
-        return Played([RehearsedAttempt({0: Record(0, made)})])
+        boundaries = [
+            boundary(n, metrics={"ips": seconds}, **other(n, run__metrics__ips=seconds)) for n in range(STEPS + 1)
+        ]
+        return Played([RehearsedAttempt({0: Record(0, boundaries)})])
 
     unstable, difference = compare.unstable_between(timed("1.0"), timed("2.0"))
     assert difference is None
@@ -138,11 +141,11 @@ def test_a_metric_that_holds_a_time_is_no_difference_of_two_undisturbed_runs() -
 
 
 def advised(second: dict[int, dict[str, Any]], loader: dict[str, Any] | None = None) -> tuple[list[str], str]:
-    found = found_in(interrupted(second=second))
-    assert found is not None
-    variables = compare.unrestored(found, UnstableEntries())
+    difference = find_difference(interrupted(second=second))
+    assert difference is not None
+    variables = compare.unrestored(difference, UnstableEntries())
     moving = compare.changing(undisturbed(), 0)
-    return advice.advise(found, [v for v in variables if v[0] in moving], loader or {})
+    return advice.advise(difference, [v for v in variables if v[0] in moving], loader or {})
 
 
 def lost(**variables: str) -> dict[str, Any]:
@@ -217,8 +220,8 @@ def test_the_places_follow_from_what_the_undisturbed_run_did() -> None:
 @pytest.mark.parametrize("steps", range(1, 9))
 def test_no_place_lies_outside_of_the_run(steps: int) -> None:
     for planned in interruptions(Record(0, [boundary(step) for step in range(steps + 1)])).values():
-        taken = [i.step for i in planned if i.step is not None]
-        assert all(1 <= step < steps for step in taken) and taken == sorted(set(taken))
+        steps_used = [i.step for i in planned if i.step is not None]
+        assert all(1 <= step < steps for step in steps_used) and steps_used == sorted(set(steps_used))
         assert all(len(plan_pauses(i)) == (2 if i.checkpoint_at else 1) for i in planned)
 
 
@@ -244,8 +247,8 @@ def test_lines_of_a_log_that_name_a_step_are_compared_by_their_numbers() -> None
         ("epoch", (0.5,)),
     ]
     other = log_lines(LOG.replace("0.4", "0.3"))
-    found = first_log_difference(lines, other, set())
-    assert found is not None and found[1:] == ("0.4", "0.3")
+    difference = first_log_difference(lines, other, set())
+    assert difference is not None and difference[1:] == ("0.4", "0.3")
     assert first_log_difference(lines, other, unstable_numbers(lines, other)) is None
     assert first_log_difference(lines, log_lines("step=3 loss=9\n"), set()) is None
 
@@ -276,7 +279,7 @@ def test_a_record_of_two_loops_joins_the_boundary_at_which_one_ends_and_the_next
     assert (record.epoch_ends, record.per_epoch) == ([2], 2)
 
 
-def left(folder: Path, **files: str) -> Path:
+def write_leftovers(folder: Path, **files: str) -> Path:
     folder.mkdir()
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
@@ -284,21 +287,22 @@ def left(folder: Path, **files: str) -> Path:
 
 
 def test_files_are_compared_by_their_entries_without_what_two_undisturbed_runs_differ_in(tmp_path: Path) -> None:
-    first = left(tmp_path / "a", model__json='{"w": 1, "t": 5}', log__txt="x")
-    trees = Trees(first, left(tmp_path / "b", model__json='{"w": 1, "t": 6}', log__txt="x"))
+    first = write_leftovers(tmp_path / "a", model__json='{"w": 1, "t": 5}', log__txt="x")
+    trees = Trees(first, write_leftovers(tmp_path / "b", model__json='{"w": 1, "t": 6}', log__txt="x"))
     assert trees.unstable == {"model.json": {"t"}} and trees.comparable()
-    assert trees.differences(left(tmp_path / "c", model__json='{"w": 1, "t": 9}', log__txt="x")) == []
-    differences = trees.differences(left(tmp_path / "d", model__json='{"w": 2, "t": 9}', log__txt="y"))
+    assert trees.differences(write_leftovers(tmp_path / "c", model__json='{"w": 1, "t": 9}', log__txt="x")) == []
+    differences = trees.differences(write_leftovers(tmp_path / "d", model__json='{"w": 2, "t": 9}', log__txt="y"))
     assert [(path, entry.name, matters(path, entry)) for path, entry in differences] == [
         ("model.json", "w", True),
         ("log.txt", "", False),
     ]
-    assert [path for path, _ in trees.differences(left(tmp_path / "e", log__txt="x"))] == ["model.json"]
+    assert [path for path, _ in trees.differences(write_leftovers(tmp_path / "e", log__txt="x"))] == ["model.json"]
 
 
 def test_files_that_always_differ_leave_nothing_to_compare(tmp_path: Path) -> None:
     trees = Trees(
-        left(tmp_path / "a", model__bin="1", log__txt="x"), left(tmp_path / "b", model__bin="2", log__txt="x")
+        write_leftovers(tmp_path / "a", model__bin="1", log__txt="x"),
+        write_leftovers(tmp_path / "b", model__bin="2", log__txt="x"),
     )
     assert not trees.comparable()
 

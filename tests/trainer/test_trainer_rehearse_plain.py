@@ -68,11 +68,11 @@ def test_a_program_that_prints_nothing_differs_in_its_files(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("says", [PARTS["SAYS"], "pass"], ids=["a log", "no log"])
+@pytest.mark.parametrize("printed_text", [PARTS["SAYS"], "pass"], ids=["a log", "no log"])
 def test_a_program_that_begins_from_zero_is_not_exact_although_its_result_is_the_same(
-    tmp_path: Path, says: str
+    tmp_path: Path, printed_text: str
 ) -> None:
-    answer = rehearsed(tmp_path, program(LOADS="False", SAYS=says), FIRST)
+    answer = rehearsed(tmp_path, program(LOADS="False", SAYS=printed_text), FIRST)
     assert answer["verdict"] == "differs"
     assert answer["places"][0]["difference"]["kind"] == "step"
     assert "begins from zero" in answer["places"][0]["difference"]["fix"]

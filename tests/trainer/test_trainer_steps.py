@@ -14,30 +14,32 @@ pytestmark = pytest.mark.torch
 
 def tracked(run: Run, optimizer: Callable[..., Any] = torch.optim.SGD, **others: Any) -> tuple[nn.Module, Any]:
     model = nn.Linear(3, 1)
-    made = optimizer(model.parameters(), lr=0.1)
-    run.track(model=model, optimizer=made, loader=TensorLoader((torch.ones(16, 3),), BatchOrder(16, 4)), **others)
-    return model, made
+    program_optimizer = optimizer(model.parameters(), lr=0.1)
+    run.track(
+        model=model, optimizer=program_optimizer, loader=TensorLoader((torch.ones(16, 3),), BatchOrder(16, 4)), **others
+    )
+    return model, program_optimizer
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
 def test_an_optimizer_stepped_by_hand_is_an_error_at_its_first_step(optimizer: Callable[..., Any]) -> None:
     batches = 0
     with pytest.raises(TrainerError, match=r"stepped by hand.*run\.step\(loss\)"), Run.open(precision="fp32") as run:
-        model, made = tracked(run, optimizer)
+        model, program_optimizer = tracked(run, optimizer)
         for (x,) in run.batches(10):
             batches += 1
             model(x).sum().backward()
-            made.step()
+            program_optimizer.step()
     assert batches == 1
 
 
 def test_a_scaler_of_the_loop_that_steps_the_optimizer_is_noticed_too() -> None:
     with pytest.raises(TrainerError, match="stepped by hand"), Run.open(precision="fp32") as run:
-        model, made = tracked(run)
+        model, program_optimizer = tracked(run)
         scaler = torch.amp.GradScaler("cpu")
         for (x,) in run.batches(10):
             scaler.scale(model(x).sum()).backward()
-            scaler.step(made)
+            scaler.step(program_optimizer)
             scaler.update()
 
 
@@ -57,12 +59,12 @@ def test_a_second_optimizer_may_be_stepped_by_hand(precision: str) -> None:
 
 def test_before_and_after_the_loop_the_optimizer_is_the_program_s_own() -> None:
     with Run.open(precision="fp32") as run:
-        model, made = tracked(run, torch.optim.AdamW)
-        made.step()  # as programs do that want the optimizer's state before it is loaded
+        model, program_optimizer = tracked(run, torch.optim.AdamW)
+        program_optimizer.step()  # as programs do that want the optimizer's state before it is loaded
         for (x,) in run.batches(3):
             run.step(model(x).sum())
         model(x).sum().backward()
-        made.step()
+        program_optimizer.step()
         assert run.steps_done == 3
 
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("trainer_torchdata.py")
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    first, second = torch.load(f"{one}.weights"), torch.load(f"{other}.weights")
+def same_weights(path: Path, other: Path) -> bool:
+    first, second = torch.load(f"{path}.weights"), torch.load(f"{other}.weights")
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -331,8 +331,8 @@ class Pair:
         self.other = stateful(sampler=WeightedRandomSampler(WEIGHTS, LENGTH))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        for one, other in zip(self.one, self.other, strict=True):
-            yield torch.cat([one, other])
+        for first, other in zip(self.one, self.other, strict=True):
+            yield torch.cat([first, other])
 
     def state_dict(self) -> dict[str, Any]:
         return {"one": self.one.state_dict(), "other": self.other.state_dict()}

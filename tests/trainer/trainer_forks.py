@@ -31,8 +31,8 @@ class Forked:
         self._line = socket.socket(socket.AF_UNIX)
         self._line.connect(str(_server()[0]))
         self._answers = self._line.makefile("r")
-        wanted = {"script": str(script), "environment": dict(environment), "stderr": str(stderr)}
-        self._line.sendall(json.dumps(wanted).encode() + b"\n")
+        request = {"script": str(script), "environment": dict(environment), "stderr": str(stderr)}
+        self._line.sendall(json.dumps(request).encode() + b"\n")
         self.pid = int(self._answers.readline())
         _running.add(self.pid)
 
@@ -108,11 +108,11 @@ def _serve(place: str) -> None:
 def _attend(line: socket.socket) -> None:
     """Fork the script, say its pid, wait for its end and say how it ended: one process beside each."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    wanted = json.loads(line.makefile("r").readline())
+    request = json.loads(line.makefile("r").readline())
     child = os.fork()
     if child == 0:
         line.close()
-        _become(wanted["script"], wanted["environment"], wanted["stderr"])
+        _become(request["script"], request["environment"], request["stderr"])
     line.sendall(f"{child}\n".encode())
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     line.sendall(f"{code}\n".encode())

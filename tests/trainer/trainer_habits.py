@@ -275,16 +275,16 @@ def best(lines: list[str], stop: Stop) -> dict[str, Any]:
     with Run.open(seed=1, precision="fp32") as run:
         model = network()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-        kept = Best()
-        run.track(model=model, optimizer=optimizer, loader=loader(), best=kept)
+        best_weights = Best()
+        run.track(model=model, optimizer=optimizer, loader=loader(), best=best_weights)
         for (x,) in run.batches(10_000):
             run.step(model(x).square().mean())
-            kept.look(model, run.last_loss)
+            best_weights.look(model, run.last_loss)
             note(run, lines)
             if run.steps_done == TOTAL:
                 run.finish()
             stop(run.steps_done)
-        model.load_state_dict(kept.weights)
+        model.load_state_dict(best_weights.weights)
     return model.state_dict()
 
 

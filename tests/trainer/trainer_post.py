@@ -73,9 +73,9 @@ class Post:
         return [checkpoint.step for checkpoint in head.checkpoints] if head else []
 
     def environment(self, losses: Path, **settings: object) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         own = {"EVERSPOT_RUN_DIR": str(self.root), "LOSSES": str(losses), "OMP_NUM_THREADS": "1"}
-        return kept | own | {name: str(value) for name, value in settings.items()}
+        return inherited | own | {name: str(value) for name, value in settings.items()}
 
     def start(self, losses: Path, script: Path = LOOP, **settings: object) -> Forked:
         """The training process, as its agent starts it. stderr is kept for messages of failed assertions."""

@@ -35,7 +35,7 @@ CEILINGS = {
     "scheduler": 0.0,
     "stacks": 0.0,
     "store": 0.2,
-    "tests": 1.0,
+    "tests": 0.5,
     "tools": 0.0,
     "training_image": 0.2,
 }

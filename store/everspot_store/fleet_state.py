@@ -4,16 +4,12 @@ clusters of its federation.
 Another cluster's scheduler wrote it, so every figure has bounds: one that is none would end up in this cluster's plan.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market
 from pydantic import Field
-
-if TYPE_CHECKING:
-    from everspot_core.federation.market import ClusterMarket
 
 Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """USD an hour."""
@@ -75,16 +71,6 @@ class FleetState(Document):
     idle: list[IdleState] = Field(default_factory=list, description="What stands idle: jobs of peers may have it.")
     tick_seconds: Took = Field(default=60.0, gt=0, description="The scheduler decides again after this at the latest.")
     promised: int = Field(default=0, ge=0, description="Instances that waiting jobs still need.")
-
-    def market(self, cluster: str, types: Mapping[str, InstanceType], *, more: int = 0) -> "ClusterMarket":
-        """Return the market of this cluster for jobs of others.
-
-        `types`: by name; pools of other types are left out. `more`: instances for jobs that were offered to it since.
-        """
-        # Here, because the market imports numpy, which commands that only read the document do without.
-        from everspot_store.peer_market import build_market
-
-        return build_market(self, cluster, types, more)
 
 
 class PeerMarket(Document):

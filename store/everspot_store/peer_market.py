@@ -1,4 +1,7 @@
-"""The market of another cluster, from its scheduler's document `pools.json`."""
+"""The market of another cluster, from its scheduler's document `pools.json`.
+
+This imports numpy, which commands that only read the document do without.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,8 +17,15 @@ from everspot_core.schedule import Behaviour, PoolView
 from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PoolState
 
 
-def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
-    """Return the market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
+def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceType], *, more: int = 0) -> ClusterMarket:
+    """Return the market of a cluster for jobs of others.
+
+    Args:
+        state: What the cluster's scheduler has published.
+        cluster: The cluster's name.
+        types: The instance types by name; pools of other types are left out.
+        more: Instances for jobs that were offered to the cluster since.
+    """
     launches = state.pools if state.elastic is not None else []  # of standing fleets alone nothing is launched for jobs
     pools = tuple(_pool(p, types[p.instance_type]) for p in launches if p.instance_type in types)
     changeovers = [p.changeover for p in pools if p.changeover is not None]

@@ -12,6 +12,7 @@ from everspot_core.records import Market
 from everspot_core.schedule import Behaviour, Cap, ClusterView, PoolView
 from everspot_scheduler.fleet_status import WRITE_EVERY, FleetStatusWriter
 from everspot_store import FleetState, StoreDenied
+from everspot_store.peer_market import build_market
 from scheduler_helpers import Cluster
 
 
@@ -101,9 +102,9 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
     )
     view = replace(views[-1], pools=pools, unions={}, cap=Cap(instances=3, usd_per_hour=4.0))
     FleetStatusWriter(cluster.store, "s").write(view)
-    read = noted(cluster).market("c", builtin().types, more=1)
+    read = build_market(noted(cluster), "c", builtin().types, more=1)
     own = ClusterMarket.from_view("c", view)
     assert (read.pools, read.tick, read.headroom) == (own.pools, own.tick, own.headroom)
     assert read.headroom == Headroom(instances=3, usd_per_hour=4.0) and read.promised == 2  # `waits` needs one, too
     assert read.changeover == Changeover(timedelta(seconds=60), timedelta(seconds=240))
-    assert noted(cluster).market("c", {}).pools == ()
+    assert build_market(noted(cluster), "c", {}).pools == ()

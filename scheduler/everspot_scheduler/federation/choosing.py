@@ -23,6 +23,7 @@ from everspot_core.schedule import ClusterView, JobView, PoolKey
 from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.view import InstanceView, instance_pool
 from everspot_store import Store, StoreError
+from everspot_store.peer_market import build_market
 
 from everspot_scheduler.federation.outbound import SENT
 from everspot_scheduler.federation.peers import News
@@ -141,7 +142,7 @@ class MoveChooser:
             coming = sum(_coming(job, name) for job in view.jobs)
             try:
                 types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
-                yield name, heard.fleet.market(name, types, more=coming)
+                yield name, build_market(heard.fleet, name, types, more=coming)
             except Exception as error:  # as above
                 self._doubt(name, error)
 

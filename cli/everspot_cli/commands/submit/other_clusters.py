@@ -114,8 +114,9 @@ def _prospect(
     submission: JobSubmission, name: str, peer_market: PeerMarket, way: "Passage", now: datetime
 ) -> dict[str, Any]:
     from everspot_core.federation.forecast import forecast_job
+    from everspot_store.peer_market import build_market
 
-    market = peer_market.fleet.market(name, builtin().with_types(peer_market.instance_types).types)
+    market = build_market(peer_market.fleet, name, builtin().with_types(peer_market.instance_types).types)
     forecast = forecast_job(plain_view(submission, None), market, now, passage=way)
     changeover = market.changeover
     return {

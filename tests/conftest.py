@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("everspot", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 settings.register_profile("nightly", settings.get_profile("everspot"), max_examples=1000)
 settings.load_profile("everspot")
-"""Properties of which an example is dear take a part of the profile's examples, so that a nightly run, which names its
+"""Properties whose examples are slow take a part of the profile's examples, so that a nightly run, which names its
 profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent

@@ -71,7 +71,7 @@ class PeerArgs(TypedDict):
     """Number of its project. Google Cloud only, and mandatory there."""
     egress_usd_per_gb: NotRequired[float]
     """Price of a GB that is sent between the two clusters, which is counted before a job moves. Default: the list price
-    of the dearer direction; between two clusters on Google Cloud that of two regions of a continent."""
+    of the more expensive direction; between two clusters on Google Cloud that of two regions of a continent."""
 
 
 def check_peers(problems: Problems, name: str, peers: Sequence[PeerArgs]) -> None:

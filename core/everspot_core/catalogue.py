@@ -136,7 +136,7 @@ class Catalogue:
         offer = self._offers.get((name, region))
         return offer.on_demand if offer is not None else None
 
-    def dearest(self, name: str) -> Price | None:
+    def most_expensive(self, name: str) -> Price | None:
         """Return the highest on-demand price of a type over all regions."""
         prices = [self.on_demand(name, region) for kind, region in self._offers if kind == name]
         return max((price for price in prices if price is not None), key=lambda p: p.usd_per_hour, default=None)

@@ -98,12 +98,12 @@ def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
     """Return the cost of elastic capacity at its cap."""
     if cap is None or cap.instances == 0 or not rates:
         return "elastic: nothing"
-    dearest, each = max(
+    expensive_type, each = max(
         ((rate.name, rate.on_demand if Market.ON_DEMAND in cap.markets else rate.limit) for rate in rates),
         key=lambda pair: pair[1],
     )
     total = cap.instances * each
-    parts = f"{counted(cap.instances, 'instance')} of {dearest} at ${each:.3f}"
+    parts = f"{counted(cap.instances, 'instance')} of {expensive_type} at ${each:.3f}"
     if cap.usd_per_hour is None or total <= cap.usd_per_hour:
         return f"elastic: up to ${total:.2f} more ({parts})"
     sentence = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"

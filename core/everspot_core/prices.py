@@ -100,7 +100,7 @@ class PriceBook:
         price = self._catalogue.on_demand(instance_type, region)
         if price is None:
             # A price too high is noticed, and a budget that it ends is raised; at none a budget would never end.
-            price = self._catalogue.dearest(instance_type)
+            price = self._catalogue.most_expensive(instance_type)
             return (exact(price.usd_per_hour), Basis.ELSEWHERE) if price else (Fraction(0), Basis.NONE)
         return exact(price.usd_per_hour), Basis.LISTED if market is Market.ON_DEMAND else Basis.LISTED_FOR_SPOT
 

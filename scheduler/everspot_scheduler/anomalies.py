@@ -18,8 +18,8 @@ from everspot_core.governance.anomalies import (
     Finding,
     IdleInstance,
     StandingInstance,
-    dear_pools,
-    dear_teams,
+    expensive_pools,
+    expensive_teams,
     idle_fleet,
     long_jobs,
     orphaned_capacity,
@@ -120,9 +120,9 @@ class AnomalyWatch:
         agents = [i for i in view.instances if not i.is_gone and i.record is not None and i.record.role is Role.AGENT]
         return [
             *long_jobs(((job.submission, job.record) for job in view.jobs), now, beyond),
-            *dear_teams(self._spending.days, now.date(), beyond),
+            *expensive_teams(self._spending.days, now.date(), beyond),
             *idle_fleet([_idling(i, ledger) for i in agents], now, beyond),
-            *dear_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now, beyond),
+            *expensive_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now, beyond),
         ]
 
     def _orphaned(self, described: Iterable[CloudInstance], ledger: Ledger) -> list[Finding]:

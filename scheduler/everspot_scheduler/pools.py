@@ -185,8 +185,8 @@ class Pools:
             if usd is None and key not in self._priceless:
                 _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
                 self._priceless.add(key)
-            dear = key.market is Market.SPOT and most is not None and usd is not None and usd > most
-            available = not dear and elastic_manager.resting(key, now) is None
+            is_too_expensive = key.market is Market.SPOT and most is not None and usd is not None and usd > most
+            available = not is_too_expensive and elastic_manager.resting(key, now) is None
             pool = self._pools.get(key) or _Pool()
             if available:
                 pool = replace(pool, behaviour=self._presumed(key, pool, now))

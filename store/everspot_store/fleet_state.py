@@ -46,7 +46,7 @@ class ElasticUse(Stored):
     instances: int = Field(ge=0)
     max_instances: int = Field(ge=0)
     usd_per_hour: Price | None = Field(
-        description="What they cost an hour together, USD; one without a known price as much as the dearest. None: "
+        description="Their cost an hour together, USD; one without a known price at the highest known price. None: "
         "no price is known at all."
     )
     max_usd_per_hour: Price | None = Field(default=None, description="None: no cap.")

@@ -14,8 +14,8 @@ from everspot_core.governance.anomalies import (
     IdleInstance,
     StandingInstance,
     daily_norm,
-    dear_pools,
-    dear_teams,
+    expensive_pools,
+    expensive_teams,
     idle_fleet,
     long_jobs,
     orphaned_capacity,
@@ -81,11 +81,11 @@ def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
     ],
 )
 def test_a_team_is_over_its_norm_by_what_its_days_let_expect(spent, is_reported):
-    assert [f.subject for f in dear_teams(spent, TODAY)] == (["vision"] if is_reported else [])
+    assert [f.subject for f in expensive_teams(spent, TODAY)] == (["vision"] if is_reported else [])
 
 
 def test_a_team_over_its_norm_is_told_with_its_figures():
-    (finding,) = dear_teams(days(*[100.0] * 10, 1300.0, 400.0), TODAY)
+    (finding,) = expensive_teams(days(*[100.0] * 10, 1300.0, 400.0), TODAY)
     assert (
         finding.words
         == "team vision has spent $1,300.00 on 2026-03-29; its usual day is $100.00, and its norm ends at $150.00"
@@ -119,12 +119,12 @@ def test_a_pool_is_dear_at_twice_its_month():
             PricePoint(**pool._asdict(), at=NOW - timedelta(days=d), usd_per_hour=usd, source="t") for d, usd in prices
         ]
 
-    assert dear_pools([pool], points((40, 0.05), (1, 0.1)), NOW) == [], "0.1 is less than twice the mean of 0.0517"
-    (finding,) = dear_pools([pool], points((40, 0.05), (1, 0.11)), NOW)
+    assert expensive_pools([pool], points((40, 0.05), (1, 0.1)), NOW) == [], "0.1 is less than twice the mean of 0.0517"
+    (finding,) = expensive_pools([pool], points((40, 0.05), (1, 0.11)), NOW)
     assert (finding.kind, finding.subject) == (AnomalyKind.POOL_PRICE, "c6i.large in us-east-1a, spot")
     assert finding.figures["mean_usd_per_hour"] == pytest.approx((29 * 0.05 + 0.11) / 30)
-    assert dear_pools([pool], points((2, 0.01), (0.1, 0.5)), NOW) == [], "two days tell no month"
-    assert dear_pools([], points((40, 0.05), (1, 0.5)), NOW) == []
+    assert expensive_pools([pool], points((2, 0.01), (0.1, 0.5)), NOW) == [], "two days tell no month"
+    assert expensive_pools([], points((40, 0.05), (1, 0.5)), NOW) == []
 
 
 def test_each_threshold_moves_where_its_anomaly_begins():
@@ -137,9 +137,9 @@ def test_each_threshold_moves_where_its_anomaly_begins():
     spent = days(*[100.0] * 10, 180.0)
     looks = {
         "job": lambda beyond: long_jobs([job(5, "2h")], NOW, beyond),
-        "team": lambda beyond: dear_teams(spent, TODAY, beyond),
+        "team": lambda beyond: expensive_teams(spent, TODAY, beyond),
         "idle": lambda beyond: idle_fleet(long, NOW, beyond),
-        "price": lambda beyond: dear_pools([pool], dear, NOW, beyond),
+        "price": lambda beyond: expensive_pools([pool], dear, NOW, beyond),
     }
     higher = {
         "job_times": 3,
@@ -155,7 +155,7 @@ def test_each_threshold_moves_where_its_anomaly_begins():
         beyond = base.model_copy(update={name: value})
         assert [kind for kind, look in looks.items() if not look(beyond)] == [name.partition("_")[0]]
     spread = days(*[80.0, 120.0] * 5, 225.0)
-    assert dear_teams(spread, TODAY) and not dear_teams(spread, TODAY, Thresholds(team_spreads=5))
+    assert expensive_teams(spread, TODAY) and not expensive_teams(spread, TODAY, Thresholds(team_spreads=5))
 
 
 def test_what_is_found_again_is_open_since_its_first_time_and_over_when_it_is_not():

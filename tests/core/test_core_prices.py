@@ -15,7 +15,7 @@ END = BEGIN + timedelta(hours=1)
 def test_a_region_without_a_price_costs_what_the_dearest_region_does(market: Market) -> None:
     book = PriceBook([], builtin())
     (segment,) = book.segments("g5.xlarge", "ap-south-1a", market, BEGIN, END)
-    dearest = builtin().dearest("g5.xlarge")
+    dearest = builtin().most_expensive("g5.xlarge")
     assert dearest is not None
     assert dearest.usd_per_hour == max(
         price.usd_per_hour for region in builtin().regions if (price := builtin().on_demand("g5.xlarge", region))

@@ -76,7 +76,7 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
     [
         (TYPE, 1.0),  # its pool has a price
         (TYPE.model_copy(update={"name": "listed", "on_demand_usd_per_hour": 2.0}), 2.0),
-        (TYPE.model_copy(update={"name": "unpriced"}), 3.0),  # as much as the dearest
+        (TYPE.model_copy(update={"name": "unpriced"}), 3.0),  # as much as the most expensive
     ],
 )
 def test_what_runs_counts_at_the_price_of_its_pool_or_its_type_and_else_as_the_dearest(kind, usd):

@@ -97,8 +97,8 @@ def listed(name: str, region: str) -> Steps:
     price_range = builtin().spot_range(name, region)
     if price_range is None or price_range[1].as_of is None:
         return ()
-    dearest = price_range[1]  # one price for all zones; where they differ the bill must not be too low
-    return ((datetime.combine(price_range[1].as_of, time(), UTC), dearest.usd_per_hour, dearest.source),)
+    highest = price_range[1]  # one price for all zones; where they differ the bill must not be too low
+    return ((datetime.combine(price_range[1].as_of, time(), UTC), highest.usd_per_hour, highest.source),)
 
 
 def in_force(steps: Steps, since: datetime) -> Steps:

@@ -29,12 +29,14 @@ def elastic_lines(
     elastic lately."""
     if request.most == 0:
         return [], []
-    dearest = {c.instance_type: price for c in request.candidates if (price := _dearest(c, request, rates)) is not None}
+    highest_prices = {
+        c.instance_type: price for c in request.candidates if (price := _highest_price(c, request, rates)) is not None
+    }
     unknown = _beyond(request, rates)
-    if not dearest:
+    if not highest_prices:
         names = ", ".join(c.instance_type for c in request.candidates)
         return [], unknown or [f"{request.name}: no price of {names} is known"]
-    hour = request.most * max(dearest.values())
+    hour = request.most * max(highest_prices.values())
     if request.most_usd_per_hour is not None:
         hour = min(hour, request.most_usd_per_hour)
     replay = _replayed(request, rates, catalogue, recent, used) if recent is not None else None
@@ -64,7 +66,7 @@ def _beyond(request: ElasticRequest, rates: PoolRates) -> list[str]:
     return [f"{request.name}: {words}" for words in sentences if words]
 
 
-def _dearest(candidate: TypeOption, request: ElasticRequest, rates: PoolRates) -> Fraction | None:
+def _highest_price(candidate: TypeOption, request: ElasticRequest, rates: PoolRates) -> Fraction | None:
     prices = [rates.on_demand(candidate.instance_type, request.region)] if Market.ON_DEMAND in request.markets else []
     if Market.SPOT in request.markets:
         prices += [pool.high for pool in rates.pools(candidate, request.zones, request.region)]

@@ -131,7 +131,7 @@ def long_jobs(
     return findings
 
 
-def dear_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Thresholds = USUAL) -> list[Finding]:
+def expensive_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Thresholds = USUAL) -> list[Finding]:
     """Return the teams that have spent far more than usual today or yesterday, each with the more expensive day.
 
     `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
@@ -241,7 +241,7 @@ def _orphaned(name: str, instances: Sequence[StandingInstance]) -> Finding:
     return Finding(AnomalyKind.ORPHANED_CAPACITY, name, words, figures)
 
 
-def dear_pools(
+def expensive_pools(
     pools: Iterable[PoolKey], points: Iterable[PricePoint], now: datetime, beyond: Thresholds = USUAL
 ) -> list[Finding]:
     """Return the pools among these whose price is far above its mean of a month. `points`: at least those of the

@@ -26,7 +26,7 @@ class Thresholds(Frozen):
     team_spreads: Figure = Field(
         default=4,
         description="A team's day is above the median of its days by so many spreads, of the median absolute "
-        "deviation, which one dear day in the past does not move.",
+        "deviation, which one expensive day in the past does not move.",
     )
     team_share: Figure = Field(default=0.5, description="And by so much of that median: 0.5 is half of it.")
     team_usd: Figure = Field(default=5, description="And by so many dollars.")

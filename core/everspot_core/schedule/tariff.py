@@ -31,9 +31,9 @@ class Tariff:
         `pool`: None if the pool is not known. Returns None if no price is known at all.
         """
         if pool is None:
-            return self._dearest
+            return self._highest_price
         usd = self._pools.get(pool)
-        return usd if usd is not None else self._types.get(pool.instance_type, self._dearest)
+        return usd if usd is not None else self._types.get(pool.instance_type, self._highest_price)
 
     def total(self, pools: Iterable[PoolKey | None]) -> float | None:
         """Return dollars an hour for instances of these pools together; None if there are any and no price is known."""
@@ -57,5 +57,5 @@ class Tariff:
         return {t.name: t.on_demand_usd_per_hour for t in listed if t.on_demand_usd_per_hour is not None}
 
     @cached_property
-    def _dearest(self) -> float | None:
+    def _highest_price(self) -> float | None:
         return max([*self._pools.values(), *self._types.values()], default=None)

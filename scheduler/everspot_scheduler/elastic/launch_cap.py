@@ -25,13 +25,13 @@ class RemainingCap:
         A pool that is too expensive for even one instance (for the whole gang, if it is one) is left out, so that the
         others may still serve. If a pool has no known price, the cost cannot be checked, and nothing is launched.
         """
-        dearest = [p for p in (price(pool) for pool in group.pools) if p is not None]
-        if len(dearest) < len(group.pools) or self._instances < 1:
+        pool_prices = [p for p in (price(pool) for pool in group.pools) if p is not None]
+        if len(pool_prices) < len(group.pools) or self._instances < 1:
             return None
         pools, least = group.pools, group.jobs if group.whole else group.jobs[:1]
         if self._usd is not None:
             room = self._usd + EPSILON
-            pools = tuple(p for p, usd in zip(group.pools, dearest, strict=True) if usd * len(least) <= room)
+            pools = tuple(p for p, usd in zip(group.pools, pool_prices, strict=True) if usd * len(least) <= room)
         if not pools:
             return None
         most = max(usd for usd in (price(pool) for pool in pools) if usd is not None)

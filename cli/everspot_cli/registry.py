@@ -37,6 +37,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Run a job many times with different values of some fields, and find the best. Run it again to continue.",
         "Jobs",
     ),
+    "ab": CommandEntry(
+        "ab",
+        "Compare number formats: does a cheaper one reach the same metric? Run it again to continue.",
+        "Jobs",
+    ),
     "jobs": CommandEntry("jobs", "List the jobs: state, both durations, interruptions.", "Jobs"),
     "job": CommandEntry("job", "Show one job: why it failed or waits, state, progress, and its history.", "Jobs"),
     "logs": CommandEntry("logs", "Print what a job has printed, over all its attempts and instances.", "Jobs"),

@@ -140,8 +140,8 @@ RECIPES: Mapping[str, type[Frozen]] = MappingProxyType(
 
 METRICS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "image-classification": frozenset({"loss", "test_accuracy"}),
-        "language-model": frozenset({"loss", "test_loss"}),
+        "image-classification": frozenset({"loss", "skipped_steps", "test_accuracy"}),
+        "language-model": frozenset({"loss", "skipped_steps", "test_loss"}),
     }
 )
 """The metrics that the jobs of each recipe report."""

@@ -1,12 +1,14 @@
-"""The sweeps of a cluster, and the journal of each, in which Optuna's operations are written in order.
+"""The sweeps of a cluster, and the journal of each, in which Optuna's operations are written in order; and the
+comparisons of number formats.
 
-The keys are `studies/{sweep}/sweep.json` and `studies/{sweep}/journal/{n:08d}.json`. The journal grows by conditional
-writes: a process that adds to it has read all that is there. So any number of processes may run a sweep at the same
-time.
+The keys are `studies/{sweep}/sweep.json` and `studies/{sweep}/journal/{n:08d}.json`, and of a comparison
+`studies/{comparison}/comparison.json`. The journal grows by conditional writes: a process that adds to it has read all
+that is there. So any number of processes may run a sweep at the same time.
 """
 
 from typing import Any
 
+from everspot_core.precision_comparison import ComparisonRecord
 from everspot_core.sweep import JournalEntry, SweepRecord
 
 from everspot_store.bucket import Bucket
@@ -23,6 +25,7 @@ class Studies:
 
     def __init__(self, control: Bucket) -> None:
         self._sweeps = Table(control, PREFIX, SweepRecord)
+        self._comparisons = Table(control, PREFIX, ComparisonRecord)
         self._control = control
 
     def get(self, name: str) -> SweepRecord | None:
@@ -45,6 +48,26 @@ class Studies:
     def change(self, record: SweepRecord) -> None:
         """Replace the caps of a sweep."""
         self._sweeps.put(f"{record.spec.name}/sweep", record)
+
+    def get_comparison(self, name: str) -> ComparisonRecord | None:
+        """A comparison that has begun; None: it has not.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        document = self._comparisons.get(f"{name}/comparison")
+        return document.value if document is not None else None
+
+    def begin_comparison(self, record: ComparisonRecord) -> ComparisonRecord:
+        """Begin a comparison. If one of its name has begun already, return that one."""
+        done = self._comparisons.create(f"{record.spec.name}/comparison", record)
+        if done is not None:
+            return done.value
+        return self.get_comparison(record.spec.name) or record
+
+    def change_comparison(self, record: ComparisonRecord) -> None:
+        """Replace the arms, seeds, metric and tolerance of a comparison."""
+        self._comparisons.put(f"{record.spec.name}/comparison", record)
 
     def journal(self, name: str) -> "Journal":
         """The journal of a sweep."""

@@ -30,7 +30,7 @@ TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 # several jobs (tests/cli runs them).
 ENDLESS, ELSEWHERE = (
     "--watch",
-    ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep",
+    ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep", "everspot ab",
      "everspot cost compare --a", "everspot ui"),
 )  # fmt: skip
 COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")

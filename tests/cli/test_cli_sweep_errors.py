@@ -85,7 +85,10 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
             {"fields": {"deadline": {"choices": ["9h", "1h"]}, "expected_duration": {"choices": ["30m", "8h"]}}},
             ["deadline"],
         ),
-        ({"metric": "acuracy"}, ["metric: image-classification does not report 'acuracy'", "loss, test_accuracy"]),
+        (
+            {"metric": "acuracy"},
+            ["metric: image-classification does not report 'acuracy'", "loss, skipped_steps, test_accuracy"],
+        ),
         ({"job": "none.yaml"}, ["none.yaml"]),
     ],
 )

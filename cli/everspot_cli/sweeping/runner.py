@@ -10,11 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.budget import spent
 from everspot_core.budgets import Amount
 from everspot_core.job import JobSubmission
 from everspot_core.job_archive import Dossier
-from everspot_core.prices import PriceBook
 from everspot_core.records import JobState, Request
 from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
 from everspot_store import JobExists
@@ -22,13 +20,13 @@ from everspot_store import JobExists
 from everspot_cli.commands.submit.command import note_submitted, send
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
+from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.requests import user
 from everspot_cli.rows import last_word
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna
 from everspot_cli.sweeping.reading import trial_fields
-from everspot_cli.visits import spent_abroad
 
 NOTHING = Amount()
 
@@ -172,36 +170,13 @@ class SweepRun:
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
         """Return the dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
-        store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
-        jobs = list(numbers)
-        docs, records = store.jobs.read(jobs), store.records.read(jobs)
-        events = store.events_by_job(list(docs), brief=True) if docs else {}
-        dossiers = {
-            job: Dossier(
-                submission=doc.value, record=records[job].value if job in records else None, events=events[job]
-            )
-            for job, doc in docs.items()
-        }
-        if missing := [job for job in jobs if job not in dossiers]:
-            keys = store.archive.keys()
-            dossiers |= store.archive.read(keys[job] for job in missing if job in keys)
-        return {numbers[job]: dossier for job, dossier in dossiers.items()}
+        numbers = {trial_job(self._spec.name, t.number): t.number for t in trials}
+        return {numbers[job]: dossier for job, dossier in read_dossiers(self._session, numbers).items()}
 
     def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
-        """The cost of each trial by the rules of the bill, with that of its visits to other clusters. For trials that
-        are over it is computed once."""
-        session, store = self._session, self._session.store
-        begun = {n: d for n, d in dossiers.items() if d.record is not None and d.record.epoch}
-        if begun:
-            launches = {name: doc.value for name, doc in store.launches.scan().items()}
-            ends = {name: doc.value for name, doc in store.ends.scan().items()}
-            prices = PriceBook(store.prices(), session.catalogue)
-        for number, dossier in begun.items():
-            used = spent(
-                dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
-                ends=ends, prices=prices, catalogue=session.catalogue, rules=session.cloud.billing,
-            )  # fmt: skip
-            self._spent[number] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
+        """The cost of each trial. For trials that are over it is computed once."""
+        spending = compute_spending(self._session, {str(number): dossier for number, dossier in dossiers.items()})
+        self._spent |= {int(number): amount for number, amount in spending.items()}
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
 
     def _read_standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:

@@ -59,6 +59,7 @@ class LoopState:
             "metrics": self.metrics | ({"loss": last_loss} if math.isfinite(last_loss) else {}),
             "finished": self.finished,
             "total_steps": self.total_steps,
+            "skipped_steps": stepper.skipped_steps if stepper else 0,
             "epochs": self.epochs,
             "epoch_steps": self._epoch_steps,
         }
@@ -70,5 +71,6 @@ class LoopState:
         self.epochs, self._epoch_steps = state.get("epochs"), state.get("epoch_steps", 0)
         if self._stepper is not None:
             self._stepper.finite_checks.last_loss = float(state["last_loss"])
+            self._stepper.skipped_steps = state.get("skipped_steps", 0)
             losses: list[torch.Tensor] = state["accumulated"]
             self._stepper.accumulated = losses

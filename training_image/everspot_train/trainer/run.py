@@ -418,14 +418,14 @@ class Run:
             self._end_loop()
         self._be_sure()
         if self._checkpointer:
-            self._checkpointer.checkpoint_after_loop(self.steps_done, self._loss_metric())
+            self._checkpointer.checkpoint_after_loop(self.steps_done, self._own_metrics())
         if self._recorder:
             self._recorder.wait(self.steps_done, over=True)
 
     def _between_steps(self) -> None:
         if self._checkpointer:
             try:
-                self._checkpointer.between_steps(self.steps_done, self._loss_metric())
+                self._checkpointer.between_steps(self.steps_done, self._own_metrics())
             except (RunStopped, RunFenced) as departure:
                 self._departure = departure  # also if the program catches it
                 raise
@@ -518,9 +518,12 @@ class Run:
             raise
         self._close(error)
 
-    def _loss_metric(self) -> dict[str, float]:
-        loss = self._stepper.finite_checks.last_loss if self._stepper else math.nan
-        return {"loss": loss} if math.isfinite(loss) else {}
+    def _own_metrics(self) -> dict[str, float]:
+        if self._stepper is None:
+            return {}
+        loss = self._stepper.finite_checks.last_loss
+        metrics = {"loss": loss} if math.isfinite(loss) else {}
+        return metrics | ({"skipped_steps": float(self._stepper.skipped_steps)} if self._stepper.may_skip else {})
 
     def _be_sure(self) -> None:
         """Wait for the device and check every loss so far."""

@@ -27,6 +27,9 @@ class Stepper:
         accumulation: losses per step; their mean is what is minimised.
         clip_norm: largest norm of the gradient; None does not clip.
 
+    Attributes:
+        skipped_steps: how many steps the scaler has left out, over all attempts.
+
     Raises:
         TypeError: for a scheduler or an optimizer that cannot be stepped without an argument.
     """
@@ -42,7 +45,8 @@ class Stepper:
         self._amp, self._optimizer, self._scheduler = amp, optimizer, scheduler
         self.accumulation, self._clip_norm = accumulation, clip_norm
         self._losses: list[torch.Tensor] = []
-        self._skipped = 0
+        self._skipped_in_a_row = 0
+        self.skipped_steps = 0
         self._scale: float | None = None
         self._loop_running = self._stepping = False
         self._batches_since_loss = 0
@@ -50,6 +54,11 @@ class Stepper:
         _check_scheduler(scheduler)
         _check_optimizer(optimizer)
         self._detect_steps_by_hand()
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether the scaler leaves out steps that overflow, as it does with fp16."""
+        return bool(self._amp.scaler.is_enabled())
 
     @property
     def at_boundary(self) -> bool:
@@ -126,7 +135,7 @@ class Stepper:
         if skipped:
             self._skip(step)
             return
-        self._skipped = 0
+        self._skipped_in_a_row = 0
         if self._scheduler is not None:
             self._scheduler.step()
 
@@ -151,9 +160,12 @@ class Stepper:
 
     def _skip(self, step: int) -> None:
         """Count a step that the scaler left out because its gradients overflow fp16."""
-        self._skipped += 1
-        if self._skipped >= _MAX_SKIPPED:
-            raise NonFiniteLoss(f"{self._skipped} steps in a row overflowed fp16, the last at step {step}; use bf16")
+        self.skipped_steps += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= _MAX_SKIPPED:
+            raise NonFiniteLoss(
+                f"{self._skipped_in_a_row} steps in a row overflowed fp16, the last at step {step}; use bf16"
+            )
 
     def _detect_steps_by_hand(self) -> None:
         """Have the optimizer report steps that the trainer does not make: they would be counted by nobody, so that no

@@ -1,0 +1,53 @@
+"""Reads the jobs of a sweep or a comparison, and what each has cost."""
+
+from collections.abc import Iterable, Mapping
+
+from everspot_core.budget import spent
+from everspot_core.budgets import Amount
+from everspot_core.job_archive import Dossier
+from everspot_core.prices import PriceBook
+
+from everspot_cli.session import Session
+from everspot_cli.visits import spent_abroad
+
+
+def read_dossiers(session: Session, job_ids: Iterable[str]) -> dict[str, Dossier]:
+    """Return the dossiers of the jobs that exist, archived ones included, by their ids.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
+    store, jobs = session.store, list(job_ids)
+    docs, records = store.jobs.read(jobs), store.records.read(jobs)
+    events = store.events_by_job(list(docs), brief=True) if docs else {}
+    dossiers = {
+        job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
+        for job, doc in docs.items()
+    }
+    if missing := [job for job in jobs if job not in dossiers]:
+        keys = store.archive.keys()
+        dossiers |= store.archive.read(keys[job] for job in missing if job in keys)
+    return dossiers
+
+
+def compute_spending(session: Session, dossiers: Mapping[str, Dossier]) -> dict[str, Amount]:
+    """Return what each job that has begun has cost so far, by the rules of the bill, with its visits to other clusters.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
+    begun = {job: d for job, d in dossiers.items() if d.record is not None and d.record.epoch}
+    if not begun:
+        return {}
+    store = session.store
+    launches = {name: doc.value for name, doc in store.launches.scan().items()}
+    ends = {name: doc.value for name, doc in store.ends.scan().items()}
+    prices = PriceBook(store.prices(), session.catalogue)
+    spending = {}
+    for job, dossier in begun.items():
+        used = spent(
+            dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
+            ends=ends, prices=prices, catalogue=session.catalogue, rules=session.cloud.billing,
+        )  # fmt: skip
+        spending[job] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
+    return spending

@@ -1,0 +1,49 @@
+"""`everspot ab` on a whole cluster: real agents train a recipe in several formats, one run of them interrupted."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
+from everspot_core.records import EventKind
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+
+PARAMETERS = {"data": "synthetic", "limit_train": 512, "epochs": 25, "batch_size": 16, "width": 4, "learning_rate": 0.1}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)  # the command reckons in the market's time
+        yield cluster
+
+
+def test_formats_that_compute_the_same_are_equivalent_also_after_an_interruption(
+    live: LiveCluster, tmp_path: Path
+) -> None:
+    """On a processor tf32 computes what fp32 does. So all differences are 0, unless an interruption changes a run."""
+    job = {"name": "bars", "recipe": "image-classification", "parameters": PARAMETERS}
+    (tmp_path / "bars.yaml").write_text(json.dumps(job))
+    words = ["ab", str(tmp_path / "bars.yaml"), "--precision", "fp32,tf32", "--seeds", "3"]
+    words += ["--metric", "test_accuracy", "--tolerance", "0.5%", "--json"]
+    line = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *words]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as command:
+        interrupted = live.until(lambda: next((j for j in live.store.jobs.names() if live.trains(j, 20)), None))
+        everspot("cluster", "interrupt", interrupted)
+        out, _ = command.communicate(timeout=1500)
+    answer = json.loads(out)
+    assert command.returncode == 0, answer
+    first, second = answer["arms"]
+    assert (second["verdict"], answer["passed"], answer["winner"]) == ("equivalent", True, "tf32")
+    assert second["difference"] == {"mean": 0.0, "low": 0.0, "high": 0.0, "seeds": 3}
+    assert first["metric"]["seeds"] == 3 and first["metric"]["mean"] > 0.3
+    assert live.list_events(interrupted, EventKind.INTERRUPTED)
+    for arm in (first, second):
+        assert arm["peak_memory_gib"] > 0.1 and arm["seconds_per_epoch"] > 0 and arm["usd_per_epoch"] > 0
+        assert all(run["epochs"] == 25 for run in arm["runs"])
+    shown = json.loads(everspot(*words, "--show"))
+    assert shown["arms"][1]["verdict"] == "equivalent"

@@ -9,6 +9,7 @@ the remaining probability: an arm that merely shows no difference, because its f
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -116,11 +117,15 @@ def seeds_needed(differences: Sequence[float], tolerance: float, direction: Dire
     if count < 2 or spread == 0:
         return max(count + 1, LEAST_SEEDS_WITHOUT_SPREAD if count >= 2 else 2) if count else None
     mean = math.fsum(differences) / count
-    for more in range(count + 1, _MOST_SEEDS_NEEDED + 1):
-        half = student_quantile((1 + CONFIDENCE) / 2, more - 1) * spread / math.sqrt(more)
-        if judge(Interval(more, mean, mean - half, mean + half), tolerance, direction) is not ArmVerdict.UNDECIDED:
-            return more
-    return None
+
+    def decides(seeds: int) -> bool:
+        half = student_quantile((1 + CONFIDENCE) / 2, seeds - 1) * spread / math.sqrt(seeds)
+        return judge(Interval(seeds, mean, mean - half, mean + half), tolerance, direction) is not ArmVerdict.UNDECIDED
+
+    # An interval that shrinks around its mean stays decided, so that bisection finds the first number that decides.
+    candidates = range(count + 1, _MOST_SEEDS_NEEDED + 1)
+    first = bisect_left(candidates, True, key=decides)
+    return candidates[first] if first < len(candidates) else None
 
 
 def compare_arms(spec: ComparisonSpec, values: Mapping[Precision, Mapping[int, float]]) -> list[ArmResult]:

@@ -234,3 +234,44 @@ def test_accumulation_equals_the_large_batch_on_any_number_of_ranks(
     assert small["sharded"] == (parallel == "fsdp2" and ranks > 1)
     for name, value in large["weights"].items():
         torch.testing.assert_close(small["weights"][name], value, rtol=1e-4, atol=1e-5)
+
+
+SCALED = """
+import os
+import torch
+from pathlib import Path
+from torch import nn
+from everspot_train.trainer import BatchOrder, Run, TensorLoader
+
+torch.set_num_threads(1)
+x = torch.randn(96, 8, generator=torch.Generator().manual_seed(1))
+torch.manual_seed(5)
+net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
+with Run.open(precision="fp16", accumulation=2) as run:
+    model = run.prepare(net, parallel=os.environ["PARALLEL"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+    run.track(model=model, optimizer=optimizer, loader=TensorLoader((x,), BatchOrder(96, 4, seed=2)))
+    skipped = []
+    for (samples,) in run.batches(epochs=4):
+        before = [getattr(p, "_local_tensor", p).clone() for p in model.parameters()]
+        with run.autocast():
+            loss = 1e4 * (model(samples) - samples.sum(1, keepdim=True)).square().mean()
+        if run.step(loss):
+            after = [getattr(p, "_local_tensor", p) for p in model.parameters()]
+            if all(torch.equal(old, new) for old, new in zip(before, after)):
+                skipped.append(run.steps_done)
+    Path(f"{os.environ['LOSSES']}.{run.rank}").write_text(str(skipped))
+"""
+
+
+def test_the_scaler_leaves_out_the_same_steps_on_every_rank_sharded_or_not(
+    post: Callable[..., Post], tmp_path: Path
+) -> None:
+    """A rank that steps while another one leaves the step out would have other weights from then on."""
+    script = tmp_path / "scaled.py"
+    script.write_text(SCALED)
+    for number, parallel in enumerate(["ddp", "fsdp2"], 1):
+        environment = {"EVERSPOT_RUN_DIR": "", "PARALLEL": parallel}
+        post(number).run_ranks(tmp_path / parallel, 2, script=script, **environment)
+    skipped = {(tmp_path / f"{parallel}.{rank}").read_text() for parallel in ("ddp", "fsdp2") for rank in (0, 1)}
+    assert len(skipped) == 1 and skipped.pop().startswith("[1, 2")

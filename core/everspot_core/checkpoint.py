@@ -1,5 +1,10 @@
 """The published checkpoints of a job. Each checkpoint lists its parts, and one small head document lists the
-checkpoints."""
+checkpoints.
+
+A part is a file, or a segment of a stream. A stream holds the tensors that one rank has written, one after another. It
+is stored in segments, so that they are uploaded and read beside each other, and so that a segment whose bytes have not
+changed since the checkpoint before is not uploaded again.
+"""
 
 from pydantic import Field, JsonValue
 
@@ -12,7 +17,16 @@ class Part(Stored):
     name: str
     key: str
     size: int
-    sha256: str
+    sha256: str = Field(default="", description="SHA-256 of a file, in hexadecimal digits.")
+    xxh3: str = Field(default="", description="XXH3-128 of a segment, in hexadecimal digits.")
+    stream: str = Field(default="", description="The stream that the segment belongs to; empty for a file.")
+    offset: int = Field(default=0, description="Of the segment in its stream, in bytes.")
+    stored_at: Utc | None = Field(default=None, description="When the segment was uploaded.")
+
+    @property
+    def digest(self) -> str:
+        """The digest that the part is checked by."""
+        return self.sha256 or self.xxh3
 
 
 class Checkpoint(Stored):

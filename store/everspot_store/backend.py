@@ -81,6 +81,9 @@ class Uploaded:
 Moved = Callable[[int], None]
 """A function that gets the number of bytes that have arrived since the last call. An exception ends the upload."""
 
+Consume = Callable[[memoryview], None]
+"""A function that gets the bytes of a download, piece by piece."""
+
 Guard = Callable[[], bool]
 """A function that says whether the owner may still write."""
 
@@ -124,4 +127,14 @@ class Backend(Protocol):
 
     def download(self, key: str, path: Path) -> str | None:
         """Stream a key into a file and return its SHA-256, or None if there is no such key."""
+        ...
+
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """Write memory to a key that does not exist, without a copy on disk. Raises KeyTaken if it does. `moved`: see
+        `upload`."""
+        ...
+
+    def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
+        """Write the bytes of a key into an open file from `offset` on. Returns their number, or None if there is no
+        such key. `consume` is called with each piece, in order."""
         ...

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from everspot_core.clock import Clock
+from xxhash import xxh3_128
 
 from everspot_store.backend import Backend, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.clock import SystemClock
@@ -128,6 +129,33 @@ class Bucket:
             path.unlink()
             raise DigestMismatch(key, sha256, digest)
         return digest
+
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """Write memory to a key that does not exist yet. See `upload`.
+
+        Raises:
+            KeyTaken: as `upload` does.
+        """
+        self._retrying(lambda: self._backend.upload_view(key, view, moved))
+
+    def download_at(self, key: str, file: int, offset: int, xxh3: str) -> None:
+        """Write the bytes of a key into an open file from `offset` on.
+
+        Raises:
+            FileNotFoundError: if there is no such key.
+            DigestMismatch: if `xxh3` is not the XXH3-128 of the bytes.
+        """
+
+        def attempt() -> str | None:
+            digest = xxh3_128()
+            size = self._backend.download_at(key, file, offset, digest.update)
+            return None if size is None else digest.hexdigest()
+
+        digest = self._retrying(attempt)
+        if digest is None:
+            raise FileNotFoundError(f"{self.url}/{key}")
+        if digest != xxh3:
+            raise DigestMismatch(key, xxh3, digest)
 
     def download_existing(self, key: str, path: Path, refused: StoreError) -> str:
         """Download the object under a key that could not be created, and return its SHA-256.

@@ -6,25 +6,56 @@ epochs that the head did not name when it was last the owner; a later head never
 """
 
 import logging
+import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.clock import Clock
 from pydantic import JsonValue
+from xxhash import xxh3_128
 
-from everspot_store.backend import Guard, Versioned
+from everspot_store.backend import Guard, Uploaded, Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
 
 _ROUNDS = 5
-_PARALLEL_PARTS = 3
+_PARALLEL_PARTS = 4
 _KEY_TRIES = 3
+_SEGMENT_BYTES = 64 << 20
+"""The size of a segment. Larger ones delay the end of an upload, which waits for the last one of them; smaller ones
+make the head larger, which names all of them."""
+_MOST_SEGMENTS = 256
+"""The most segments of a stream. A larger stream has larger segments."""
+_FRESH = timedelta(days=7)
+"""The age from which on a segment is uploaded again although its bytes are the same: a bucket may remove objects of
+jobs after 30 days at the earliest."""
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of a stream. `offset`: in the stream, in bytes."""
+
+    name: str
+    stream: str
+    offset: int
+    view: memoryview
+
+
+def split_stream(stream: str, view: memoryview) -> list[Segment]:
+    """Return the segments of a stream. They are the same for each checkpoint of the same size."""
+    size = max(_SEGMENT_BYTES, -(-len(view) // _MOST_SEGMENTS))
+    return [
+        Segment(name=f"{stream}-{number:03d}", stream=stream, offset=at, view=view[at : at + size])
+        for number, at in enumerate(range(0, len(view), size))
+    ]
 
 
 class Checkpoints:
@@ -72,6 +103,15 @@ class Checkpoints:
         """The id of the job."""
         return self._job_id
 
+    @property
+    def broken(self) -> frozenset[str]:
+        """The identities of the checkpoints that `restore` has passed over."""
+        return frozenset(self._broken)
+
+    def skip(self, broken: Iterable[str]) -> None:
+        """Pass over these checkpoints, too. `broken`: their identities."""
+        self._broken |= set(broken)
+
     def place(self, step: int) -> str:
         """The prefix of the keys of the parts that `publish` uploads for a step."""
         return f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}"
@@ -111,14 +151,23 @@ class Checkpoints:
         unchanged: Mapping[str, Part] | None = None,
         transfer: Transfer | None = None,
         *,
+        streams: Mapping[str, memoryview] | None = None,
         again: bool = False,
     ) -> Checkpoint:
-        """Upload the files and publish them as the newest checkpoint. Returns when it is durable.
+        """Upload files and streams, and publish them as the newest checkpoint. Returns when it is durable.
 
-        `step`: optimizer steps done. `keep`: the number of checkpoints that the head names afterwards. `unchanged`:
-        parts of the newest checkpoint that belong to this one as they are. `transfer`: tracks the upload, and may
-        cancel it. To publish the newest step once more does nothing, and returns what was published, unless `again`
-        says that its state is another one now.
+        To publish the newest step once more does nothing, and returns what was published.
+
+        Args:
+            step: optimizer steps done.
+            files: by the names of their parts.
+            info: stored with the checkpoint.
+            keep: the number of checkpoints that the head names afterwards.
+            unchanged: parts of the newest checkpoint that belong to this one as they are.
+            transfer: tracks the upload, and may cancel it.
+            streams: memory by the name of the stream. Segments that the newest checkpoint has with the same bytes are
+                not uploaded again.
+            again: publish the newest step once more, because its state is another one now.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -133,9 +182,18 @@ class Checkpoints:
         if done is not None and not again:
             return done
         transfer = transfer or Transfer(self._clock)
-        transfer.begin(sum(path.stat().st_size for path in files.values()))
+        segments = [segment for name, view in sorted((streams or {}).items()) for segment in split_stream(name, view)]
+        sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
+        transfer.begin(sum(sizes))
+        before = self._segments_before()
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
-            parts = list(pool.map(lambda item: self._upload(step, item[0], item[1], transfer), sorted(files.items())))
+            uploads = [pool.submit(self._upload_segment, step, segment, before, transfer) for segment in segments]
+            uploads += [pool.submit(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
+            try:
+                parts = [upload.result() for upload in uploads]
+            except BaseException:  # the uploads that wait would be made before the pool is left
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
         parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
             step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
@@ -154,10 +212,12 @@ class Checkpoints:
         folder: Path,
         include: Callable[[str], bool] = lambda name: True,
         order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda listed: listed,
+        streams: Path | None = None,
     ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
         `include`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
+        `streams`: the folder for streams, each of them one file; None: `folder`.
 
         A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
         there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
@@ -172,7 +232,7 @@ class Checkpoints:
         ordered = order(by_failed_loads(head.checkpoints)) if head is not None else []
         for checkpoint in ordered:
             try:
-                self._fetch(checkpoint, folder, include)
+                self._fetch(checkpoint, folder, streams or folder, include)
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
                 reasons.append(f"step {checkpoint.step}: {error}")
@@ -266,26 +326,78 @@ class Checkpoints:
             return whole[0]
         raise ValueError(f"step {step} is behind step {whole[0].step}, which is published")
 
+    def _segments_before(self) -> dict[str, Part]:
+        """The segments of the newest whole checkpoint by name, without those that may be removed soon."""
+        whole = [checkpoint for checkpoint in self._fenced().value.checkpoints if not self._is_broken(checkpoint)]
+        oldest = self._clock.now() - _FRESH
+        parts = whole[0].parts if whole else []
+        return {part.name: part for part in parts if part.stored_at is not None and part.stored_at > oldest}
+
+    def _upload_segment(self, step: int, segment: Segment, before: Mapping[str, Part], transfer: Transfer) -> Part:
+        digest = xxh3_128(segment.view).hexdigest()
+        same = before.get(segment.name)
+        if same is not None and (same.size, same.xxh3, same.offset) == (len(segment.view), digest, segment.offset):
+            transfer.moved(len(segment.view))
+            return same
+        key = self._under_free_key(
+            f"{self.place(step)}/{segment.name}",
+            lambda key: self._data.upload_view(key, segment.view, transfer.moved),
+        )
+        return Part(
+            name=segment.name,
+            key=key,
+            size=len(segment.view),
+            xxh3=digest,
+            stream=segment.stream,
+            offset=segment.offset,
+            stored_at=self._clock.now(),
+        )
+
     def _upload(self, step: int, name: str, path: Path, transfer: Transfer) -> Part:
-        """Upload under an unused key. The plain key is in use only if an earlier try was cut off."""
-        key = f"{self.place(step)}/{name}"
+        stored: list[Uploaded] = []
+        key = self._under_free_key(
+            f"{self.place(step)}/{name}",
+            lambda key: stored.append(self._data.upload(key, path, transfer.moved)),
+        )
+        return Part(name=name, key=key, size=stored[-1].size, sha256=stored[-1].sha256)
+
+    def _under_free_key(self, key: str, upload: Callable[[str], None]) -> str:
+        """Upload under an unused key, and return it. The plain key is in use only if an earlier try was cut off."""
         for attempt in range(_KEY_TRIES):
             self._check_guard()
+            free = key if attempt == 0 else f"{key}~{secrets.token_hex(4)}"
             try:
-                stored = self._data.upload(
-                    key if attempt == 0 else f"{key}~{secrets.token_hex(4)}", path, transfer.moved
-                )
+                upload(free)
             except KeyTaken:
                 continue
-            return Part(name=name, key=stored.key, size=stored.size, sha256=stored.sha256)
+            return free
         raise StoreUnavailable(f"{key} could not be uploaded")
 
-    def _fetch(self, checkpoint: Checkpoint, folder: Path, include: Callable[[str], bool]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in (part for part in checkpoint.parts if include(part.name)):
+    def _fetch(self, checkpoint: Checkpoint, folder: Path, streams: Path, include: Callable[[str], bool]) -> None:
+        for made in (folder, streams):
+            made.mkdir(parents=True, exist_ok=True)
+        parts = [part for part in checkpoint.parts if include(part.name)]
+        with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-download") as pool:
+            downloads = [pool.submit(self._fetch_part, part, folder, streams) for part in parts]
+            try:
+                for download in downloads:
+                    download.result()
+            except BaseException:  # the downloads that wait would be made before the pool is left
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _fetch_part(self, part: Part, folder: Path, streams: Path) -> None:
+        if not part.stream:
             target = folder / part.name
             target.parent.mkdir(parents=True, exist_ok=True)
             self._data.download(part.key, target, part.sha256)
+            return
+        file = os.open(streams / part.stream, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, part.offset, part.size)  # a full disk is an error now, and no signal later
+            self._data.download_at(part.key, file, part.offset, part.xxh3)
+        finally:
+            os.close(file)
 
     def _is_broken(self, checkpoint: Checkpoint) -> bool:
         return _identity(checkpoint) in self._broken

@@ -7,24 +7,27 @@ our own first attempt caused. `Bucket` and `Table` retry instead, and know what 
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import GCSStore, S3Store
 
-from everspot_store.backend import Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.cloud_errors import Refused, short, translated
+from everspot_store.copying import write_at
 from everspot_store.errors import KeyTaken, StoreBusy, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.region import endpoint
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSCredentialProvider, RetryConfig, S3CredentialProvider
+
+Piece = TypeVar("Piece", bytes, memoryview)
 
 REQUEST_TIMEOUT = timedelta(seconds=10)  # documents are small; a lease must learn quickly that it cannot renew
 TRANSFER_TIMEOUT = timedelta(minutes=2)  # of one part or one range, not of the whole file
@@ -152,14 +155,9 @@ class CloudBackend:
                 moved(size)
             return stored
         with self._errors(key):
-            try:
-                obstore.head(self._small, key)
-            except FileNotFoundError as error:
-                self._absent(error)
-            else:
-                raise KeyTaken(key)
+            self._refuse_existing(key)
             digest = hashlib.sha256()
-            pieces = _pieces(path, digest.update, moved or (lambda size: None))
+            pieces = _paced(_pieces(path, digest.update), moved or (lambda size: None))
             obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
         return Uploaded(key, size, digest.hexdigest())
 
@@ -178,10 +176,48 @@ class CloudBackend:
                     digest.update(piece)
         return digest.hexdigest()
 
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """See `Backend`. See `upload` for the size and the condition."""
+        moved = moved or (lambda size: None)
+        if len(view) <= _PIECE:
+            moved(0)
+            self._create(key, bytes(view))
+            moved(len(view))
+            return
+        with self._errors(key):
+            self._refuse_existing(key)
+            pieces = _paced((view[at : at + _PIECE] for at in range(0, len(view), _PIECE)), moved)
+            obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
+
+    def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
+        """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
+        with self._errors(key):
+            try:
+                size = obstore.head(self._small, key)["size"]
+            except FileNotFoundError as error:
+                self._absent(error)
+                return None
+            for piece in self._ranges(key, size):
+                write_at(file, piece, offset)
+                consume(piece)
+                offset += len(piece)
+        return int(size)
+
+    def _refuse_existing(self, key: str) -> None:
+        try:
+            obstore.head(self._small, key)
+        except FileNotFoundError as error:
+            self._absent(error)
+        else:
+            raise KeyTaken(key)
+
     def _upload_small(self, key: str, path: Path) -> Uploaded:
         data = path.read_bytes()
+        self._create(key, data)
+        return Uploaded(key, len(data), hashlib.sha256(data).hexdigest())
+
+    def _create(self, key: str, data: bytes) -> None:
         result = self._conditional(key, data, "create", self._large)
-        digest = hashlib.sha256(data).hexdigest()
         if result.outcome is not WriteOutcome.DONE:
             # Lost may be the answer to a retry of our own write, so it is the content that decides.
             existing = self.get(key)
@@ -189,7 +225,6 @@ class CloudBackend:
                 raise StoreUnavailable(f"{self._url}/{key}: upload ended as {result.outcome.value}")
             if existing.value != data:
                 raise KeyTaken(key)
-        return Uploaded(key, len(data), digest)
 
     def _ranges(self, key: str, size: int) -> Iterator[memoryview]:
         starts = iter(range(0, size, _PIECE))
@@ -260,16 +295,23 @@ class GcsBackend(CloudBackend):
         return current.generation if current.etag == etag else None
 
 
-def _pieces(path: Path, consume: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
-    """The pieces of a file. An exception of `moved` ends the upload: obstore aborts it and passes the exception on.
-    Pieces that obstore asks for ahead of those that have arrived do not count."""
-    ahead: deque[int] = deque()
+def _pieces(path: Path, consume: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The pieces of a file."""
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE):
             consume(piece)
-            ahead.append(len(piece))
-            moved(ahead.popleft() if len(ahead) > _PIECES_IN_FLIGHT else 0)
             yield piece
+
+
+def _paced(pieces: Iterable[Piece], moved: Moved) -> Iterator[Piece]:
+    """The pieces, with `moved` called for those that have arrived. An exception of `moved` ends the upload: obstore
+    aborts it and passes the exception on. Pieces that obstore asks for ahead of those that have arrived do not
+    count."""
+    ahead: deque[int] = deque()
+    for piece in pieces:
+        ahead.append(len(piece))
+        moved(ahead.popleft() if len(ahead) > _PIECES_IN_FLIGHT else 0)
+        yield piece
     moved(sum(ahead))
 
 

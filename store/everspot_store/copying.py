@@ -1,4 +1,4 @@
-"""Copies a file and computes its digest on the way."""
+"""Copies files and memory, and computes the digest of a file on the way."""
 
 import hashlib
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from everspot_store.backend import Moved
 
-_PIECE = 4 * 1024 * 1024
+PIECE = 4 * 1024 * 1024
+"""Bytes that are copied at once."""
 
 
 def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved | None = None) -> tuple[int, str]:
@@ -21,7 +22,7 @@ def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved |
     digest, size = hashlib.sha256(), 0
     hashing: Future[None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="everspot-digest") as pool, target.open("wb") as writer:
-        while piece := reader.read(_PIECE):
+        while piece := reader.read(PIECE):
             if moved is not None:
                 moved(len(piece))
             if hashing is not None:
@@ -33,3 +34,10 @@ def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved |
             writer.flush()
             os.fsync(writer.fileno())
     return size, digest.hexdigest()
+
+
+def write_at(file: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` into an open file at `offset`. The system may take less than it is given at once."""
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written

@@ -105,7 +105,7 @@ class DigestMismatch(StoreError):
     """The bytes under a key are not the ones whose digest was published."""
 
     def __init__(self, key: str, expected: str, actual: str) -> None:
-        super().__init__(f"{key}: SHA-256 should be {expected} and is {actual}")
+        super().__init__(f"{key}: the digest should be {expected} and is {actual}")
         self.key = key
         self.expected = expected
         self.actual = actual

@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from io import FileIO
 from pathlib import Path
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
-from everspot_store.copying import copy_with_digest
+from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
+from everspot_store.copying import PIECE, copy_with_digest, write_at
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.file_locks import FileLocks, LockBusy
 
@@ -114,6 +115,35 @@ class FolderBackend:
                 self._check_root()
                 if not path.parent.is_dir():  # it is the caller's folder that is missing, not the key
                     raise
+                return None
+
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            if _read_etag(self._path(key)) is not None:
+                raise KeyTaken(key)
+            temporary = self._temporary()
+            try:
+                with temporary.open("xb", buffering=0) as file:
+                    for at in range(0, len(view), PIECE):
+                        piece = view[at : at + PIECE]
+                        if moved is not None:
+                            moved(len(piece))
+                        write_at(file.fileno(), piece, at)
+                    os.fsync(file.fileno())
+                if self._into_place(temporary, key, None) is None:
+                    raise KeyTaken(key)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            try:
+                with self._path(key).open("rb", buffering=0) as reader:
+                    return _copy_at(reader, file, offset, consume)
+            except FileNotFoundError:
+                self._check_root()
                 return None
 
     def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
@@ -228,6 +258,16 @@ class FolderBackend:
                     path.unlink()
             except FileNotFoundError:
                 continue
+
+
+def _copy_at(reader: FileIO, file: int, offset: int, consume: Consume) -> int:
+    """Copy a file into another one at `offset`. The piece is read into memory that is used again for the next one."""
+    buffer, size = memoryview(bytearray(PIECE)), 0
+    while count := reader.readinto(buffer):
+        write_at(file, buffer[:count], offset + size)
+        consume(buffer[:count])
+        size += count
+    return size
 
 
 def _stamp(path: Path, nanoseconds: int) -> int:

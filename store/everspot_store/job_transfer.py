@@ -5,6 +5,7 @@ whoever copies the same again, after a crash or at the same time, writes the sam
 store's errors, of either store.
 """
 
+import mmap
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -106,8 +107,11 @@ def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoc
 
 def _part(part: Part, source: Bucket, target: Bucket, place: str) -> Part:
     """Copy a part. Its key tells its content, so that a checkpoint of another run's same step has another."""
-    key = f"{place}/{part.name}~{part.sha256[:12]}"
-    _carry(source, part.key, part.sha256, target, key)
+    key = f"{place}/{part.name}~{part.digest[:12]}"
+    if part.stream:
+        _carry_segment(source, part, target, key)
+    else:
+        _carry(source, part.key, part.sha256, target, key)
     return part.model_copy(update={"key": key})
 
 
@@ -129,6 +133,21 @@ def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str
         if arrived != digest:
             raise DigestMismatch(to, digest, arrived)
     return size
+
+
+def _carry_segment(source: Bucket, part: Part, target: Bucket, to: str) -> None:
+    """Copy a segment of a stream, in the way of `_carry`."""
+    with tempfile.TemporaryFile(prefix="everspot-parcel-") as file:
+        source.download_at(part.key, file.fileno(), 0, part.xxh3)
+        try:
+            if part.size:
+                with mmap.mmap(file.fileno(), part.size, prot=mmap.PROT_READ) as content, memoryview(content) as view:
+                    target.upload_view(to, view)
+        except (KeyTaken, StoreDenied) as refused:
+            try:
+                target.download_at(to, file.fileno(), 0, part.xxh3)
+            except FileNotFoundError:
+                raise refused from None
 
 
 def _publish(home: Store, job: JobSubmission, checkpoint: Checkpoint, epoch: int) -> None:

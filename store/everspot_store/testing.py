@@ -20,8 +20,19 @@ from typing import TypeVar
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import (
+    Backend,
+    Consume,
+    Entry,
+    Moved,
+    Uploaded,
+    Version,
+    Versioned,
+    WriteOutcome,
+    WriteResult,
+)
 from everspot_store.bucket import Bucket
+from everspot_store.copying import write_at
 from everspot_store.errors import KeyTaken, StoreBusy, StoreDenied, StoreUnavailable
 from everspot_store.store import Store
 
@@ -141,6 +152,14 @@ class FaultyBackend:
         """See `Backend`."""
         return self._plain("download", key, lambda: self._inner.download(key, path))
 
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """See `Backend`. In the script it is an `upload`."""
+        self._plain("upload", key, lambda: self._inner.upload_view(key, view, moved))
+
+    def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
+        """See `Backend`. In the script it is a `download`."""
+        return self._plain("download", key, lambda: self._inner.download_at(key, file, offset, consume))
+
     def _begin(self, operation: str, key: str) -> Fault | None:
         self._faults.arrive()
         fault = self._faults.next(operation, key)
@@ -258,6 +277,22 @@ class MemoryBackend:
             return None
         path.write_bytes(content.value)
         return hashlib.sha256(content.value).hexdigest()
+
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        """See `Backend`."""
+        if moved is not None:
+            moved(len(view))
+        if self.create(key, bytes(view)).outcome is not WriteOutcome.DONE:
+            raise KeyTaken(key)
+
+    def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
+        """See `Backend`."""
+        content = self.get(key)
+        if content is None:
+            return None
+        write_at(file, memoryview(content.value), offset)
+        consume(memoryview(content.value))
+        return len(content.value)
 
 
 def faulty_store(control: Backend, data: Backend, clock: Clock, faults: FaultScript) -> Store:

@@ -1,5 +1,6 @@
 """What a running job costs in requests: the real parts of agent and trainer, an hour of a clock turned by hand."""
 
+import queue
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +21,9 @@ from everspot_train.agent.session import JobSession
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.watch import Contact
 from everspot_train.rundir import RunContext, RunDir, Status, TrainingPhase
-from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
+from everspot_train.writer.protocol import AnyAnswer, Published, PublishRequest, StreamFile
+from everspot_train.writer.publisher import Publisher
 
 pytestmark = pytest.mark.torch
 
@@ -82,7 +84,8 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     reporter = Reporter(rundir, store, context, clock)
     events = store.event_writer("j", 1, "trainer-i-1", "i-1")
     checkpoints = store.checkpoints("j", 1, incarnation=lease.incarnation)
-    publisher = Publisher(checkpoints, 2, clock, lambda published, _: events.emit(EventKind.CHECKPOINTED, step=0))
+    answers: queue.SimpleQueue[AnyAnswer] = queue.SimpleQueue()
+    publisher = Publisher(checkpoints, clock, answers.put)
     poll = DueTimer(limits.poll_every * POLL_BUSY, clock)
 
     def go_on(seconds: int) -> None:
@@ -97,7 +100,9 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
             session.ship()
             reporter.progress(int(clock.monotonic().total_seconds()), {"loss": 0.5})
             if second % 600 == 0:
-                publisher.publish(_snapshot(tmp_path, int(clock.monotonic().total_seconds())), None)
+                publisher.publish(_snapshot(tmp_path, int(clock.monotonic().total_seconds())))
+                assert isinstance(answers.get(timeout=60), Published)
+                events.emit(EventKind.CHECKPOINTED, step=0)
             if reporter._flight is not None:
                 reporter._flight.result()
 
@@ -116,10 +121,13 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     reporter.close()
 
 
-def _snapshot(folder: Path, step: int) -> Snapshot:
-    """Four parts, as the trainer library writes them for one rank."""
+def _snapshot(folder: Path, step: int) -> PublishRequest:
+    """A manifest and a stream, as the trainer library hands them over for one rank."""
     copy_folder = folder / f"snapshot-{step}"
     copy_folder.mkdir()
-    for name in ("model.pt", "optimizer.pt", "state.pt", "rank-00000.pt"):
-        (copy_folder / name).write_bytes(b"x")
-    return Snapshot(step, copy_folder, "interval", timedelta())
+    (copy_folder / "manifest.json").write_bytes(b"{}")
+    (folder / "memory").write_bytes(step.to_bytes(8))
+    streams = {"stream-00000": StreamFile(path=str(folder / "memory"), size=8)}
+    return PublishRequest(
+        step=step, directory=str(copy_folder), streams=streams, info={}, unchanged={}, keep=2, again=False, now=True
+    )

@@ -86,3 +86,9 @@ class KnifedBackend:
 
     def download(self, key: str, path: Path) -> str | None:
         return self._read(key, lambda: self._inner.download(key, path))
+
+    def upload_view(self, key: str, view: memoryview, moved: Any = None) -> None:
+        return self._read(key, lambda: self._inner.upload_view(key, view, moved))
+
+    def download_at(self, key: str, file: int, offset: int, consume: Any) -> int | None:
+        return self._read(key, lambda: self._inner.download_at(key, file, offset, consume))

@@ -97,7 +97,7 @@ def test_only_as_many_checkpoints_stay_as_the_policy_keeps(
     second = Post(root=tmp_path / "second", store_root=tmp_path / "other", epoch=2)
     train(second, checkpoint_at=20)
     assert second.steps_published == [40, 20]
-    parts = (tmp_path / "other/data/jobs" / JOB / "checkpoints").rglob("*.pt")
+    parts = (tmp_path / "other/data/jobs" / JOB / "checkpoints").rglob("manifest.json")
     assert {path.parent.name for path in parts} == {f"{step:012d}" for step in (20, 40)}
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 ) -> None:
     with pytest.raises(RunStopped):
         train(post(1), checkpoint_at=9, stop_at=17)
-    [part] = (tmp_path / "store/data").rglob("000000000017/model.pt")
+    [part] = (tmp_path / "store/data").rglob("000000000017/stream-00000-000")
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
     part.write_bytes(content)

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from everspot_train.rundir import StopRequest
 from everspot_train.trainer import RunStopped
 from everspot_train.trainer.digests import flatten
 from trainer_post import Post
+from trainer_state import read_shared
 
 pytestmark = [
     pytest.mark.torch,
@@ -59,8 +59,5 @@ def test_an_interrupted_loop_ends_like_an_undisturbed_one(
 
 
 def stored_model(post: Post) -> dict[str, torch.Tensor]:
-    head = post.store.checkpoints("digits-1").head()
-    assert head is not None
-    [part] = [part for part in head.checkpoints[0].parts if part.name == "model.pt"]
-    stored: dict[str, torch.Tensor] = torch.load(Path(post.store_root / "data" / part.key), weights_only=True)
-    return stored
+    model: dict[str, torch.Tensor] = read_shared(post)["model"]
+    return model

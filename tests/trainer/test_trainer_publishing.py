@@ -1,6 +1,7 @@
 """Publishing and reporting: a store that cannot be reached, uploads that give way, numbers that are none."""
 
 import json
+import queue
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClock
+from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClock, TransferCancelled
 from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from everspot_train.rundir import RunContext
-from everspot_train.trainer.deadlines import gives_way
-from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
+from everspot_train.writer.deadlines import gives_way
+from everspot_train.writer.protocol import AnyAnswer, Failed, MakeWayRequest, Published, PublishRequest, StreamFile
+from everspot_train.writer.publisher import Publisher
 from trainer_post import JOB, Post
 
 pytestmark = pytest.mark.torch
@@ -31,57 +33,71 @@ class Flaky(Checkpoints):
         return super().publish(*arguments, **named)
 
 
+class Writer:
+    """A publisher, as its process has it, and its answers."""
+
+    def __init__(self, checkpoints: Checkpoints, clock: ManualClock) -> None:
+        self.answers: queue.SimpleQueue[AnyAnswer] = queue.SimpleQueue()
+        self.publisher = Publisher(checkpoints, clock, self.answers.put)
+
+    def answer(self) -> AnyAnswer:
+        return self.answers.get(timeout=60)
+
+
 @pytest.fixture
-def publisher(post: Callable[..., Post], tmp_path: Path) -> Callable[[int], tuple[Publisher, ManualClock]]:
-    def make(down: int) -> tuple[Publisher, ManualClock]:
+def writer(post: Callable[..., Post]) -> Callable[[int], tuple[Writer, ManualClock]]:
+    def make(down: int) -> tuple[Writer, ManualClock]:
         store, clock = post(1).store, ManualClock()
         flaky = Flaky(store.heads, store.data, clock, JOB, 1, None)
         flaky.down = down
-        return Publisher(flaky, 2, clock, lambda published, snapshot: None), clock
+        return Writer(flaky, clock), clock
 
     return make
 
 
-def snapshot(folder: Path, step: int, size: int = 1) -> Snapshot:
+def request(folder: Path, step: int, size: int = 1, **fields: Any) -> PublishRequest:
+    """A snapshot of one stream."""
     (folder / str(step)).mkdir()
-    (folder / str(step) / "a.pt").write_bytes(bytes(size))
-    return Snapshot(step, folder / str(step), "notice", timedelta(0))
+    (folder / f"memory-{step}").write_bytes(bytes([step]) * size)
+    values = {"info": {}, "unchanged": {}, "keep": 2, "again": False, "now": True} | fields
+    streams = {"stream-00000": StreamFile(path=str(folder / f"memory-{step}"), size=size)}
+    return PublishRequest(step=step, directory=str(folder / str(step)), streams=streams, **values)
 
 
 def test_on_a_stop_an_unreachable_store_is_tried_until_the_deadline(
-    publisher: Callable[[int], tuple[Publisher, ManualClock]], tmp_path: Path
+    writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path
 ) -> None:
-    ours, clock = publisher(20)
-    ours.publish(snapshot(tmp_path, 3), deadline=timedelta(seconds=30))
-    assert ours.durable_step == 3
+    ours, clock = writer(20)
+    ours.publisher.publish(request(tmp_path, 3, deadline=timedelta(seconds=30)))
+    answer = ours.answer()
+    assert isinstance(answer, Published) and answer.checkpoint.step == 3
+    ours.publisher.close()
     assert len(clock.slept) == 20
-    ours.close()
 
 
-def test_at_an_interval_an_unreachable_store_is_a_warning(
-    publisher: Callable[[int], tuple[Publisher, ManualClock]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_at_an_interval_an_unreachable_store_is_tried_once(
+    writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path
 ) -> None:
-    ours, clock = publisher(1)
-    ours.start(snapshot(tmp_path, 3))
-    ours.settle()
-    assert ours.durable_step is None
-    assert "training goes on" in caplog.text
-    ours.start(snapshot(tmp_path, 4))
-    ours.settle()
-    assert ours.durable_step == 4
+    ours, clock = writer(1)
+    ours.publisher.publish(request(tmp_path, 3, now=False))
+    failed = ours.answer()
+    assert isinstance(failed, Failed) and isinstance(failed.exception(), StoreUnavailable)
+    ours.publisher.publish(request(tmp_path, 4, now=False))
+    assert isinstance(ours.answer(), Published)
+    ours.publisher.close()
     assert clock.slept == []
-    ours.close()
 
 
 @pytest.mark.parametrize(("deadline", "slept"), [(timedelta(seconds=10), 9), (None, 5)])
 def test_tries_are_bounded(
-    publisher: Callable[[int], tuple[Publisher, ManualClock]], tmp_path: Path, deadline: timedelta | None, slept: int
+    writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path, deadline: timedelta | None, slept: int
 ) -> None:
-    ours, clock = publisher(1000)
-    with pytest.raises(StoreUnavailable):
-        ours.publish(snapshot(tmp_path, 3), deadline)
+    ours, clock = writer(1000)
+    ours.publisher.publish(request(tmp_path, 3, deadline=deadline))
+    failed = ours.answer()
+    assert isinstance(failed, Failed) and isinstance(failed.exception(), StoreUnavailable)
+    ours.publisher.close()
     assert len(clock.slept) == slept
-    ours.close()
 
 
 @pytest.mark.parametrize(
@@ -102,48 +118,50 @@ def test_an_upload_gives_way_where_only_the_newer_one_alone_meets_the_deadline(
 
 
 class Slow(MemoryBackend):
-    """Takes a second for each MB of a file, and stands still in the middle of `stuck` until `go`, or its cancelling."""
+    """Takes a second for each MB, and stands still in the middle of `stuck` until `go`, or its cancelling."""
 
     def __init__(self, clock: ManualClock, stuck: str) -> None:
         super().__init__()
         self._clock, self._stuck = clock, stuck
         self.half_way, self.go = threading.Event(), threading.Event()
 
-    def upload(self, key: str, path: Path, moved: Any = None) -> Any:
-        size = path.stat().st_size
+    def upload_view(self, key: str, view: memoryview, moved: Any = None) -> None:
         for half in range(2):
-            moved(size // 2)
-            self._clock.advance(timedelta(seconds=size / 2e6))
+            moved(len(view) // 2)
+            self._clock.advance(timedelta(seconds=len(view) / 2e6))
             if self._stuck in key and not half:
                 self.half_way.set()
                 while not self.go.wait(0.01):
                     moved(0)
-        return super().upload(key, path)
+        super().upload_view(key, view)
 
 
-@pytest.mark.parametrize(("notice", "durable", "kept"), [(25, 4, [4]), (40, 4, [4, 3]), (20, 4, [4, 3])])
+@pytest.mark.parametrize(("notice", "kept"), [(25, [4]), (40, [4, 3]), (20, [4, 3])])
 def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
-    tmp_path: Path, notice: int, durable: int, kept: list[int]
+    tmp_path: Path, notice: int, kept: list[int]
 ) -> None:
     """An upload of 18 s is half done. With 25 s left it is cancelled; with 40 s, or too few for the newer one anyhow,
     it is finished first."""
     clock = ManualClock()
     data = Slow(clock, stuck="000000000003")
     store = faulty_store(MemoryBackend(), data, clock, FaultScript())
-    ours = Publisher(store.checkpoints(JOB, 1), 2, clock, lambda published, snapshot: None)
-    old, new = snapshot(tmp_path, 3, 18_000_000), snapshot(tmp_path, 4, 18_000_000)
-    ours.start(old)
+    ours = Writer(store.checkpoints(JOB, 1), clock)
+    ours.publisher.publish(request(tmp_path, 3, 18_000_000, now=False))
     assert data.half_way.wait(20)
     began = clock.monotonic()
     if kept == [4, 3]:
         data.go.set()
-    ours.publish(new, began + timedelta(seconds=notice))
-    assert ours.durable_step == durable
+    deadline = began + timedelta(seconds=notice)
+    ours.publisher.make_way(MakeWayRequest(size=18_000_000, deadline=deadline))
+    first = ours.answer()
+    assert isinstance(first, Failed if kept == [4] else Published)
+    assert not isinstance(first, Failed) or isinstance(first.exception(), TransferCancelled)
+    ours.publisher.publish(request(tmp_path, 4, 18_000_000, deadline=deadline))
+    assert isinstance(ours.answer(), Published)
     head = store.checkpoints(JOB).head()
     assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == kept
     assert (clock.monotonic() - began).total_seconds() == pytest.approx(18 if kept == [4] else 27, abs=1)
-    assert not old.directory.exists()
-    ours.close()
+    ours.publisher.close()
 
 
 def test_metrics_that_are_no_numbers_break_neither_status_nor_history(post: Callable[..., Post]) -> None:

@@ -77,9 +77,27 @@ class RunContext(RunFile):
         description="The part of it in which no checkpoint is written, real time: until the agent finds the notice, "
         "and from when on it kills what still runs.",
     )
+    memory_dir: str | None = Field(
+        default=None,
+        description="A folder in memory, where the tensors of checkpoints wait for their upload; None: scratch_dir.",
+    )
     mixed: bool = Field(
         default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."
     )
+
+
+def read_context(rundir: "RunDir") -> RunContext:
+    """Return the run that the agent describes.
+
+    Raises:
+        RunDirError: if it describes none.
+    """
+    context = rundir.read(RunContext)
+    if context is None:
+        raise RunDirError(
+            f"{rundir.file_path(RunContext)} is missing: the agent writes it before it starts the trainer"
+        )
+    return context
 
 
 class Ready(RunFile):

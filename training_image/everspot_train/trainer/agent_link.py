@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
@@ -14,27 +14,26 @@ from everspot_core.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 
+from everspot_train.agent_requests import Requests
 from everspot_train.rundir import (
     CHECKPOINT_DIR_VARIABLE,
     RESTORED,
-    USER_FILE,
     RunContext,
     RunDir,
-    RunDirError,
     TrainingPhase,
 )
 from everspot_train.trainer.interval import CheckpointInterval
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
-from everspot_train.trainer.requests import Requests
 from everspot_train.trainer.user_files import UserFiles
 from everspot_train.trainer.warmup import Warmup
+from everspot_train.writer.protocol import StreamFile
 
 log = logging.getLogger("everspot.trainer")
 
-AFTER_LOOP = "after_loop"
-"""In a checkpoint's `info`: code after the loop has changed the state already."""
-
+_FETCHED = "fetched"
+"""The folder of a checkpoint that nobody has asked for yet. A program that fails now has not failed to load it."""
+_STREAMS = "streams"
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
 
@@ -48,36 +47,24 @@ class Decision(IntEnum):
 
 
 def snapshot_directory(context: RunContext, step: int) -> Path:
-    """The folder in which all ranks of this machine put the parts of one checkpoint."""
+    """The folder in which the first rank puts the files of one checkpoint."""
     return Path(context.scratch_dir) / f"snapshot-{step:012d}"
 
 
 def restore_directory(context: RunContext) -> Path:
-    """The folder in which the first rank puts the parts that it fetched."""
+    """The folder in which the first rank puts the files that it fetched."""
     return Path(context.scratch_dir) / RESTORED
 
 
-def read_context(rundir: RunDir) -> RunContext:
-    """The run that the agent describes.
-
-    Raises:
-        RunDirError: if it describes none.
-    """
-    context = rundir.read(RunContext)
-    if context is None:
-        raise RunDirError(
-            f"{rundir.file_path(RunContext)} is missing: the agent writes it before it starts the trainer"
-        )
-    return context
+def restored_streams(context: RunContext) -> Path:
+    """The folder with the streams that the first rank fetched, by another name."""
+    return restore_directory(context) / _STREAMS
 
 
-def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return the checkpoints in the order in which a resume tries them: of two of the same step, the one that code
-    after the loop has changed comes last, since that code runs again."""
-    ordered = list(checkpoints)
-    if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
-        ordered[:2] = ordered[1], ordered[0]
-    return ordered
+def memory_folders(context: RunContext) -> list[Path]:
+    """The folders for the memory of checkpoints, in the order in which they are tried."""
+    folders = [Path(context.memory_dir)] if context.memory_dir else []
+    return [*folders, Path(context.scratch_dir)]
 
 
 class AgentLink:
@@ -90,12 +77,7 @@ class AgentLink:
         self.requests = Requests(rundir, self.clock)
         self.reporter = Reporter(rundir, self.store, context, self.clock)
         self._policy = context.submission.spec.checkpoint
-        self._checkpoints = self.store.checkpoints(
-            context.job_id, context.epoch, guard=self.requests.may_write, incarnation=context.incarnation
-        )
-        self._publisher = Publisher(
-            self._checkpoints, self._policy.keep, self.clock, self._published, self.requests.suspended
-        )
+        self._publisher = Publisher(self._policy.keep, self._published)
         folder = os.environ.get(CHECKPOINT_DIR_VARIABLE)
         self._user_files = UserFiles(Path(folder) if folder else None, self.clock)
         writer = f"trainer-{context.instance_id}"
@@ -108,10 +90,12 @@ class AgentLink:
         self.trigger = ""
         self.reporter.update(phase=TrainingPhase.STARTING)
         self._clear_scratch()
+        # The program imports, builds its model and reads its data meanwhile.
+        self._publisher.fetch(self._fetched, [folder / _STREAMS for folder in memory_folders(context)])
 
     def pinned(self) -> dict[str, JsonValue]:
         """The newest checkpoint's `info`; empty if there is no checkpoint."""
-        head = self._checkpoints.head()
+        head = self.store.checkpoints(self.context.job_id).head()
         return dict(head.checkpoints[0].info) if head is not None and head.checkpoints else {}
 
     def restore(self) -> Checkpoint | None:
@@ -122,17 +106,24 @@ class AgentLink:
             CheckpointCorrupt: if there are checkpoints and none is whole.
         """
         self.reporter.update(phase=TrainingPhase.RESTORING)
-        folder = restore_directory(self.context)
-        checkpoint = self._checkpoints.restore(folder, lambda name: not name.startswith(USER_FILE), before_loop_end)
+        restored = self._publisher.fetched()
+        checkpoint = restored.checkpoint
         self._last_begun = self.clock.monotonic()
         if checkpoint is None:
             return None
-        for path in folder.iterdir():
+        for path in self._fetched.iterdir():
             if path.name not in {part.name for part in checkpoint.parts}:
                 path.unlink()  # of a newer checkpoint that turned out not to be whole
+        (self._fetched / _STREAMS).symlink_to(restored.streams)
+        self._fetched.rename(restore_directory(self.context))
         self._publisher.durable_step = self._last_step = checkpoint.step
         self._interval.resume(checkpoint.info)
         return checkpoint
+
+    def drop_restored(self) -> None:
+        """Remove what was fetched, as large as the state. What is still mapped goes with the mapping."""
+        shutil.rmtree(restored_streams(self.context).resolve(), ignore_errors=True)
+        shutil.rmtree(restore_directory(self.context), ignore_errors=True)
 
     def training(
         self,
@@ -190,18 +181,27 @@ class AgentLink:
             return Decision.CHECKPOINT
         return Decision.GO_ON
 
-    def publish_beside(self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue]) -> None:
-        """Publish the snapshot of `step` while the loop goes on."""
+    def publish_beside(
+        self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], streams: Mapping[str, StreamFile]
+    ) -> None:
+        """Publish the snapshot of `step` while the loop goes on. `streams`: the memory of all ranks."""
         trained = (began - self._last_begun).total_seconds()
         rate = (step - self._last_step) / trained if trained > 0 else None
         self._last_begun, self._last_step = began, step
-        snapshot = self._snapshot(step, began, trigger, info)
+        snapshot = self._snapshot(step, began, trigger, info, streams)
         if trigger != "final":  # after it nothing is stalled any more
             self._interval.stalled(step, self.clock.monotonic() - began, rate)
         self._publisher.start(snapshot)
 
     def publish_now(
-        self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], *, again: bool = False
+        self,
+        step: int,
+        trigger: str,
+        began: timedelta,
+        info: dict[str, JsonValue],
+        streams: Mapping[str, StreamFile],
+        *,
+        again: bool = False,
     ) -> None:
         """Publish the snapshot of `step`, and return when it is durable. `again`: as a second one of its step.
 
@@ -210,18 +210,20 @@ class AgentLink:
             StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
         """
         self._last_begun, self._last_step = began, step
-        self._publisher.publish(self._snapshot(step, began, trigger, info, again=again), self._durable_by())
+        self._publisher.publish(self._snapshot(step, began, trigger, info, streams, again=again), self._durable_by())
 
     def needs_snapshot(self, step: int) -> bool:
-        """Whether `step` is not durable yet. It first waits for a publication under way; but if there is a deadline,
-        not for one of an earlier step.
+        """Whether `step` is not durable yet. Afterwards no publication is under way, so the ranks may write to their
+        memory. If there is a deadline, a publication of an earlier step is waited for only as long as `step` can be
+        made durable in time, too; then it is cancelled.
 
         Raises:
             Fenced: if the job has another owner.
         """
-        if self._durable_by() is None or self._publisher.is_flying(step):
-            self._publisher.settle()
-        self._publisher.collect()
+        deadline = self._durable_by()
+        if deadline is not None and not self._publisher.is_flying(step):
+            self._publisher.make_way(deadline)
+        self._publisher.settle()
         return self._publisher.durable_step != step
 
     def close(
@@ -250,13 +252,25 @@ class AgentLink:
         return by_time or by_steps
 
     def _snapshot(
-        self, step: int, began: timedelta, trigger: str, info: dict[str, JsonValue], *, again: bool = False
+        self,
+        step: int,
+        began: timedelta,
+        trigger: str,
+        info: dict[str, JsonValue],
+        streams: Mapping[str, StreamFile],
+        *,
+        again: bool = False,
     ) -> Snapshot:
         directory = snapshot_directory(self.context, step)
         urgent = self._durable_by() is not None
-        limit = sum(path.stat().st_size for path in directory.iterdir()) if urgent else None
+        limit = sum(stream.size for stream in streams.values()) if urgent else None
         unchanged = self._user_files.add_to(directory, step, limit)
-        return Snapshot(step, directory, trigger, began, info | self._interval.info(), unchanged, again)
+        info = info | self._interval.info()
+        return Snapshot(step, directory, trigger, began, dict(streams), info, unchanged, again)
+
+    @property
+    def _fetched(self) -> Path:
+        return Path(self.context.scratch_dir) / _FETCHED
 
     def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
         self._user_files.published(published.parts)
@@ -289,5 +303,7 @@ class AgentLink:
     def _clear_scratch(self) -> None:
         scratch = Path(self.context.scratch_dir)
         scratch.mkdir(parents=True, exist_ok=True)
-        for leftover in [*scratch.glob("snapshot-*"), restore_directory(self.context)]:
+        leftovers = [*scratch.glob("snapshot-*"), restore_directory(self.context), self._fetched]
+        leftovers += [folder / _STREAMS for folder in memory_folders(self.context)]
+        for leftover in leftovers:
             shutil.rmtree(leftover, ignore_errors=True)

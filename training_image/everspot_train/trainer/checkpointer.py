@@ -1,8 +1,8 @@
 """Keeps a run's state durable: restores, checkpoints and stops, in agreement between all ranks."""
 
 import logging
-import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core.checkpoint import Checkpoint
@@ -11,19 +11,38 @@ from everspot_core.records import EventKind
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 
+from everspot_train.checkpoint.manifest import stream_name
+from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.saver import Saver
 from everspot_train.rundir import RunContext, TrainingPhase
-from everspot_train.trainer.agent_link import AFTER_LOOP, AgentLink, Decision, restore_directory, snapshot_directory
+from everspot_train.trainer.agent_link import (
+    AgentLink,
+    Decision,
+    memory_folders,
+    restore_directory,
+    restored_streams,
+    snapshot_directory,
+)
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
 from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
+from everspot_train.writer.protocol import AFTER_LOOP, StreamFile
 
 log = logging.getLogger("everspot.trainer")
 
 _FENCED = -1
 TOTAL_STEPS = "total_steps"
 """In a checkpoint's `info`: how many steps the loop was to make."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A snapshot in memory. `began`: the monotonic time; `streams`: the memory of all ranks."""
+
+    began: timedelta
+    streams: dict[str, StreamFile]
 
 
 class Checkpointer:
@@ -49,6 +68,8 @@ class Checkpointer:
         self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
         self._be_sure = be_sure
         self._clock = SystemClock.from_environment()
+        self._memory = SharedMemory(memory_folders(context), f"memory-{ranks.rank:05d}")
+        self._saver = Saver(self._memory, ranks.rank, ranks.gather)
         self._restored: Checkpoint | None = None
         self._fetched, self._step_fetched = False, 0
         self._final: str | None = None
@@ -76,12 +97,13 @@ class Checkpointer:
         """Load the newest whole checkpoint into the tracked pieces. Returns its step, or None if there is none."""
         if self.fetch() is None:
             return None
-        step, own = self._state.load(restore_directory(self._context), self._ranks.rank)
-        if not own:
+        directory, streams = restore_directory(self._context), restored_streams(self._context)
+        step, took_part = self._state.load(directory, self._ranks.rank, streams)
+        if not took_part:
             log.warning("rank %d took no part in the checkpoint: its random numbers start afresh", self._ranks.rank)
         self._ranks.meet()
-        if self._link:  # as large as the state; what is still mapped goes with the mapping
-            shutil.rmtree(restore_directory(self._context), ignore_errors=True)
+        if self._link:
+            self._link.drop_restored()
         return step
 
     def begin(self, step: int, total_steps: int, metrics: dict[str, float]) -> None:
@@ -133,9 +155,9 @@ class Checkpointer:
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
         """Take a snapshot and publish it while the loop goes on."""
-        began = self._snapshot(step)
-        if self._link and began is not None:
-            self._link.publish_beside(step, trigger, began, self._info)
+        taken = self._snapshot(step)
+        if self._link and taken is not None:
+            self._link.publish_beside(step, trigger, taken.began, self._info, taken.streams)
 
     def checkpoint_after_loop(self, step: int, metrics: dict[str, float]) -> None:
         """Take the final snapshot of the loop and publish it while the program goes on."""
@@ -149,9 +171,9 @@ class Checkpointer:
         """Make `step` durable before returning."""
         if self._link:
             self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
-        began = self._snapshot(step)
-        if began is not None:
-            self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
+        taken = self._snapshot(step)
+        if taken is not None:
+            self._on_first(lambda link: link.publish_now(step, trigger, taken.began, self._info, taken.streams))
 
     def checkpoint_at_end(self, step: int) -> None:
         """Make the state at the end of the program durable. If code after the loop has changed what is tracked, this
@@ -160,10 +182,12 @@ class Checkpointer:
             if self._link:
                 self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
             again = bool(self._on_first(lambda link: not link.needs_snapshot(step)))
-            began = self._snapshot(step, again=again)
-            if began is not None:
+            taken = self._snapshot(step, again=again)
+            if taken is not None:
                 info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
-                self._on_first(lambda link: link.publish_now(step, "final", began, info, again=again))
+                self._on_first(
+                    lambda link: link.publish_now(step, "final", taken.began, info, taken.streams, again=again)
+                )
             return
         self.checkpoint_now(step, "final")
 
@@ -172,10 +196,10 @@ class Checkpointer:
         if self._link:
             self._link.close(phase, step, message, cut_off=cut_off, complete=complete)
             self._link = None
+        self._memory.close()
 
-    def _snapshot(self, step: int, *, again: bool = False) -> timedelta | None:
-        """Write the state to disk on all ranks, unless it is durable already. Returns when that began, else None.
-        `again`: also if the step is durable.
+    def _snapshot(self, step: int, *, again: bool = False) -> _Taken | None:
+        """Copy the state into memory on all ranks, unless it is durable already. `again`: also if the step is durable.
 
         Step 0 needs no checkpoint, since a new start gives the same state.
         """
@@ -183,9 +207,14 @@ class Checkpointer:
         if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
             return None
         self._be_sure()
-        self._state.save(snapshot_directory(self._context, step), step, self._ranks.rank, self._ranks.gather)
-        self._ranks.meet()
-        return began
+        directory = snapshot_directory(self._context, step)
+        sizes = self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather)
+        paths = self._ranks.gather(str(self._memory.path))
+        streams = {
+            stream_name(rank): StreamFile(path=path, size=size)
+            for rank, (path, size) in enumerate(zip(paths, sizes, strict=True))
+        }
+        return _Taken(began, streams)
 
     def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.digests import describe_leaf, digest_bytes, list_parts
 
 _CHUNK = 1 << 20  # words that are multiplied at once: bounds the memory that a fingerprint needs
@@ -32,17 +33,27 @@ def tensor_signature(tensor: torch.Tensor) -> str:
 
 def fingerprint(value: Any) -> str:
     """Return the fingerprint of a state, with all its parts."""
-    return digest_bytes(repr(list(_parts("", value, 0))).encode())
+    return _fingerprint(value, shards=True)
 
 
 def fingerprints(state: Any) -> dict[str, str]:
-    """Return the fingerprint of each entry of a state; of a state that is no mapping, one fingerprint."""
+    """Return the fingerprint of each entry of a state; of a state that is no mapping, one fingerprint.
+
+    They are compared between ranks, so of a tensor that is sharded between ranks (DTensor) only dtype and shape count.
+    """
     if not isinstance(state, Mapping):
-        return {"": fingerprint(state)}
-    return {str(key): fingerprint(part) for key, part in state.items()}
+        return {"": _fingerprint(state, shards=False)}
+    return {str(key): _fingerprint(part, shards=False) for key, part in state.items()}
 
 
-def _parts(path: str, value: Any, depth: int) -> Any:
+def _fingerprint(value: Any, *, shards: bool) -> str:
+    return digest_bytes(repr(list(_parts("", value, 0, shards))).encode())
+
+
+def _parts(path: str, value: Any, depth: int, shards: bool) -> Any:
+    if is_sharded(value):
+        yield path, f"{tensor_signature(value)}:{_of_tensor(value._local_tensor) if shards else 'sharded'}"
+        return
     if isinstance(value, torch.Tensor):
         yield path, _of_tensor(value)
         return
@@ -52,7 +63,7 @@ def _parts(path: str, value: Any, depth: int) -> Any:
         return
     yield path, type(value).__name__
     for name, part in list_parts(value):
-        yield from _parts(f"{path}/{name}", part, depth + 1)
+        yield from _parts(f"{path}/{name}", part, depth + 1, shards)
 
 
 @torch.no_grad()

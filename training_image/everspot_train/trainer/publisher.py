@@ -1,36 +1,56 @@
-"""Publishes checkpoints, one at a time, beside the training loop or before everything else."""
+"""The trainer's side of the checkpoint writer: starts it, hands snapshots over, and takes its answers."""
 
 import logging
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.checkpoint import Checkpoint, Part
-from everspot_core.clock import Clock
-from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
+from everspot_store import StoreUnavailable, TransferCancelled
 from pydantic import JsonValue
 
-from everspot_train.trainer.deadlines import gives_way
+from everspot_train.writer.protocol import (
+    ANSWER,
+    AnyRequest,
+    EndRequest,
+    Failed,
+    MakeWayRequest,
+    Published,
+    PublishRequest,
+    Restored,
+    RestoreRequest,
+    SkipRequest,
+    StreamFile,
+)
 
 log = logging.getLogger("everspot.trainer")
 
-_ATTEMPTS = 6
-_PAUSE = timedelta(seconds=1)
-_LOOK = timedelta(milliseconds=200)
+_STARTS = 3
+"""How many writers are started for one request before it fails."""
+_END_TIMEOUT = timedelta(seconds=10)
+
+
+class WriterDied(StoreUnavailable):
+    """The writer has ended without an answer. Nothing was published, or it was and the answer is lost."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state on local disk that is to be published.
+    """A state that is to be published.
 
     Attributes:
         step: optimizer steps done.
         directory: with the files.
         trigger: why it was made.
         began: the monotonic time at which the snapshot began.
+        streams: the memory of all ranks, by the name of the stream.
         info: what is stored with it.
         unchanged: parts of the checkpoint before it that belong to it, too.
         again: publish it also if its step is published already.
@@ -40,47 +60,40 @@ class Snapshot:
     directory: Path
     trigger: str
     began: timedelta
+    streams: dict[str, StreamFile]
     info: dict[str, JsonValue] = field(default_factory=dict)
     unchanged: dict[str, Part] = field(default_factory=dict)
     again: bool = False
 
     @property
-    def files(self) -> dict[str, Path]:
-        """The parts by name."""
-        return {path.name: path for path in sorted(self.directory.iterdir())}
-
-    @property
     def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(path.stat().st_size for path in self.files.values())
+        """Bytes of files and streams."""
+        files = sum(path.stat().st_size for path in self.directory.iterdir())
+        return files + sum(stream.size for stream in self.streams.values())
 
 
 class Publisher:
-    """Uploads snapshots under the owner's epoch.
+    """Has snapshots published by the writer, one at a time.
 
     Args:
-        checkpoints: the job's checkpoints, opened for this owner's epoch and guarded by its lease.
         keep: the number of checkpoints that stay.
-        on_published: called in the publishing thread with each durable checkpoint and its snapshot.
-        suspended: whether the lease has ended because the store is silent. Then a publication waits for as long as
-            the agent lets the process live.
+        on_published: called in a thread of its own with each durable checkpoint and its snapshot.
+        command: the writer's.
     """
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
         keep: int,
-        clock: Clock,
         on_published: Callable[[Checkpoint, Snapshot], None],
-        suspended: Callable[[], bool] = lambda: False,
+        command: tuple[str, ...] = (sys.executable, "-m", "everspot_train.writer"),
     ) -> None:
-        self._checkpoints, self._keep = checkpoints, keep
-        self._clock, self._on_published, self._suspended = clock, on_published, suspended
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-publisher")
+        self._keep, self._on_published = keep, on_published
+        self._writer = _Writer(command)
+        self._restore: RestoreRequest | None = None
+        self._restoring: Future[Restored | Published] | None = None
         self._flight: Future[None] | None = None
         self._flying: Snapshot | None = None
-        self._transfer: Transfer | None = None
-        self._rate: float | None = None
+        self._largest = 0
         self.durable_step: int | None = None
 
     @property
@@ -88,11 +101,38 @@ class Publisher:
         """Whether a publication is under way."""
         return self._flight is not None and not self._flight.done()
 
+    def fetch(self, folder: Path, streams: list[Path]) -> None:
+        """Begin to fetch the newest whole checkpoint into `folder`, and its streams into the first of `streams` that
+        has room."""
+        self._restore = RestoreRequest(folder=str(folder), streams=[str(path) for path in streams])
+        self._restoring = self._writer.send(self._restore)
+
+    def fetched(self) -> Restored:
+        """Wait for the checkpoint.
+
+        Raises:
+            Fenced: if a later owner was here.
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+            StoreError: for any other error of the store.
+        """
+        assert self._restoring is not None and self._restore is not None  # noqa: S101 - `fetch` comes first
+        for start in range(_STARTS):
+            try:
+                restored = self._restoring.result()
+                break
+            except WriterDied as error:
+                if start == _STARTS - 1:
+                    raise
+                log.warning("the checkpoint is fetched again: %s", error)
+                self._restoring = self._writer.send(self._restore)
+        assert isinstance(restored, Restored)  # noqa: S101 - the answer to its request
+        self._writer.broken = restored.broken
+        return restored
+
     def start(self, snapshot: Snapshot) -> None:
-        """Publish beside the training loop. To be called only when not `busy`."""
+        """Publish while the loop goes on. To be called only when not `busy`."""
         self.settle()
-        self._flying, self._transfer = snapshot, Transfer(self._clock)
-        self._flight = self._pool.submit(self._publish, snapshot, self._transfer)
+        self._begin(snapshot, now=False, deadline=None)
 
     def is_flying(self, step: int) -> bool:
         """Whether the snapshot of `step` is being published."""
@@ -115,78 +155,173 @@ class Publisher:
             log.warning("the upload of an older checkpoint was cancelled: a newer one has to be durable soon")
         except StoreUnavailable as error:
             log.warning("a checkpoint could not be published, training goes on: %s", error)
-        if self._flying is not None:  # a store that is away for long must not fill the disk
-            shutil.rmtree(self._flying.directory, ignore_errors=True)
+        finally:
+            self._remove(self._flying)  # a store that is away for long must not fill the disk
 
     def collect(self) -> None:
         """Like `settle`, but only if the publication has ended; it never waits."""
         if self._flight is not None and self._flight.done():
             self.settle()
 
+    def make_way(self, deadline: timedelta) -> None:
+        """Cancel a publication under way if a newer snapshot would otherwise miss its `deadline` (monotonic)."""
+        if self.busy:
+            self._writer.tell(MakeWayRequest(size=self._largest, deadline=deadline))
+
     def publish(self, snapshot: Snapshot, deadline: timedelta | None) -> None:
         """Publish, and return when the snapshot is durable.
 
-        It waits for a publication under way, or cancels it if this one would otherwise miss its `deadline` (see
-        `gives_way`). While the store cannot be reached, it tries again until `deadline` (monotonic), or without one a
-        bounded number of times.
+        While the store cannot be reached, the writer tries again until `deadline` (monotonic), or without one a bounded
+        number of times.
 
         Raises:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach.
         """
-        if deadline is not None:
-            self._make_way(snapshot.size, deadline)
         self.settle()
-        attempt = 1
-        while True:
+        for start in range(_STARTS):
+            flight = self._begin(snapshot, now=True, deadline=deadline)
             try:
-                return self._publish(snapshot, Transfer(self._clock), urgent=deadline is not None)
-            except StoreUnavailable as error:
-                if deadline is not None:
-                    late = self._clock.monotonic() + _PAUSE >= deadline
-                else:
-                    late = attempt >= _ATTEMPTS and not self._suspended()
-                if late:
+                flight.result()
+            except WriterDied as error:
+                if start == _STARTS - 1:
                     raise
-                log.warning("step %d is not durable yet (attempt %d): %s", snapshot.step, attempt, error)
-            attempt += 1
-            self._clock.sleep(_PAUSE)
+                log.warning("step %d is not durable yet: %s", snapshot.step, error)
+            else:
+                break
+            finally:
+                self._flight = None
+        self._remove(snapshot)
 
     def close(self) -> None:
-        """Wait for the publishing thread to end."""
-        self._pool.shutdown(wait=True)
+        """Wait for a publication under way, and end the writer."""
+        if self._flight is not None:
+            self._flight.exception()
+        self._writer.close()
 
-    def _make_way(self, size: int, deadline: timedelta) -> None:
-        """Wait for the publication under way for as long as the newer snapshot of `size` bytes can afford it; else
-        cancel it."""
-        while self.busy and self._flight is not None and self._transfer is not None:
-            transfer = self._transfer
-            seconds = (deadline - self._clock.monotonic()).total_seconds()
-            if gives_way(transfer.remaining_bytes, size, transfer.rate or self._rate, seconds):
-                transfer.cancel()
-                return
-            wait([self._flight], timeout=_LOOK.total_seconds())
-
-    def _publish(self, snapshot: Snapshot, transfer: Transfer, *, urgent: bool = False) -> None:
-        """Publish once. `urgent`: leave the deletion of older parts to the next publication."""
-        published = self._checkpoints.publish(
-            snapshot.step,
-            snapshot.files,
-            snapshot.info,
-            self._keep,
-            snapshot.unchanged,
-            transfer=transfer,
+    def _begin(self, snapshot: Snapshot, *, now: bool, deadline: timedelta | None) -> Future[None]:
+        request = PublishRequest(
+            step=snapshot.step,
+            directory=str(snapshot.directory),
+            streams=snapshot.streams,
+            info=snapshot.info,
+            unchanged=snapshot.unchanged,
+            keep=self._keep,
             again=snapshot.again,
+            now=now,
+            deadline=deadline,
         )
-        self._rate = transfer.rate or self._rate
-        self.durable_step = snapshot.step
-        self._on_published(published, snapshot)
-        shutil.rmtree(snapshot.directory, ignore_errors=True)
-        if urgent:
-            return
+        self._largest = max(self._largest, snapshot.size)
+        flight: Future[None] = Future()
+        self._flying, self._flight = snapshot, flight
+        answer = self._writer.send(request)
+        answer.add_done_callback(lambda answer: self._arrived(answer, snapshot, flight))
+        return flight
+
+    def _arrived(self, answer: "Future[Restored | Published]", snapshot: Snapshot, flight: Future[None]) -> None:
         try:
-            self._checkpoints.retire()
-        except Fenced:
-            raise
-        except StoreError as error:
-            log.warning("old checkpoint parts stay for now: %s", error)
+            published = answer.result()
+            assert isinstance(published, Published)  # noqa: S101 - the answer to its request
+            self.durable_step = snapshot.step
+            self._on_published(published.checkpoint, snapshot)
+        except Exception as error:
+            flight.set_exception(error)
+        else:
+            flight.set_result(None)
+
+    @staticmethod
+    def _remove(snapshot: Snapshot | None) -> None:
+        if snapshot is not None:
+            shutil.rmtree(snapshot.directory, ignore_errors=True)
+
+
+class _Writer:
+    """The writer's process. It is started with the first request, and again after it has died.
+
+    Attributes:
+        broken: the identities of checkpoints that a later writer has to pass over.
+    """
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._command = command
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
+        self._answer: Future[Restored | Published] | None = None
+        self.broken: list[str] = []
+
+    def send(self, request: RestoreRequest | PublishRequest) -> "Future[Restored | Published]":
+        """Send a request. The result is its answer; `WriterDied` if there is none."""
+        answer: Future[Restored | Published] = Future()
+        with self._lock:
+            process = self._running()
+            self._answer = answer
+        self._write(process, request)
+        return answer
+
+    def tell(self, request: MakeWayRequest | SkipRequest) -> None:
+        """Send a request that has no answer."""
+        with self._lock:
+            process = self._process
+        if process is not None:
+            self._write(process, request)
+
+    def close(self) -> None:
+        """End the process, after the publication under way."""
+        with self._lock:
+            process, self._process = self._process, None
+            listener, self._listener = self._listener, None
+        if process is None or listener is None:
+            return
+        self._write(process, EndRequest())
+        listener.join(_END_TIMEOUT.total_seconds())
+        if listener.is_alive():
+            process.kill()
+            listener.join()
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        self._process = process
+        self._listener = threading.Thread(target=self._listen, args=(process,), name="everspot-writer", daemon=True)
+        self._listener.start()
+        if self.broken:
+            self._write(process, SkipRequest(broken=self.broken))
+        return process
+
+    @staticmethod
+    def _write(process: "subprocess.Popen[str]", request: AnyRequest) -> None:
+        assert process.stdin is not None  # noqa: S101 - it was started with a pipe
+        try:
+            process.stdin.write(request.model_dump_json() + "\n")
+            process.stdin.flush()
+        except (BrokenPipeError, ValueError):  # it has died, or was closed: its listener says so
+            log.debug("the checkpoint writer takes no request")
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None  # noqa: S101 - it was started with a pipe
+        with process.stdout:
+            for line in process.stdout:
+                self._deliver(line)
+        code = process.wait()
+        assert process.stdin is not None  # noqa: S101 - it was started with a pipe
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        with self._lock:
+            answer, self._answer = (self._answer, None) if self._process in (process, None) else (None, None)
+            if self._process is process:
+                self._process = None
+        if answer is not None:
+            answer.set_exception(WriterDied(f"the checkpoint writer ended with status {code}"))
+
+    def _deliver(self, line: str) -> None:
+        with self._lock:
+            answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        message = ANSWER.validate_json(line)
+        if isinstance(message, Failed):
+            answer.set_exception(message.exception())
+        else:
+            answer.set_result(message)

@@ -14,8 +14,8 @@ from everspot_core.recipes import Parallel
 from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
-from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
-from everspot_train.trainer.agent_link import AgentLink, read_context
+from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir, read_context
+from everspot_train.trainer.agent_link import AgentLink
 from everspot_train.trainer.batch_fit import DeviceMeasure, batch_sizes, largest_fitting
 from everspot_train.trainer.checkpointer import Checkpointer
 from everspot_train.trainer.ending import is_clean, last_word

@@ -1,22 +1,26 @@
 """Writes and reads the pieces of state on which the next step depends.
 
-Every piece has `state_dict` and `load_state_dict`. The model and the optimizer get a file each, and the other shared
-pieces one together. State that differs between ranks (random generators, data position, and any shared piece that turns
-out to differ) goes into one file per rank. torch.save writes the files, and they are read with `weights_only`, so that
-reading a checkpoint never executes code.
+Every piece has `state_dict` and `load_state_dict`. A checkpoint holds the state of each piece once, or of each rank
+where it differs between ranks: random generators, data position, and any shared piece that turns out to differ. Tensors
+that are sharded between ranks (DTensor) are stored as shards, and loaded in the way in which they are sharded then.
+Reading a checkpoint never executes code: see `everspot_train.checkpoint`.
 """
 
 import copy
-import io
 import logging
-import pickle
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from pydantic import JsonValue
 
+from everspot_train.checkpoint.legacy import HEAD, StoredState, read_legacy
+from everspot_train.checkpoint.loader import Loader
+from everspot_train.checkpoint.manifest import MANIFEST, Manifest, ManifestError, RankPieces
+from everspot_train.checkpoint.saver import Saver
+from everspot_train.checkpoint.sharding import Sharding, find_mesh
+from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
 from everspot_train.trainer.optimizers import restore_dtypes
@@ -25,10 +29,7 @@ from everspot_train.trainer.verification import differences
 
 log = logging.getLogger("everspot.trainer")
 
-_OWN_FILE = ("model", "optimizer")
-_REST = "state.pt"
 _ADDED = ("run", "modules")  # checkpoints of earlier versions have them not
-FORMAT = 1
 
 Gather = Callable[[Any], list[Any]]
 """A function that returns the values of all ranks."""
@@ -58,10 +59,6 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
-def _rank_file(rank: int) -> str:
-    return f"rank-{rank:05d}.pt"
-
-
 class TrainState:
     """The pieces of one run: `shared` are the same on every rank, `local` are each rank's own."""
 
@@ -69,60 +66,67 @@ class TrainState:
         self.shared: dict[str, Stateful] = {}
         self.local: dict[str, Stateful] = {}
 
-    def save(self, directory: Path, step: int, rank: int, gather: Gather = lambda value: [value]) -> None:
-        """Write this rank's files into `directory`; the first rank's include the shared ones. All ranks call it.
+    def save(
+        self, directory: Path, step: int, rank: int, saver: Saver, gather: Gather = lambda value: [value]
+    ) -> list[int]:
+        """Save the tensors into the memory of `saver`, and the rest into `directory`. All ranks call it.
 
-        What is written is read back at once, without the contents of the tensors.
+        Returns the sizes of the streams in bytes, of all ranks.
 
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
-            UnsupportedState: if tensors are sharded between ranks.
+            UnsupportedState: if tensors are sharded between ranks in a way that cannot be saved.
+            OSError: if there is no room.
         """
-        directory.mkdir(parents=True, exist_ok=True)
         shared = {name: piece.state_dict() for name, piece in self.shared.items()}
         for name, piece in self.shared.items():
             check_sharding(name, piece, shared[name])
         own = self._own(shared, gather)
         local = {name: piece.state_dict() for name, piece in self.local.items()}
-        head = {"own": own} if rank != 0 and own else {}
-        _write(directory / _rank_file(rank), head | {"pieces": local}, local | head.get("own", {}))
-        if rank != 0:
-            return
-        for name in _OWN_FILE:
-            if name in shared:
-                _write(directory / f"{name}.pt", shared[name], {name: shared[name]})
-        remaining = {name: state for name, state in shared.items() if name not in _OWN_FILE}
-        _write(directory / _REST, {"format": FORMAT, "step": step, "pieces": remaining}, remaining)
+        trees = _Trees()
+        encoded = trees.encode("", shared)
+        first = _Trees(trees.tensors)
+        of_rank = RankPieces(
+            pieces=first.encode(f"rank-{rank:05d}", local),
+            own=first.encode(f"rank-{rank:05d}/own", own),
+        )
+        trees.refuse_unsafe(first)
+        streams = saver.save(trees.tensors, self._steady(trees.tensors))
+        ranks = gather(of_rank)
+        if rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            manifest = Manifest(step=step, shared=encoded, ranks=ranks, tensors=streams.entries, streams=streams.sizes)
+            (directory / MANIFEST).write_bytes(manifest.to_json())
+        return streams.sizes
 
-    def load(self, directory: Path, rank: int) -> tuple[int, bool]:
+    def load(self, directory: Path, rank: int, streams: Path | None = None) -> tuple[int, bool]:
         """Restore every piece, and make sure that each has taken its state back. Returns the step, and whether this
-        rank found its own file.
+        rank took part in the checkpoint.
 
         A rank that took no part in the checkpoint takes the first rank's data position and keeps its own random
         numbers.
 
+        Args:
+            directory: with the files of the checkpoint.
+            rank: of this process.
+            streams: the folder with the files of the streams; None: `directory`.
+
         Raises:
             StateMismatch: if a piece is missing, does not fit, or has not taken back what was stored.
         """
-        head = _read(directory / _REST)
-        stored: dict[str, Any] = dict(head["pieces"])
-        for name in _OWN_FILE:
-            if name in self.shared:
-                stored[name] = _read(directory / f"{name}.pt")
-        own = (directory / _rank_file(rank)).exists()
-        of_rank = _read(directory / _rank_file(rank if own else 0))
-        local = of_rank["pieces"]
+        state = self._read(directory, rank, streams or directory)
+        stored, local = dict(state.shared), state.local
         unused = sorted(stored.keys() - self.shared.keys() - set(RESERVED))
         if unused:
             raise StateMismatch(
                 f"the checkpoint has {unused[0]!r}, which is not tracked now: name it in run.track as the attempt "
                 "before did"
             )
-        for name, state in of_rank.get("own", {}).items():
+        for name, part in state.own.items():
             merge = isinstance(self.shared.get(name), torch.nn.Module) and isinstance(stored.get(name), Mapping)
-            stored[name] = {**stored[name], **state} if merge else state
+            stored[name] = {**stored[name], **part} if merge else part
         pieces = [(n, p, stored) for n, p in self.shared.items() if n in stored or n not in _ADDED]
-        pieces += [(n, p, local) for n, p in self.local.items() if own or n != "randomness"]
+        pieces += [(n, p, local) for n, p in self.local.items() if state.took_part or n != "randomness"]
         for name, piece, source in pieces:
             if name not in source:
                 raise StateMismatch(f"the checkpoint has no {name!r}: was it written by another version of the loop?")
@@ -131,16 +135,56 @@ class TrainState:
         for name, piece in self.shared.items():
             if name in stored and name not in RESERVED:  # the trainer's own take effect when the loop begins
                 _verify(name, piece, stored[name])
-        return int(head["step"]), own
+        return state.step, state.took_part
 
     def fingerprint(self) -> str:
         """Return a text that differs if any piece that the program named has changed."""
         tracked = {name: piece.state_dict() for name, piece in self.shared.items() if name not in RESERVED}
         return fingerprint(tracked)
 
+    def _read(self, directory: Path, rank: int, streams: Path) -> StoredState:
+        try:
+            if (directory / HEAD).exists():
+                return read_legacy(directory, rank)
+            return self._read_manifest(Manifest.load(directory / MANIFEST), rank, streams)
+        except FileNotFoundError as error:
+            raise StateMismatch(f"the checkpoint has no {Path(error.filename or str(error)).name}") from error
+        except ManifestError as error:
+            raise StateMismatch(f"the checkpoint cannot be read: {error}") from error
+
+    def _read_manifest(self, manifest: Manifest, rank: int, streams: Path) -> StoredState:
+        if not manifest.ranks:
+            raise ManifestError("the manifest names no rank")
+        loader, mesh = Loader(manifest, streams), find_mesh(self.shared)
+        took_part = rank < len(manifest.ranks)
+        of_rank = manifest.ranks[rank if took_part else 0]
+        shared = dict[str, Any]()
+        for name, tree in manifest.shared.items():
+            piece = self.shared.get(name)
+            state = piece.state_dict() if piece is not None and mesh is not None else {}
+            # A module copies what it loads. Anything else may keep the tensors that it gets.
+            copy = not isinstance(piece, torch.nn.Module)
+            shared[name] = loader.read(tree, Sharding(name, piece, state, mesh).template, copy=copy)
+        local, own = (
+            {name: loader.read(tree, lambda path, entry: None, copy=True) for name, tree in trees.items()}
+            for trees in (of_rank.pieces, of_rank.own)
+        )
+        return StoredState(manifest.step, shared, local, own, took_part)
+
+    def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
+        """The paths of frozen parameters."""
+        frozen = {
+            f"{name}/{parameter}"
+            for name, piece in self.shared.items()
+            if isinstance(piece, torch.nn.Module)
+            for parameter, value in piece.named_parameters(remove_duplicate=False)
+            if not value.requires_grad
+        }
+        return frozen & tensors.keys()
+
     def _own(self, shared: dict[str, Any], gather: Gather) -> dict[str, Any]:
         """Return the parts of the shared pieces that are not the same on every rank: of a module the entries that
-        differ, of any other piece all of it."""
+        differ, of any other piece all of it. Shards differ by their nature, and do not count."""
         all_signatures = gather(signature(shared))
         if len(all_signatures) == 1:
             return {}
@@ -156,6 +200,55 @@ class TrainState:
             elif differing:
                 own[name] = state
         return own
+
+
+class _Trees:
+    """Encodes the states of pieces, and collects their tensors. `tensors`: those of others, which are not stored again.
+
+    Tensors in the same memory, such as tied weights, are stored once.
+    """
+
+    def __init__(self, tensors: dict[str, torch.Tensor] | None = None) -> None:
+        self.tensors: dict[str, torch.Tensor] = tensors if tensors is not None else {}
+        self._paths: dict[tuple[object, ...], str] = {}
+        self._unsafe: list[str] = []
+
+    def encode(self, path: str, states: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return the trees of these states, by piece."""
+        encoded: dict[str, JsonValue] = {}
+        for name, state in states.items():
+            try:
+                encoded[name] = encode(state, f"{path}/{name}" if path else name, self._collect)
+            except UnsupportedValue as error:
+                self._unsafe.append(f"{name!r} holds {error.kind}")
+        return encoded
+
+    def refuse_unsafe(self, *others: "_Trees") -> None:
+        """Refuse what could not be encoded.
+
+        Raises:
+            UnsafeState: with the pieces and the types in them.
+        """
+        unsafe = [text for trees in (self, *others) for text in trees._unsafe]
+        if unsafe:
+            raise UnsafeState(
+                f"{', '.join(unsafe)}: a checkpoint holds tensors, numbers, text, and lists, tuples and dicts of these "
+                "only"
+            )
+
+    def _collect(self, path: str, tensor: Any) -> str:
+        local = tensor._local_tensor if is_sharded(tensor) else tensor
+        storage = local.untyped_storage()._cdata  # the same for all views, also of memory without a byte
+        key = (storage, local.storage_offset(), tensor.shape, local.stride(), tensor.dtype, is_sharded(tensor))
+        stored = self._paths.setdefault(key, path)
+        if stored != path:
+            return stored
+        unique = path
+        while unique in self.tensors:  # of a key 1 and a key "1" in the same dict
+            unique += "'"
+        self._paths[key] = unique
+        self.tensors[unique] = tensor
+        return unique
 
 
 def _load(name: str, piece: Stateful, state: Any) -> None:
@@ -218,34 +311,3 @@ def _fit_names(piece: Stateful, state: Any) -> Any:
         if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in names):
             return _fit_names(piece, {key.removeprefix(prefix): part for key, part in state.items()})
     return state
-
-
-def _write(path: Path, content: Any, states: dict[str, Any]) -> None:
-    """Write one file and read it back: better now than at the resume. `states`: by piece, for the complaint."""
-    torch.save(content, path)
-    try:
-        _read(path)
-    except pickle.UnpicklingError as error:
-        raise UnsafeState(_complaint(states)) from error
-
-
-def _read(path: Path) -> Any:
-    """Read a file. Tensors are mapped, so that their contents are not read before they are used."""
-    if not path.exists():
-        raise StateMismatch(f"the checkpoint has no {path.name}")
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-
-
-def _complaint(states: dict[str, Any]) -> str:
-    """The pieces that cannot be read back, and the types in them that prevent it."""
-    wrong = []
-    for name, state in states.items():
-        copy = io.BytesIO()
-        torch.save(state, copy)
-        copy.seek(0)
-        try:
-            torch.load(copy, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
-            kind = re.search(r"GLOBAL (\S+)", str(error))
-            wrong.append(f"{name!r} holds {kind.group(1) if kind else 'objects'}")
-    return f"{', '.join(wrong)}: a checkpoint holds tensors, numbers, text, and lists, tuples and dicts of these only"

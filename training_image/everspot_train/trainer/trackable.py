@@ -45,10 +45,13 @@ def iterate_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tupl
 
 
 def check_sharding(name: str, piece: Any, state: Any = None) -> None:
-    """Refuse a piece with tensors that are sharded between ranks. `state`: its state, where it is at hand.
+    """Refuse a piece whose tensors are sharded between ranks in a way that cannot be saved.
+
+    `state`: its state, where it is at hand.
 
     Raises:
-        UnsupportedState: for DTensors (FSDP2, tensor parallelism), modules of FSDP1 and ZeRO's optimizer.
+        UnsupportedState: for modules of FSDP1, ZeRO's optimizer, and tensors of the class ShardedTensor. A DTensor, as
+            `fully_shard` and tensor parallelism make them, can be saved.
     """
     if isinstance(piece, torch.nn.Module):
         fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
@@ -153,8 +156,9 @@ def check_signatures(signatures: Sequence[Mapping[str, str]]) -> None:
             here, on_rank = first.get(path, "missing"), other.get(path, "missing")
             if here != on_rank:
                 raise UnsupportedState(
-                    f"{path} is {here} on rank 0 and {on_rank} on rank {rank}: state that is sharded between ranks "
-                    "cannot be checkpointed yet. Use run.prepare(model), which gives each rank the whole model (DDP)"
+                    f"{path} is {here} on rank 0 and {on_rank} on rank {rank}: a tensor that differs between ranks in "
+                    "shape or dtype cannot be saved. Use run.prepare(model), which gives each rank the whole model "
+                    "(DDP), or torch.distributed.fsdp.fully_shard, which makes DTensors"
                 )
 
 
@@ -167,15 +171,14 @@ def _place(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
 
 
 def _sharded_kinds() -> tuple[type, ...]:
-    """The classes of sharded tensors. A program that has not imported their module has none of them."""
-    places = (("torch.distributed.tensor", "DTensor"), ("torch.distributed._shard.sharded_tensor", "ShardedTensor"))
-    kinds = (getattr(sys.modules.get(module), name, None) for module, name in places)
-    return tuple(kind for kind in kinds if isinstance(kind, type))
+    """The classes of sharded tensors that cannot be saved. A program that has not imported their module has none."""
+    module = sys.modules.get("torch.distributed._shard.sharded_tensor")
+    kind = getattr(module, "ShardedTensor", None)
+    return (kind,) if isinstance(kind, type) else ()
 
 
 def _sharded(name: str, path: str, kind: str) -> str:
     return (
-        f"{name}: {path} is sharded between ranks ({kind}), which cannot be checkpointed yet. "
-        "Use run.prepare(model), which gives each rank the whole model (DDP), and an optimizer of torch.optim, instead "
-        "of FSDP, ZeRO or tensor parallelism"
+        f"{name}: {path} is sharded between ranks ({kind}), which cannot be saved. Use run.prepare(model), which gives "
+        "each rank the whole model (DDP), or torch.distributed.fsdp.fully_shard, with an optimizer of torch.optim"
     )

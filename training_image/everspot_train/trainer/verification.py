@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.digests import describe
 from everspot_train.trainer.fingerprints import tensor_bits, tensor_signature
 
@@ -40,6 +41,12 @@ def _tensor_difference(stored: Any, current: Any) -> str | None:
         return f"was {_kind(stored)} and is {_kind(current)}"
     if stored.dtype != current.dtype or stored.shape != current.shape:
         return f"was {tensor_signature(stored)} and is {tensor_signature(current)}"
+    if is_sharded(stored) != is_sharded(current):
+        return f"({tensor_signature(stored)}) is sharded between ranks before or now, and not both"
+    if is_sharded(stored):
+        if stored.placements != current.placements:  # type: ignore[attr-defined]
+            return f"({tensor_signature(stored)}) is sharded in another way"
+        stored, current = stored._local_tensor, current._local_tensor  # type: ignore[attr-defined]
     if stored.is_meta or current.is_meta:
         return None
     with torch.no_grad():

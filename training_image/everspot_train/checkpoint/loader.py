@@ -1,0 +1,86 @@
+"""Reads a checkpoint: the trees of its manifest with tensors from its streams, sharded as they are needed now."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+from torch.distributed.checkpoint import DefaultLoadPlanner
+
+from everspot_train.checkpoint.manifest import Chunk, Manifest, ManifestError, TensorEntry, stream_name
+from everspot_train.checkpoint.memory import read_memory
+from everspot_train.checkpoint.streams import StreamReader
+from everspot_train.checkpoint.tree import decode
+
+Template = Callable[[str, TensorEntry], Any]
+"""A function that returns, for the path of a stored tensor, an empty DTensor to read it into; None for a plain one."""
+
+
+class Loader:
+    """One checkpoint in two folders. Tensors are read when they are needed.
+
+    Args:
+        manifest: of the checkpoint.
+        streams: the folder with the files of the streams.
+    """
+
+    def __init__(self, manifest: Manifest, streams: Path) -> None:
+        self.manifest = manifest
+        self._folder = streams
+        self._mapped: dict[int, torch.Tensor] = {}
+        self._reader = StreamReader(manifest, self._stream)
+
+    def read(self, tree: JsonValue, template: Template, *, copy: bool) -> Any:
+        """Return the state of a tree.
+
+        Args:
+            tree: of the manifest.
+            template: says which tensors are sharded now.
+            copy: give each tensor memory of its own. Otherwise a tensor may refer to the stream, as long as it lives.
+
+        Raises:
+            ManifestError: if the tree does not fit the manifest.
+            OSError: if a stream cannot be read.
+        """
+        read: dict[str, torch.Tensor] = {}
+
+        def resolve(path: str) -> torch.Tensor:
+            if path not in read:
+                read[path] = self._tensor(path, template, copy=copy)
+            return read[path]
+
+        try:
+            return decode(tree, resolve)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise ManifestError(f"the manifest contradicts itself: {type(error).__name__}: {error}") from error
+
+    def _tensor(self, path: str, template: Template, *, copy: bool) -> torch.Tensor:
+        entry = self.manifest.tensors[path]
+        target = template(path, entry)
+        if target is None:
+            whole = _whole(entry)
+            if whole is not None:
+                view = self._reader.view(path, whole)
+                return view.clone() if copy else view
+            target = torch.empty(entry.shape, dtype=entry.torch_dtype)
+        self._read_into({path: target})
+        tensor: torch.Tensor = target
+        return tensor
+
+    def _read_into(self, targets: Mapping[str, Any]) -> None:
+        planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        planner.set_up_planner(dict(targets), self._reader.read_metadata(), is_coordinator=False)
+        plan = self._reader.prepare_local_plan(planner.create_local_plan())
+        self._reader.read_data(planner.finish_plan(plan), planner).wait()
+
+    def _stream(self, number: int) -> torch.Tensor:
+        if number not in self._mapped:
+            self._mapped[number] = read_memory(self._folder / stream_name(number), self.manifest.streams[number])
+        return self._mapped[number]
+
+
+def _whole(entry: TensorEntry) -> Chunk | None:
+    """Return the chunk that holds all of a tensor, if there is one."""
+    return next((chunk for chunk in entry.chunks if prod(chunk.sizes) == prod(entry.shape)), None)

@@ -1,0 +1,88 @@
+"""Memory that another process can read: a file, in a file system in memory where there is one, that is mapped."""
+
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+_GROWTH = 1.02
+"""The factor by which more memory is reserved than is needed at first: counters and small tensors are added later."""
+
+_log = logging.getLogger(__name__)
+
+
+class SharedMemory:
+    """A file that is mapped as one tensor of bytes. It is reserved once, and again only if more is needed.
+
+    Args:
+        folders: for the file, in the order in which they are tried. They exist, and are removed by their owner.
+        name: of the file.
+    """
+
+    def __init__(self, folders: Sequence[Path], name: str) -> None:
+        self._paths = [folder / name for folder in folders]
+        self._lock = threading.Lock()
+        self._path = self._paths[0]
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    @property
+    def path(self) -> Path:
+        """The file that holds the memory."""
+        return self._path
+
+    def reserve(self, size: int) -> torch.Tensor:
+        """Return at least `size` bytes, all of them present in memory, so that writing to them needs no page fault.
+
+        Raises:
+            OSError: if no folder has room for them. A page that could not be had later would end the process with
+                SIGBUS.
+        """
+        with self._lock:
+            if size > self._bytes.numel():
+                self._bytes = torch.empty(0, dtype=torch.uint8)
+                self._path, self._bytes = self._reserve(int(size * _GROWTH) + mmap.PAGESIZE)
+            return self._bytes
+
+    def close(self) -> None:
+        """Forget the memory, and remove the file."""
+        with self._lock:
+            self._bytes = torch.empty(0, dtype=torch.uint8)
+            self._path.unlink(missing_ok=True)
+
+    def _reserve(self, size: int) -> tuple[Path, torch.Tensor]:
+        for path in self._paths[:-1]:
+            try:
+                return path, _map(path, size)
+            except OSError as error:
+                _log.warning("%d MB of memory for checkpoints cannot be had (%s): a file is used", size >> 20, error)
+                path.unlink(missing_ok=True)
+        return self._paths[-1], _map(self._paths[-1], size)
+
+
+def read_memory(path: Path, size: int) -> torch.Tensor:
+    """Return a file's first `size` bytes, mapped. Changes of the tensor do not reach the file.
+
+    Raises:
+        OSError: if the file cannot be read, or is shorter.
+    """
+    if not size:
+        return torch.empty(0, dtype=torch.uint8)
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < size:
+            raise OSError(f"{path.name} is shorter than {size} bytes")
+        mapped = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return torch.frombuffer(mapped, dtype=torch.uint8)
+
+
+def _map(path: Path, size: int) -> torch.Tensor:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(file, 0, size)
+        mapped = mmap.mmap(file, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    finally:
+        os.close(file)
+    return torch.frombuffer(mapped, dtype=torch.uint8)

@@ -1,0 +1,102 @@
+"""Copies the tensors of one rank into its stream, as the planner of `torch.distributed.checkpoint` divides them."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import DefaultSavePlanner, SavePlan
+
+from everspot_train.checkpoint.manifest import TensorEntry
+from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.streams import StreamLayout, StreamWriter, list_entries
+from everspot_train.checkpoint.tree import is_sharded
+
+Gather = Callable[[Any], list[Any]]
+"""A function that returns the values of all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStreams:
+    """The streams of all ranks. `entries`: the tensors in them. `sizes`: in bytes."""
+
+    entries: dict[str, TensorEntry]
+    sizes: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    signature: tuple[object, ...]
+    own: SavePlan
+    streams: SavedStreams
+
+
+class Saver:
+    """Saves the state of one rank into memory. All ranks call it with the same paths, but for those of their own.
+
+    A tensor that several ranks have is written by one of them. The plan is made once, and again when a tensor is added,
+    removed or of another shape.
+
+    Args:
+        memory: for this rank's stream.
+        rank: of this process.
+        gather: returns the values of all ranks.
+    """
+
+    def __init__(self, memory: SharedMemory, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
+        self.memory = memory
+        self._rank, self._gather = rank, gather
+        self._writer = StreamWriter(memory.reserve)
+        self._planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._plan: _Plan | None = None
+
+    def save(self, tensors: Mapping[str, torch.Tensor], steady: Collection[str] = ()) -> SavedStreams:
+        """Copy the tensors. They may be changed when this returns.
+
+        Args:
+            tensors: by their paths.
+            steady: paths of tensors that seldom change.
+
+        Raises:
+            OSError: if there is no memory for them.
+        """
+        plan = self._planned(dict(tensors), steady)
+        self._writer.write_data(plan.own, self._planner).wait()
+        return plan.streams
+
+    def _planned(self, tensors: dict[str, torch.Tensor], steady: Collection[str]) -> _Plan:
+        self._planner.set_up_planner(tensors, None, is_coordinator=self._rank == 0)
+        signature = _signature(tensors, steady)
+        if self._plan is not None and not any(self._gather(signature != self._plan.signature)):
+            return self._plan
+        self._writer = StreamWriter(self.memory.reserve, steady)
+        local = self._writer.prepare_local_plan(self._planner.create_local_plan())
+        plans, metadata = self._planner.create_global_plan(self._gather(local))
+        plans = self._writer.prepare_global_plan(plans)
+        layouts: list[StreamLayout] = [plan.storage_data for plan in plans]
+        entries = list_entries(metadata, [chunk for layout in layouts for chunk in layout.chunks])
+        placements = {name: text for names in self._gather(_placements(tensors)) for name, text in names.items()}
+        for name, text in placements.items():
+            entries[name] = entries[name].model_copy(update={"placements": text})
+        streams = SavedStreams(entries, [layout.size for layout in layouts])
+        self._plan = _Plan(signature, self._planner.finish_plan(plans[self._rank]), streams)
+        return self._plan
+
+
+def _signature(tensors: Mapping[str, torch.Tensor], steady: Collection[str]) -> tuple[object, ...]:
+    return (
+        frozenset(steady),
+        *(
+            (path, tensor.dtype, tensor.shape, _local(tensor).shape, _local(tensor).stride())
+            for path, tensor in tensors.items()
+        ),
+    )
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    local: torch.Tensor = tensor._local_tensor if is_sharded(tensor) else tensor
+    return local
+
+
+def _placements(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {path: list(map(str, t.placements)) for path, t in tensors.items() if is_sharded(t)}

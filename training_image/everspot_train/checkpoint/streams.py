@@ -1,0 +1,257 @@
+"""Writes and reads the streams of a checkpoint for the planners of `torch.distributed.checkpoint`.
+
+Each rank has one stream: the tensors, or shards of tensors, that the planner has assigned to it, one after another. The
+writer copies them into memory, from which another process uploads them. The reader finds them in a file.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from os import PathLike
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import StorageReader, StorageWriter
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from everspot_train.checkpoint.manifest import Chunk, Manifest, ManifestError, TensorEntry
+from everspot_train.checkpoint.tree import UnsupportedValue
+
+ALIGNMENT = 64
+"""Bytes. A tensor begins at a multiple of this, a cache line, which is also a multiple of the size of any element."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedItem:
+    """An item of a plan with its place in the stream. `strides`: as in `Chunk`."""
+
+    item: WriteItem
+    at: int
+    strides: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLayout:
+    """The layout of one stream. `size`: in bytes."""
+
+    stream: int
+    items: tuple[PlacedItem, ...]
+    size: int
+
+    def chunk(self, placed: PlacedItem) -> Chunk:
+        """Return the manifest's description of an item."""
+        assert placed.item.tensor_data is not None  # noqa: S101 - see lay_out
+        chunk = placed.item.tensor_data.chunk
+        return Chunk(
+            offsets=tuple(chunk.offsets),
+            sizes=tuple(chunk.sizes),
+            stream=self.stream,
+            at=placed.at,
+            strides=placed.strides,
+        )
+
+    @property
+    def chunks(self) -> Iterator[tuple[str, Chunk]]:
+        """The chunks with the paths of their tensors."""
+        return ((placed.item.index.fqn, self.chunk(placed)) for placed in self.items)
+
+
+def lay_out(stream: int, plan: SavePlan, steady: Collection[str] = ()) -> StreamLayout:
+    """Assign a place to each item of a plan. Tensors in `steady`, which seldom change, come first, so that whole
+    segments of the stream stay the same from one checkpoint to the next.
+
+    Raises:
+        UnsupportedValue: for an item that is not a tensor.
+    """
+    placed, at = list[PlacedItem](), 0
+    for item in sorted(plan.items, key=lambda item: item.index.fqn not in steady):
+        if item.type is WriteItemType.BYTE_IO or item.tensor_data is None:
+            raise UnsupportedValue(item.index.fqn, "an object that is not a tensor")
+        data = item.tensor_data
+        placed.append(PlacedItem(item, at, _dense_strides(data.chunk.sizes, data.properties.strides)))
+        size = prod(data.chunk.sizes) * data.properties.dtype.itemsize
+        at = -(-(at + size) // ALIGNMENT) * ALIGNMENT
+    return StreamLayout(stream, tuple(placed), at)
+
+
+class StreamWriter(StorageWriter):
+    """Copies the tensors of a plan into memory.
+
+    Args:
+        memory: a function that returns writable memory of a number of bytes, as a tensor of uint8.
+        steady: paths of tensors that seldom change.
+    """
+
+    def __init__(self, memory: Callable[[int], torch.Tensor], steady: Collection[str] = ()) -> None:
+        self._memory, self._steady = memory, steady
+        self._views: list[torch.Tensor] = []
+        self._views_of: StreamLayout | None = None
+        self.entries: dict[str, TensorEntry] = {}
+
+    def reset(self, checkpoint_id: str | PathLike[str] | None = None) -> None:
+        """See `StorageWriter`."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """See `StorageWriter`."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """See `StorageWriter`."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """See `StorageWriter`. Lays out the stream of each rank."""
+        return [replace(plan, storage_data=lay_out(stream, plan, self._steady)) for stream, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """See `StorageWriter`. All data has been copied when this returns, so the caller may change the tensors."""
+        layout: StreamLayout = plan.storage_data
+        if layout is not self._views_of:
+            memory = self._memory(layout.size)
+            self._views = [_view(memory, placed) for placed in layout.items]
+            self._views_of = layout
+        devices = set[torch.device]()
+        with torch.no_grad():
+            for placed, view in zip(layout.items, self._views, strict=True):
+                source = planner.resolve_data(placed.item)
+                assert isinstance(source, torch.Tensor)  # noqa: S101 - no other item is laid out
+                source = source.detach().resolve_conj().resolve_neg()
+                view.copy_(source, non_blocking=True)
+                devices |= {source.device} if source.is_cuda else set()
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+        results: Future[list[WriteResult]] = Future()
+        results.set_result(
+            [
+                WriteResult(index=placed.item.index, size_in_bytes=view.nbytes, storage_data=layout.chunk(placed))
+                for placed, view in zip(layout.items, self._views, strict=True)
+            ]
+        )
+        return results
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """See `StorageWriter`. The result is in `entries`."""
+        written = [result for of_rank in results for result in of_rank]
+        self.entries = list_entries(metadata, [(result.index.fqn, result.storage_data) for result in written])
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | PathLike[str]) -> bool:
+        """See `StorageWriter`. Streams have no id."""
+        return False
+
+
+class StreamReader(StorageReader):
+    """Reads the tensors of a plan from streams.
+
+    Args:
+        manifest: of the checkpoint.
+        streams: a function that returns a stream's bytes by its number, as a tensor of uint8.
+    """
+
+    def __init__(self, manifest: Manifest, streams: Callable[[int], torch.Tensor]) -> None:
+        self._manifest, self._streams = manifest, streams
+        self._metadata = manifest.metadata()
+
+    def view(self, path: str, chunk: Chunk) -> torch.Tensor:
+        """Return a chunk of a tensor as it lies in its stream, without a copy."""
+        dtype = self._manifest.tensors[path].torch_dtype
+        return _view_of(self._streams(chunk.stream), chunk.at, dtype, chunk.sizes, chunk.strides)
+
+    def reset(self, checkpoint_id: str | PathLike[str] | None = None) -> None:
+        """See `StorageReader`."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """See `StorageReader`."""
+        return self._metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """See `StorageReader`."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """See `StorageReader`."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """See `StorageReader`."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """See `StorageReader`. All data has been read when this returns."""
+        with torch.no_grad():
+            for item in plan.items:
+                if item.type is LoadItemType.BYTE_IO:
+                    raise ManifestError(f"{item.storage_index.fqn} is no tensor")
+                chunk = self._metadata.storage_data[item.storage_index]
+                source = _narrow(self.view(item.storage_index.fqn, chunk), item.storage_offsets, item.lengths)
+                target = planner.resolve_tensor(item).detach()
+                target.copy_(source)
+                planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | PathLike[str]) -> bool:
+        """See `StorageReader`. Streams have no id."""
+        return False
+
+
+def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, Chunk]]) -> dict[str, TensorEntry]:
+    """Return the tensors of the manifest. `chunks`: of all ranks, with the paths of their tensors."""
+    by_path: dict[str, list[Chunk]] = {}
+    for path, chunk in chunks:
+        by_path.setdefault(path, []).append(chunk)
+    return {
+        path: TensorEntry(
+            dtype=str(tensor.properties.dtype).removeprefix("torch."), shape=tuple(tensor.size), chunks=by_path[path]
+        )
+        for path, tensor in metadata.state_dict_metadata.items()
+        if isinstance(tensor, TensorStorageMetadata)
+    }
+
+
+def _view(memory: torch.Tensor, placed: PlacedItem) -> torch.Tensor:
+    data = placed.item.tensor_data
+    assert data is not None  # noqa: S101 - see lay_out
+    return _view_of(memory, placed.at, data.properties.dtype, data.chunk.sizes, placed.strides)
+
+
+def _view_of(
+    memory: torch.Tensor, at: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int] | None
+) -> torch.Tensor:
+    size = prod(sizes) * dtype.itemsize
+    flat = memory[at : at + size].view(dtype)
+    return flat.view(tuple(sizes)) if strides is None else flat.as_strided(tuple(sizes), tuple(strides))
+
+
+def _narrow(tensor: torch.Tensor, offsets: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
+    for dimension, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+        tensor = tensor.narrow(dimension, offset, length)
+    return tensor
+
+
+def _dense_strides(sizes: Sequence[int], strides: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the strides of a tensor that fills its memory in another order than a contiguous one, such as one in
+    channels-last format; None for any other tensor, which is stored contiguous."""
+    if strides is None or len(strides) != len(sizes) or prod(sizes) == 0:
+        return None
+    expected, contiguous = 1, True
+    for dimension in sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d])):
+        if sizes[dimension] != 1 and strides[dimension] != expected:
+            return None
+        expected *= sizes[dimension]
+    expected = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        contiguous = contiguous and (size == 1 or stride == expected)
+        expected *= size
+    return None if contiguous else tuple(strides)

@@ -1,0 +1,260 @@
+"""Converts state to JSON and tensors, and back, without pickle.
+
+`encode` replaces each tensor of a state by a reference and hands the tensor to a collector. What remains is JSON. So a
+reader never executes code, and what cannot be read back is refused when it is written.
+
+Dicts with text keys, lists, text, numbers, booleans and None are JSON as they are. Everything else is an object with
+one key that starts with `$`:
+
+    {"$tensor": PATH}                     a tensor, stored under PATH
+    {"$parameter": PATH, "grad": BOOL}    a torch.nn.Parameter
+    {"$tuple": [...]}  {"$set": [...]}    containers; {"$size": [...]} is a torch.Size
+    {"$dict": [[KEY, VALUE], ...]}        a dict with other keys, or with keys that start with `$`
+    {"$ordered": [...], "metadata": ...}  an OrderedDict, with the metadata of a module's state
+    {"$counter": [...]}                   a collections.Counter
+    {"$float": TEXT}                      a number that JSON has not: nan, inf, -inf
+    {"$complex": [REAL, IMAGINARY]}  {"$bytes": BASE64}  {"$bytearray": BASE64}
+    {"$dtype": NAME}  {"$device": TEXT}   of torch
+    {"$sparse": LAYOUT, ...}  {"$quantized": SCHEME, ...}   tensors of other layouts, made of plain ones
+"""
+
+import base64
+import math
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from pydantic import JsonValue
+
+Collect = Callable[[str, torch.Tensor], str]
+"""A function that takes a tensor for a path, and returns the path under which it is stored."""
+Resolve = Callable[[str], torch.Tensor]
+"""A function that returns the tensor that is stored under a path."""
+
+Constant = TypeVar("Constant", torch.dtype, torch.layout)
+
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+_PLAIN = (str, int, bool, type(None))
+
+
+class UnsupportedValue(Exception):
+    """A state holds a value that cannot be stored. `path`: in the state; `kind`: its type."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{path} is {kind}")
+        self.path, self.kind = path, kind
+
+
+def named(name: str, kind: type[Constant]) -> Constant:
+    """Return the dtype or layout of torch that has this name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    value = getattr(torch, name, None)
+    if not isinstance(value, kind):
+        raise ValueError(f"torch has no {kind.__name__} {name}")
+    return value
+
+
+def is_sharded(value: Any) -> bool:
+    """Whether a value is a DTensor. A program that has not imported the module of DTensors has none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def join(path: str, key: object) -> str:
+    """Return the path of a part."""
+    return f"{path}/{key}" if path else str(key)
+
+
+def encode(value: Any, path: str, collect: Collect) -> JsonValue:
+    """Return the JSON of a state. `path`: of the value, by which its tensors are stored.
+
+    Raises:
+        UnsupportedValue: for an object of any other type, or a container inside itself.
+    """
+    try:
+        return _encode(value, path, collect)
+    except RecursionError:
+        raise UnsupportedValue(path, "a container inside itself") from None
+
+
+def decode(value: JsonValue, resolve: Resolve) -> Any:
+    """Return the state of which `encode` made `value`.
+
+    Raises:
+        ValueError: if `value` is not of this format.
+    """
+    if isinstance(value, list):
+        return [decode(part, resolve) for part in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next(iter(value), "")
+    if not tag.startswith("$"):
+        return {key: decode(part, resolve) for key, part in value.items()}
+    decoder = _DECODERS.get(tag)
+    if decoder is None:
+        raise ValueError(f"{tag} is not known: was the checkpoint written by a later version?")
+    return decoder(value, resolve)
+
+
+def _encode(value: Any, path: str, collect: Collect) -> JsonValue:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value  # type: ignore[no-any-return]
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, torch.Tensor):
+        return _encode_tensor(value, path, collect)
+    encoder = _ENCODERS.get(kind)
+    if encoder is None:
+        raise UnsupportedValue(path, f"{kind.__module__}.{kind.__qualname__}")
+    return encoder(value, path, collect)
+
+
+def _encode_list(value: Sequence[Any], path: str, collect: Collect) -> list[JsonValue]:
+    return [_encode(part, join(path, place), collect) for place, part in enumerate(value)]
+
+
+def _encode_pairs(value: Mapping[Any, Any], path: str, collect: Collect) -> list[JsonValue]:
+    return [
+        [_encode(key, join(path, key), collect), _encode(part, join(path, key), collect)] for key, part in value.items()
+    ]
+
+
+def _encode_dict(value: dict[Any, Any], path: str, collect: Collect) -> JsonValue:
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return {key: _encode(part, join(path, key), collect) for key, part in value.items()}
+    return {"$dict": _encode_pairs(value, path, collect)}
+
+
+def _encode_ordered(value: "OrderedDict[Any, Any]", path: str, collect: Collect) -> JsonValue:
+    encoded: dict[str, JsonValue] = {"$ordered": _encode_pairs(value, path, collect)}
+    if (metadata := getattr(value, "_metadata", None)) is not None:
+        encoded["metadata"] = _encode(metadata, join(path, "_metadata"), collect)
+    return encoded
+
+
+def _encode_bytes(value: bytes | bytearray) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _encode_set(value: set[Any], path: str, collect: Collect) -> JsonValue:
+    return {"$set": _encode_list(sorted(value, key=repr), path, collect)}
+
+
+_ENCODERS: dict[type, Callable[[Any, str, Collect], JsonValue]] = {
+    dict: _encode_dict,
+    list: _encode_list,
+    tuple: lambda value, path, collect: {"$tuple": _encode_list(value, path, collect)},
+    set: _encode_set,
+    torch.Size: lambda value, path, collect: {"$size": list(value)},
+    OrderedDict: _encode_ordered,
+    Counter: lambda value, path, collect: {"$counter": _encode_pairs(value, path, collect)},
+    complex: lambda value, path, collect: {"$complex": [value.real.hex(), value.imag.hex()]},
+    bytes: lambda value, path, collect: {"$bytes": _encode_bytes(value)},
+    bytearray: lambda value, path, collect: {"$bytearray": _encode_bytes(value)},
+    torch.dtype: lambda value, path, collect: {"$dtype": str(value).removeprefix("torch.")},
+    torch.device: lambda value, path, collect: {"$device": str(value)},
+}
+
+
+def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonValue:
+    if isinstance(tensor, torch.nn.Parameter):
+        plain = _encode_tensor(tensor.detach(), path, collect)
+        return {"$parameter": plain, "grad": tensor.requires_grad}
+    if tensor.is_meta or tensor.is_nested:
+        raise UnsupportedValue(path, "a tensor without data" if tensor.is_meta else "a nested tensor")
+    if type(tensor) is not torch.Tensor and not is_sharded(tensor):  # its bytes may not be all of it
+        raise UnsupportedValue(path, f"{type(tensor).__module__}.{type(tensor).__qualname__}")
+    if is_sharded(tensor) and any(placement.is_partial() for placement in tensor.placements):  # type: ignore[attr-defined]
+        raise UnsupportedValue(path, "a DTensor whose parts are not summed yet")
+    if tensor.is_quantized:
+        return _encode_quantized(tensor, path, collect)
+    if tensor.layout is torch.strided:
+        return {"$tensor": collect(path, tensor)}
+    layout = str(tensor.layout).removeprefix("torch.")
+    encoded: dict[str, JsonValue] = {"$sparse": layout, "size": list(tensor.shape)}
+    if tensor.layout is torch.sparse_coo:
+        names: tuple[str, ...] = ("_indices", "_values")
+        encoded["coalesced"] = tensor.is_coalesced()
+    elif tensor.layout in _COMPRESSED:
+        names = (*_COMPRESSED[tensor.layout], "values")
+    else:
+        raise UnsupportedValue(path, f"a tensor of layout {layout}")
+    encoded["parts"] = [{"$tensor": collect(join(path, n.strip("_")), getattr(tensor, n)())} for n in names]
+    return encoded
+
+
+def _encode_quantized(tensor: torch.Tensor, path: str, collect: Collect) -> JsonValue:
+    encoded: dict[str, JsonValue] = {
+        "$quantized": str(tensor.qscheme()).removeprefix("torch."),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "values": {"$tensor": collect(join(path, "values"), tensor.int_repr())},
+    }
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return encoded | {"scale": float(tensor.q_scale()).hex(), "zero": int(tensor.q_zero_point())}
+    return encoded | {
+        "axis": tensor.q_per_channel_axis(),
+        "scales": {"$tensor": collect(join(path, "scales"), tensor.q_per_channel_scales())},
+        "zeros": {"$tensor": collect(join(path, "zeros"), tensor.q_per_channel_zero_points())},
+    }
+
+
+def _decode_ordered(value: dict[str, Any], resolve: Resolve) -> "OrderedDict[Any, Any]":
+    ordered = OrderedDict(_decode_pairs(value["$ordered"], resolve))
+    if "metadata" in value:
+        ordered._metadata = decode(value["metadata"], resolve)  # type: ignore[attr-defined]
+    return ordered
+
+
+def _decode_pairs(pairs: list[list[JsonValue]], resolve: Resolve) -> list[tuple[Any, Any]]:
+    return [(decode(key, resolve), decode(part, resolve)) for key, part in pairs]
+
+
+def _decode_parameter(value: dict[str, Any], resolve: Resolve) -> torch.nn.Parameter:
+    return torch.nn.Parameter(decode(value["$parameter"], resolve), requires_grad=value["grad"])
+
+
+def _decode_sparse(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
+    parts, size, layout = decode(value["parts"], resolve), value["size"], named(value["$sparse"], torch.layout)
+    if layout is torch.sparse_coo:
+        return torch.sparse_coo_tensor(*parts, size, is_coalesced=value["coalesced"], check_invariants=True)
+    return torch.sparse_compressed_tensor(*parts, size, layout=layout, check_invariants=True)
+
+
+def _decode_quantized(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
+    values = decode(value["values"], resolve)
+    if "scale" in value:
+        scale = float.fromhex(value["scale"])
+        return torch._make_per_tensor_quantized_tensor(values, scale, value["zero"])
+    scales, zeros = decode(value["scales"], resolve), decode(value["zeros"], resolve)
+    return torch._make_per_channel_quantized_tensor(values, scales, zeros, value["axis"])
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
+    "$tensor": lambda value, resolve: resolve(value["$tensor"]),
+    "$parameter": _decode_parameter,
+    "$tuple": lambda value, resolve: tuple(decode(value["$tuple"], resolve)),
+    "$set": lambda value, resolve: set(decode(value["$set"], resolve)),
+    "$size": lambda value, resolve: torch.Size(value["$size"]),
+    "$dict": lambda value, resolve: dict(_decode_pairs(value["$dict"], resolve)),
+    "$ordered": _decode_ordered,
+    "$counter": lambda value, resolve: Counter(dict(_decode_pairs(value["$counter"], resolve))),
+    "$float": lambda value, resolve: float(value["$float"]),
+    "$complex": lambda value, resolve: complex(*map(float.fromhex, value["$complex"])),
+    "$bytes": lambda value, resolve: base64.b64decode(value["$bytes"]),
+    "$bytearray": lambda value, resolve: bytearray(base64.b64decode(value["$bytearray"])),
+    "$dtype": lambda value, resolve: named(value["$dtype"], torch.dtype),
+    "$device": lambda value, resolve: torch.device(value["$device"]),
+    "$sparse": _decode_sparse,
+    "$quantized": _decode_quantized,
+}

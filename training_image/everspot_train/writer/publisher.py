@@ -1,0 +1,212 @@
+"""Publishes snapshots and restores checkpoints under the owner's epoch, one at a time."""
+
+import logging
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.checkpoint import Checkpoint
+from everspot_core.clock import Clock
+from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer
+
+from everspot_train.rundir import USER_FILE
+from everspot_train.writer.deadlines import gives_way
+from everspot_train.writer.protocol import (
+    AFTER_LOOP,
+    AnyAnswer,
+    Failed,
+    MakeWayRequest,
+    Published,
+    PublishRequest,
+    Restored,
+    RestoreRequest,
+    StreamFile,
+)
+
+log = logging.getLogger("everspot.trainer")
+
+_ATTEMPTS = 6
+_PAUSE = timedelta(seconds=1)
+_POLL_INTERVAL = timedelta(milliseconds=200)
+_HEADROOM = 1.05
+"""The factor by which a folder must have more room than a checkpoint's streams need."""
+
+Reply = Callable[[AnyAnswer], None]
+"""A function that sends an answer to the trainer."""
+
+
+class Publisher:
+    """Carries out the requests of one trainer.
+
+    Args:
+        checkpoints: the job's checkpoints, opened for this owner's epoch and guarded by its lease.
+        clock: for waits.
+        reply: called in the publishing thread with each answer.
+        suspended: whether the lease has ended because the store is silent. Then a publication waits for as long as
+            the agent lets the process live.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        clock: Clock,
+        reply: Reply,
+        suspended: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._checkpoints, self._clock = checkpoints, clock
+        self._reply, self._suspended = reply, suspended
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-publisher")
+        self._flight: Future[None] | None = None
+        self._transfer: Transfer | None = None
+        self._rate: float | None = None
+
+    def restore(self, request: RestoreRequest) -> None:
+        """Shut out earlier owners, fetch the newest whole checkpoint, and reply."""
+        self._pool.submit(self._answer, lambda: self._restore(request))
+
+    def publish(self, request: PublishRequest) -> None:
+        """Publish a snapshot, and reply when it is durable."""
+        self._transfer = transfer = Transfer(self._clock)
+        self._flight = self._pool.submit(self._publish, request, transfer)
+
+    def make_way(self, request: MakeWayRequest) -> None:
+        """See `MakeWayRequest`. Returns when the publication has ended or is cancelled."""
+        while self._flight is not None and not self._flight.done() and self._transfer is not None:
+            transfer = self._transfer
+            seconds = (request.deadline - self._clock.monotonic()).total_seconds()
+            if gives_way(transfer.remaining_bytes, request.size, transfer.rate or self._rate, seconds):
+                transfer.cancel()
+                return
+            wait([self._flight], timeout=_POLL_INTERVAL.total_seconds())
+
+    def skip(self, broken: Sequence[str]) -> None:
+        """Pass over checkpoints that are known to be broken."""
+        self._checkpoints.skip(broken)
+
+    def close(self) -> None:
+        """Wait for the publishing thread to end."""
+        self._pool.shutdown(wait=True)
+
+    def _answer(self, action: Callable[[], Restored | Published]) -> bool:
+        """Reply with the result of an action, or with its error. Returns whether it succeeded."""
+        try:
+            answer: AnyAnswer = action()
+        except Exception as error:  # whatever it is, the trainer waits for an answer
+            if not isinstance(error, StoreError):
+                log.exception("the checkpoint writer failed")
+            answer = Failed.of(error)
+        self._reply(answer)
+        return not isinstance(answer, Failed)
+
+    def _restore(self, request: RestoreRequest) -> Restored:
+        head = self._checkpoints.fence()
+        sizes = [sum(part.size for part in c.parts if part.stream) for c in head.checkpoints]
+        streams = _folder_with_room(list(map(Path, request.streams)), max(sizes, default=0))
+        checkpoint = self._checkpoints.restore(
+            Path(request.folder), lambda name: not name.startswith(USER_FILE), before_loop_end, streams
+        )
+        return Restored(checkpoint=checkpoint, broken=sorted(self._checkpoints.broken), streams=str(streams))
+
+    def _publish(self, request: PublishRequest, transfer: Transfer) -> None:
+        if not self._answer(lambda: self._until_durable(request, transfer)):
+            return
+        if request.deadline is not None:  # the deletion of older parts is left to the next publication
+            return
+        try:
+            self._checkpoints.retire()
+        except (Fenced, StoreError) as error:  # of a later owner the next request finds out
+            log.warning("old checkpoint parts stay for now: %s", error)
+
+    def _until_durable(self, request: PublishRequest, transfer: Transfer) -> Published:
+        """Publish. If the trainer waits, try again while the store cannot be reached, until the deadline or a bounded
+        number of times.
+
+        Raises:
+            Fenced: if the job has another owner.
+            StoreUnavailable: if the store stayed out of reach.
+            TransferCancelled: if a newer snapshot has to be durable soon.
+        """
+        attempt = 1
+        while True:
+            try:
+                return self._once(request, transfer)
+            except StoreUnavailable as error:
+                if not request.now or self._too_late(request.deadline, attempt):
+                    raise
+                log.warning("step %d is not durable yet (attempt %d): %s", request.step, attempt, error)
+            attempt += 1
+            self._clock.sleep(_PAUSE)
+
+    def _too_late(self, deadline: timedelta | None, attempt: int) -> bool:
+        if deadline is not None:
+            return self._clock.monotonic() + _PAUSE >= deadline
+        return attempt >= _ATTEMPTS and not self._suspended()
+
+    def _once(self, request: PublishRequest, transfer: Transfer) -> Published:
+        directory = Path(request.directory)
+        files = {path.name: path for path in sorted(directory.iterdir())} if directory.is_dir() else {}
+        with _mapped(request.streams) as streams:
+            checkpoint = self._checkpoints.publish(
+                request.step,
+                files,
+                request.info,
+                request.keep,
+                request.unchanged,
+                transfer=transfer,
+                streams=streams,
+                again=request.again,
+            )
+        self._rate = transfer.rate or self._rate
+        return Published(checkpoint=checkpoint)
+
+
+def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return the checkpoints in the order in which a resume tries them: of two of the same step, the one that code
+    after the loop has changed comes last, since that code runs again."""
+    ordered = list(checkpoints)
+    if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
+        ordered[:2] = ordered[1], ordered[0]
+    return ordered
+
+
+def _folder_with_room(folders: Sequence[Path], size: int) -> Path:
+    """Return the first folder whose file system has room for `size` bytes, or the last one."""
+    for folder in folders[:-1]:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            status = os.statvfs(folder)
+        except OSError as error:
+            log.warning("%s cannot hold a checkpoint: %s", folder, error)
+            continue
+        if status.f_bavail * status.f_frsize >= size * _HEADROOM:
+            return folder
+    return folders[-1]
+
+
+@contextmanager
+def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[dict[str, memoryview]]:
+    """Map the memory of the ranks.
+
+    Raises:
+        StoreUnavailable: if a rank's memory is gone, so that there is nothing to publish.
+    """
+    views: dict[str, memoryview] = {}
+    for name, stream in streams.items():
+        if not stream.size:
+            continue
+        try:
+            file = os.open(stream.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreUnavailable(f"the memory of {name} is gone: {error}") from error
+        try:
+            views[name] = memoryview(mmap.mmap(file, stream.size, prot=mmap.PROT_READ))
+        finally:
+            os.close(file)
+    try:
+        yield views
+    finally:
+        views.clear()  # the memory is unmapped with the last reference; a cancelled upload may hold one for a moment

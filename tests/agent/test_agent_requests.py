@@ -22,8 +22,8 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.watch import Contact
 from everspot_train.rundir import RunContext, RunDir, Status, TrainingPhase
 from everspot_train.trainer.reporter import Reporter
-from everspot_train.writer.protocol import AnyAnswer, Published, PublishRequest, StreamFile
-from everspot_train.writer.publisher import Publisher
+from everspot_train.writer.protocol import AnyAnswer, PublishedAnswer, PublishRequest, StreamFile
+from everspot_train.writer.service import WriterService
 
 pytestmark = pytest.mark.torch
 
@@ -85,7 +85,7 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     events = store.event_writer("j", 1, "trainer-i-1", "i-1")
     checkpoints = store.checkpoints("j", 1, incarnation=lease.incarnation)
     answers: queue.SimpleQueue[AnyAnswer] = queue.SimpleQueue()
-    publisher = Publisher(checkpoints, clock, answers.put)
+    publisher = WriterService(checkpoints, clock, answers.put)
     poll = DueTimer(limits.poll_every * POLL_BUSY, clock)
 
     def go_on(seconds: int) -> None:
@@ -101,7 +101,7 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
             reporter.progress(int(clock.monotonic().total_seconds()), {"loss": 0.5})
             if second % 600 == 0:
                 publisher.publish(_snapshot(tmp_path, int(clock.monotonic().total_seconds())))
-                assert isinstance(answers.get(timeout=60), Published)
+                assert isinstance(answers.get(timeout=60), PublishedAnswer)
                 events.emit(EventKind.CHECKPOINTED, step=0)
             if reporter._flight is not None:
                 reporter._flight.result()

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Room → (folder, what it may import beside itself and the standard library).
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy", "yaml"}),
-    "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
+    "everspot_store": ("store", {"everspot_core", "obstore", "pydantic", "xxhash"}),
     "everspot_clouds": (
         "clouds",
         {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests", "detect_secrets"},

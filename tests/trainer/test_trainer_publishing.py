@@ -14,8 +14,15 @@ from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from everspot_train.rundir import RunContext
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.writer.deadlines import gives_way
-from everspot_train.writer.protocol import AnyAnswer, Failed, MakeWayRequest, Published, PublishRequest, StreamFile
-from everspot_train.writer.publisher import Publisher
+from everspot_train.writer.protocol import (
+    AnyAnswer,
+    FailedAnswer,
+    MakeWayRequest,
+    PublishedAnswer,
+    PublishRequest,
+    StreamFile,
+)
+from everspot_train.writer.service import WriterService
 from trainer_post import JOB, Post
 
 pytestmark = pytest.mark.torch
@@ -38,7 +45,7 @@ class Writer:
 
     def __init__(self, checkpoints: Checkpoints, clock: ManualClock) -> None:
         self.answers: queue.SimpleQueue[AnyAnswer] = queue.SimpleQueue()
-        self.publisher = Publisher(checkpoints, clock, self.answers.put)
+        self.publisher = WriterService(checkpoints, clock, self.answers.put)
 
     def answer(self) -> AnyAnswer:
         return self.answers.get(timeout=60)
@@ -70,7 +77,7 @@ def test_on_a_stop_an_unreachable_store_is_tried_until_the_deadline(
     ours, clock = writer(20)
     ours.publisher.publish(request(tmp_path, 3, deadline=timedelta(seconds=30)))
     answer = ours.answer()
-    assert isinstance(answer, Published) and answer.checkpoint.step == 3
+    assert isinstance(answer, PublishedAnswer) and answer.checkpoint.step == 3
     ours.publisher.close()
     assert len(clock.slept) == 20
 
@@ -81,9 +88,9 @@ def test_at_an_interval_an_unreachable_store_is_tried_once(
     ours, clock = writer(1)
     ours.publisher.publish(request(tmp_path, 3, now=False))
     failed = ours.answer()
-    assert isinstance(failed, Failed) and isinstance(failed.exception(), StoreUnavailable)
+    assert isinstance(failed, FailedAnswer) and isinstance(failed.exception(), StoreUnavailable)
     ours.publisher.publish(request(tmp_path, 4, now=False))
-    assert isinstance(ours.answer(), Published)
+    assert isinstance(ours.answer(), PublishedAnswer)
     ours.publisher.close()
     assert clock.slept == []
 
@@ -95,7 +102,7 @@ def test_tries_are_bounded(
     ours, clock = writer(1000)
     ours.publisher.publish(request(tmp_path, 3, deadline=deadline))
     failed = ours.answer()
-    assert isinstance(failed, Failed) and isinstance(failed.exception(), StoreUnavailable)
+    assert isinstance(failed, FailedAnswer) and isinstance(failed.exception(), StoreUnavailable)
     ours.publisher.close()
     assert len(clock.slept) == slept
 
@@ -154,10 +161,10 @@ def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
     deadline = began + timedelta(seconds=notice)
     ours.publisher.make_way(MakeWayRequest(size=18_000_000, deadline=deadline))
     first = ours.answer()
-    assert isinstance(first, Failed if kept == [4] else Published)
-    assert not isinstance(first, Failed) or isinstance(first.exception(), TransferCancelled)
+    assert isinstance(first, FailedAnswer if kept == [4] else PublishedAnswer)
+    assert not isinstance(first, FailedAnswer) or isinstance(first.exception(), TransferCancelled)
     ours.publisher.publish(request(tmp_path, 4, 18_000_000, deadline=deadline))
-    assert isinstance(ours.answer(), Published)
+    assert isinstance(ours.answer(), PublishedAnswer)
     head = store.checkpoints(JOB).head()
     assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == kept
     assert (clock.monotonic() - began).total_seconds() == pytest.approx(18 if kept == [4] else 27, abs=1)

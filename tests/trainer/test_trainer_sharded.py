@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from everspot_train.checkpoint.manifest import MANIFEST, Manifest
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest
 from trainer_post import Post
 
 pytestmark = pytest.mark.torch
@@ -85,7 +85,7 @@ def test_each_rank_uploads_its_shards_and_no_shard_twice(tmp_path: Path) -> None
     first = run(tmp_path / "first", tmp_path / "store", 2, STOP_AT=STOP)
     manifest = first.store.checkpoints("digits-1").restore(tmp_path / "restored")
     assert manifest is not None
-    tensors = Manifest.load(tmp_path / "restored" / MANIFEST).tensors
+    tensors = CheckpointManifest.load(tmp_path / "restored" / MANIFEST).tensors
     sharded = {path: entry for path, entry in tensors.items() if entry.placements}
     assert sharded.keys() >= {"model/3.weight", "optimizer/state/4/exp_avg"}
     assert all({chunk.stream for chunk in entry.chunks} == {0, 1} for entry in sharded.values())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_train.checkpoint.loader import Loader
-from everspot_train.checkpoint.manifest import MANIFEST, Manifest, stream_name
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.trainer.state import TrainState
@@ -22,6 +22,6 @@ def read_shared(post: Post) -> dict[str, Any]:
     """Return the shared pieces of the newest checkpoint by name."""
     with tempfile.TemporaryDirectory() as folder:
         assert post.store.checkpoints(JOB).restore(Path(folder)) is not None
-        manifest = Manifest.load(Path(folder) / MANIFEST)
+        manifest = CheckpointManifest.load(Path(folder) / MANIFEST)
         loader = Loader(manifest, Path(folder))
         return {n: loader.read(tree, lambda path, entry: None, copy=True) for n, tree in manifest.shared.items()}

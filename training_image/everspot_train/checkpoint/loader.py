@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from pydantic import JsonValue
-from torch.distributed.checkpoint import DefaultLoadPlanner
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
-from everspot_train.checkpoint.manifest import Chunk, Manifest, ManifestError, TensorEntry, stream_name
+from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, TensorChunk, TensorEntry, stream_name
 from everspot_train.checkpoint.memory import read_memory
 from everspot_train.checkpoint.streams import StreamReader
 from everspot_train.checkpoint.tree import decode
@@ -26,7 +26,7 @@ class Loader:
         streams: the folder with the files of the streams.
     """
 
-    def __init__(self, manifest: Manifest, streams: Path) -> None:
+    def __init__(self, manifest: CheckpointManifest, streams: Path) -> None:
         self.manifest = manifest
         self._folder = streams
         self._mapped: dict[int, torch.Tensor] = {}
@@ -81,6 +81,6 @@ class Loader:
         return self._mapped[number]
 
 
-def _whole(entry: TensorEntry) -> Chunk | None:
+def _whole(entry: TensorEntry) -> TensorChunk | None:
     """Return the chunk that holds all of a tensor, if there is one."""
     return next((chunk for chunk in entry.chunks if prod(chunk.sizes) == prod(entry.shape)), None)

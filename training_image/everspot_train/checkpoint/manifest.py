@@ -30,7 +30,7 @@ class ManifestError(ValueError):
     """A manifest cannot be read, or contradicts itself."""
 
 
-class Chunk(Stored):
+class TensorChunk(Stored):
     """A rectangular part of a tensor, which lies in one piece in a stream.
 
     Attributes:
@@ -53,7 +53,7 @@ class TensorEntry(Stored):
 
     dtype: str
     shape: tuple[int, ...]
-    chunks: list[Chunk]
+    chunks: list[TensorChunk]
     placements: list[str] | None = None
 
     @property
@@ -69,7 +69,7 @@ class RankPieces(Stored):
     own: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class Manifest(Document):
+class CheckpointManifest(Document):
     """What a checkpoint holds.
 
     Attributes:
@@ -89,7 +89,7 @@ class Manifest(Document):
     streams: list[int]
 
     @classmethod
-    def load(cls, path: Path) -> "Manifest":
+    def load(cls, path: Path) -> "CheckpointManifest":
         """Read and check a manifest.
 
         Raises:
@@ -121,7 +121,7 @@ class Manifest(Document):
     def metadata(self) -> Metadata:
         """Return what the planners of `torch.distributed.checkpoint` need."""
         tensors: dict[str, TensorStorageMetadata] = {}
-        places: dict[MetadataIndex, Chunk] = {}
+        places: dict[MetadataIndex, TensorChunk] = {}
         for path, entry in self.tensors.items():
             chunks = [
                 ChunkStorageMetadata(offsets=torch.Size(chunk.offsets), sizes=torch.Size(chunk.sizes))

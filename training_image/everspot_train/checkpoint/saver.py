@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import DefaultSavePlanner, SavePlan
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan
 
 from everspot_train.checkpoint.manifest import TensorEntry
 from everspot_train.checkpoint.memory import SharedMemory
@@ -25,7 +26,7 @@ class SavedStreams:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SavedPlan:
     signature: tuple[object, ...]
     own: SavePlan
     streams: SavedStreams
@@ -48,7 +49,7 @@ class Saver:
         self._rank, self._gather = rank, gather
         self._writer = StreamWriter(memory.reserve)
         self._planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self._plan: _Plan | None = None
+        self._plan: _SavedPlan | None = None
 
     def save(self, tensors: Mapping[str, torch.Tensor], steady: Collection[str] = ()) -> SavedStreams:
         """Copy the tensors. They may be changed when this returns.
@@ -64,7 +65,7 @@ class Saver:
         self._writer.write_data(plan.own, self._planner).wait()
         return plan.streams
 
-    def _planned(self, tensors: dict[str, torch.Tensor], steady: Collection[str]) -> _Plan:
+    def _planned(self, tensors: dict[str, torch.Tensor], steady: Collection[str]) -> _SavedPlan:
         self._planner.set_up_planner(tensors, None, is_coordinator=self._rank == 0)
         signature = _signature(tensors, steady)
         if self._plan is not None and not any(self._gather(signature != self._plan.signature)):
@@ -79,7 +80,7 @@ class Saver:
         for name, text in placements.items():
             entries[name] = entries[name].model_copy(update={"placements": text})
         streams = SavedStreams(entries, [layout.size for layout in layouts])
-        self._plan = _Plan(signature, self._planner.finish_plan(plans[self._rank]), streams)
+        self._plan = _SavedPlan(signature, self._planner.finish_plan(plans[self._rank]), streams)
         return self._plan
 
 

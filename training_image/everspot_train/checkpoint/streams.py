@@ -11,7 +11,6 @@ from os import PathLike
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import StorageReader, StorageWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import (
     LoadItemType,
@@ -22,10 +21,10 @@ from torch.distributed.checkpoint.planner import (
     WriteItem,
     WriteItemType,
 )
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from everspot_train.checkpoint.manifest import Chunk, Manifest, ManifestError, TensorEntry
+from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, TensorChunk, TensorEntry
 from everspot_train.checkpoint.tree import UnsupportedValue
 
 ALIGNMENT = 64
@@ -34,7 +33,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class PlacedItem:
-    """An item of a plan with its place in the stream. `strides`: as in `Chunk`."""
+    """An item of a plan with its place in the stream. `strides`: as in `TensorChunk`."""
 
     item: WriteItem
     at: int
@@ -49,11 +48,11 @@ class StreamLayout:
     items: tuple[PlacedItem, ...]
     size: int
 
-    def chunk(self, placed: PlacedItem) -> Chunk:
+    def chunk(self, placed: PlacedItem) -> TensorChunk:
         """Return the manifest's description of an item."""
         assert placed.item.tensor_data is not None  # noqa: S101 - see lay_out
         chunk = placed.item.tensor_data.chunk
-        return Chunk(
+        return TensorChunk(
             offsets=tuple(chunk.offsets),
             sizes=tuple(chunk.sizes),
             stream=self.stream,
@@ -62,7 +61,7 @@ class StreamLayout:
         )
 
     @property
-    def chunks(self) -> Iterator[tuple[str, Chunk]]:
+    def chunks(self) -> Iterator[tuple[str, TensorChunk]]:
         """The chunks with the paths of their tensors."""
         return ((placed.item.index.fqn, self.chunk(placed)) for placed in self.items)
 
@@ -158,11 +157,11 @@ class StreamReader(StorageReader):
         streams: a function that returns a stream's bytes by its number, as a tensor of uint8.
     """
 
-    def __init__(self, manifest: Manifest, streams: Callable[[int], torch.Tensor]) -> None:
+    def __init__(self, manifest: CheckpointManifest, streams: Callable[[int], torch.Tensor]) -> None:
         self._manifest, self._streams = manifest, streams
         self._metadata = manifest.metadata()
 
-    def view(self, path: str, chunk: Chunk) -> torch.Tensor:
+    def view(self, path: str, chunk: TensorChunk) -> torch.Tensor:
         """Return a chunk of a tensor as it lies in its stream, without a copy."""
         dtype = self._manifest.tensors[path].torch_dtype
         return _view_of(self._streams(chunk.stream), chunk.at, dtype, chunk.sizes, chunk.strides)
@@ -206,9 +205,9 @@ class StreamReader(StorageReader):
         return False
 
 
-def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, Chunk]]) -> dict[str, TensorEntry]:
+def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, TensorChunk]]) -> dict[str, TensorEntry]:
     """Return the tensors of the manifest. `chunks`: of all ranks, with the paths of their tensors."""
-    by_path: dict[str, list[Chunk]] = {}
+    by_path: dict[str, list[TensorChunk]] = {}
     for path, chunk in chunks:
         by_path.setdefault(path, []).append(chunk)
     return {

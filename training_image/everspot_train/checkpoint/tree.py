@@ -227,8 +227,10 @@ def _decode_parameter(value: dict[str, Any], resolve: Resolve) -> torch.nn.Param
 def _decode_sparse(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
     parts, size, layout = decode(value["parts"], resolve), value["size"], named(value["$sparse"], torch.layout)
     if layout is torch.sparse_coo:
-        return torch.sparse_coo_tensor(*parts, size, is_coalesced=value["coalesced"], check_invariants=True)
-    return torch.sparse_compressed_tensor(*parts, size, layout=layout, check_invariants=True)
+        indices, values = parts
+        return torch.sparse_coo_tensor(indices, values, size, is_coalesced=value["coalesced"], check_invariants=True)
+    outer, inner, values = parts
+    return torch.sparse_compressed_tensor(outer, inner, values, size, layout=layout, check_invariants=True)
 
 
 def _decode_quantized(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:

@@ -20,11 +20,11 @@ from everspot_train.writer.protocol import (
     ANSWER,
     AnyRequest,
     EndRequest,
-    Failed,
+    FailedAnswer,
     MakeWayRequest,
-    Published,
+    PublishedAnswer,
     PublishRequest,
-    Restored,
+    RestoredAnswer,
     RestoreRequest,
     SkipRequest,
     StreamFile,
@@ -90,7 +90,7 @@ class Publisher:
         self._keep, self._on_published = keep, on_published
         self._writer = _Writer(command)
         self._restore: RestoreRequest | None = None
-        self._restoring: Future[Restored | Published] | None = None
+        self._restoring: Future[RestoredAnswer | PublishedAnswer] | None = None
         self._flight: Future[None] | None = None
         self._flying: Snapshot | None = None
         self._largest = 0
@@ -107,7 +107,7 @@ class Publisher:
         self._restore = RestoreRequest(folder=str(folder), streams=[str(path) for path in streams])
         self._restoring = self._writer.send(self._restore)
 
-    def fetched(self) -> Restored:
+    def fetched(self) -> RestoredAnswer:
         """Wait for the checkpoint.
 
         Raises:
@@ -125,7 +125,7 @@ class Publisher:
                     raise
                 log.warning("the checkpoint is fetched again: %s", error)
                 self._restoring = self._writer.send(self._restore)
-        assert isinstance(restored, Restored)  # noqa: S101 - the answer to its request
+        assert isinstance(restored, RestoredAnswer)  # noqa: S101 - the answer to its request
         self._writer.broken = restored.broken
         return restored
 
@@ -218,10 +218,12 @@ class Publisher:
         answer.add_done_callback(lambda answer: self._arrived(answer, snapshot, flight))
         return flight
 
-    def _arrived(self, answer: "Future[Restored | Published]", snapshot: Snapshot, flight: Future[None]) -> None:
+    def _arrived(
+        self, answer: "Future[RestoredAnswer | PublishedAnswer]", snapshot: Snapshot, flight: Future[None]
+    ) -> None:
         try:
             published = answer.result()
-            assert isinstance(published, Published)  # noqa: S101 - the answer to its request
+            assert isinstance(published, PublishedAnswer)  # noqa: S101 - the answer to its request
             self.durable_step = snapshot.step
             self._on_published(published.checkpoint, snapshot)
         except Exception as error:
@@ -247,12 +249,12 @@ class _Writer:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._listener: threading.Thread | None = None
-        self._answer: Future[Restored | Published] | None = None
+        self._answer: Future[RestoredAnswer | PublishedAnswer] | None = None
         self.broken: list[str] = []
 
-    def send(self, request: RestoreRequest | PublishRequest) -> "Future[Restored | Published]":
+    def send(self, request: RestoreRequest | PublishRequest) -> "Future[RestoredAnswer | PublishedAnswer]":
         """Send a request. The result is its answer; `WriterDied` if there is none."""
-        answer: Future[Restored | Published] = Future()
+        answer: Future[RestoredAnswer | PublishedAnswer] = Future()
         with self._lock:
             process = self._running()
             self._answer = answer
@@ -321,7 +323,7 @@ class _Writer:
         if answer is None:
             return
         message = ANSWER.validate_json(line)
-        if isinstance(message, Failed):
+        if isinstance(message, FailedAnswer):
             answer.set_exception(message.exception())
         else:
             answer.set_result(message)

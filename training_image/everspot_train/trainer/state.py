@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from everspot_train.checkpoint.legacy import HEAD, StoredState, read_legacy
 from everspot_train.checkpoint.loader import Loader
-from everspot_train.checkpoint.manifest import MANIFEST, Manifest, ManifestError, RankPieces
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, ManifestError, RankPieces
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.checkpoint.sharding import Sharding, find_mesh
 from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
@@ -95,7 +95,9 @@ class TrainState:
         ranks = gather(of_rank)
         if rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            manifest = Manifest(step=step, shared=encoded, ranks=ranks, tensors=streams.entries, streams=streams.sizes)
+            manifest = CheckpointManifest(
+                step=step, shared=encoded, ranks=ranks, tensors=streams.entries, streams=streams.sizes
+            )
             (directory / MANIFEST).write_bytes(manifest.to_json())
         return streams.sizes
 
@@ -146,13 +148,13 @@ class TrainState:
         try:
             if (directory / HEAD).exists():
                 return read_legacy(directory, rank)
-            return self._read_manifest(Manifest.load(directory / MANIFEST), rank, streams)
+            return self._read_manifest(CheckpointManifest.load(directory / MANIFEST), rank, streams)
         except FileNotFoundError as error:
             raise StateMismatch(f"the checkpoint has no {Path(error.filename or str(error)).name}") from error
         except ManifestError as error:
             raise StateMismatch(f"the checkpoint cannot be read: {error}") from error
 
-    def _read_manifest(self, manifest: Manifest, rank: int, streams: Path) -> StoredState:
+    def _read_manifest(self, manifest: CheckpointManifest, rank: int, streams: Path) -> StoredState:
         if not manifest.ranks:
             raise ManifestError("the manifest names no rank")
         loader, mesh = Loader(manifest, streams), find_mesh(self.shared)

@@ -18,13 +18,13 @@ from everspot_train.writer.protocol import (
     REQUEST,
     AnyAnswer,
     EndRequest,
-    Failed,
+    FailedAnswer,
     MakeWayRequest,
     PublishRequest,
     RestoreRequest,
     SkipRequest,
 )
-from everspot_train.writer.publisher import Publisher, Reply
+from everspot_train.writer.service import Reply, WriterService
 
 _PARENT_POLL_SECONDS = 0.5
 
@@ -47,7 +47,7 @@ def main() -> None:
     try:
         publisher = _open(reply)
     except Exception as error:  # the trainer waits for an answer
-        reply(Failed.of(error))
+        reply(FailedAnswer.of(error))
         return
     for line in sys.stdin:
         request = REQUEST.validate_json(line)
@@ -65,7 +65,7 @@ def main() -> None:
     publisher.close()
 
 
-def _open(reply: Reply) -> Publisher:
+def _open(reply: Reply) -> WriterService:
     rundir = RunDir.from_environment()
     if rundir is None:
         raise SystemExit("the checkpoint writer is started by a trainer")
@@ -75,7 +75,7 @@ def _open(reply: Reply) -> Publisher:
     checkpoints = store.checkpoints(
         context.job_id, context.epoch, guard=requests.may_write, incarnation=context.incarnation
     )
-    return Publisher(checkpoints, clock, reply, requests.suspended)
+    return WriterService(checkpoints, clock, reply, requests.suspended)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -81,7 +81,7 @@ class EndRequest(Stored):
     kind: Literal["end"] = "end"
 
 
-class Restored(Stored):
+class RestoredAnswer(Stored):
     """The answer to `RestoreRequest`.
 
     Attributes:
@@ -96,14 +96,14 @@ class Restored(Stored):
     streams: str
 
 
-class Published(Stored):
+class PublishedAnswer(Stored):
     """The answer to `PublishRequest`: the checkpoint is durable."""
 
     kind: Literal["published"] = "published"
     checkpoint: Checkpoint
 
 
-class Failed(Stored):
+class FailedAnswer(Stored):
     """The answer to a request that failed. `error`: the name of a class in `everspot_store.errors`; empty for an error
     of another kind."""
 
@@ -112,7 +112,7 @@ class Failed(Stored):
     message: str
 
     @classmethod
-    def of(cls, error: Exception) -> "Failed":
+    def of(cls, error: Exception) -> "FailedAnswer":
         """The answer for an error."""
         known = isinstance(error, errors.StoreError)
         name = type(error).__name__
@@ -129,6 +129,6 @@ class Failed(Stored):
 
 
 AnyRequest = RestoreRequest | PublishRequest | MakeWayRequest | SkipRequest | EndRequest
-AnyAnswer = Restored | Published | Failed
+AnyAnswer = RestoredAnswer | PublishedAnswer | FailedAnswer
 REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="kind")])
 ANSWER: TypeAdapter[AnyAnswer] = TypeAdapter(Annotated[AnyAnswer, Field(discriminator="kind")])

@@ -18,11 +18,11 @@ from everspot_train.writer.deadlines import gives_way
 from everspot_train.writer.protocol import (
     AFTER_LOOP,
     AnyAnswer,
-    Failed,
+    FailedAnswer,
     MakeWayRequest,
-    Published,
+    PublishedAnswer,
     PublishRequest,
-    Restored,
+    RestoredAnswer,
     RestoreRequest,
     StreamFile,
 )
@@ -39,7 +39,7 @@ Reply = Callable[[AnyAnswer], None]
 """A function that sends an answer to the trainer."""
 
 
-class Publisher:
+class WriterService:
     """Carries out the requests of one trainer.
 
     Args:
@@ -91,25 +91,25 @@ class Publisher:
         """Wait for the publishing thread to end."""
         self._pool.shutdown(wait=True)
 
-    def _answer(self, action: Callable[[], Restored | Published]) -> bool:
+    def _answer(self, action: Callable[[], RestoredAnswer | PublishedAnswer]) -> bool:
         """Reply with the result of an action, or with its error. Returns whether it succeeded."""
         try:
             answer: AnyAnswer = action()
         except Exception as error:  # whatever it is, the trainer waits for an answer
             if not isinstance(error, StoreError):
                 log.exception("the checkpoint writer failed")
-            answer = Failed.of(error)
+            answer = FailedAnswer.of(error)
         self._reply(answer)
-        return not isinstance(answer, Failed)
+        return not isinstance(answer, FailedAnswer)
 
-    def _restore(self, request: RestoreRequest) -> Restored:
+    def _restore(self, request: RestoreRequest) -> RestoredAnswer:
         head = self._checkpoints.fence()
         sizes = [sum(part.size for part in c.parts if part.stream) for c in head.checkpoints]
         streams = _folder_with_room(list(map(Path, request.streams)), max(sizes, default=0))
         checkpoint = self._checkpoints.restore(
             Path(request.folder), lambda name: not name.startswith(USER_FILE), before_loop_end, streams
         )
-        return Restored(checkpoint=checkpoint, broken=sorted(self._checkpoints.broken), streams=str(streams))
+        return RestoredAnswer(checkpoint=checkpoint, broken=sorted(self._checkpoints.broken), streams=str(streams))
 
     def _publish(self, request: PublishRequest, transfer: Transfer) -> None:
         if not self._answer(lambda: self._until_durable(request, transfer)):
@@ -121,7 +121,7 @@ class Publisher:
         except (Fenced, StoreError) as error:  # of a later owner the next request finds out
             log.warning("old checkpoint parts stay for now: %s", error)
 
-    def _until_durable(self, request: PublishRequest, transfer: Transfer) -> Published:
+    def _until_durable(self, request: PublishRequest, transfer: Transfer) -> PublishedAnswer:
         """Publish. If the trainer waits, try again while the store cannot be reached, until the deadline or a bounded
         number of times.
 
@@ -146,7 +146,7 @@ class Publisher:
             return self._clock.monotonic() + _PAUSE >= deadline
         return attempt >= _ATTEMPTS and not self._suspended()
 
-    def _once(self, request: PublishRequest, transfer: Transfer) -> Published:
+    def _once(self, request: PublishRequest, transfer: Transfer) -> PublishedAnswer:
         directory = Path(request.directory)
         files = {path.name: path for path in sorted(directory.iterdir())} if directory.is_dir() else {}
         with _mapped(request.streams) as streams:
@@ -161,7 +161,7 @@ class Publisher:
                 again=request.again,
             )
         self._rate = transfer.rate or self._rate
-        return Published(checkpoint=checkpoint)
+        return PublishedAnswer(checkpoint=checkpoint)
 
 
 def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

@@ -52,7 +52,7 @@ class JobSession:
     and `keep_folder`, which do nothing once the session is over.
 
     `unstarted`: the ending, if the training process could not be started at all. `temporary`: the job's temporary
-    directory, once it was made.
+    directory, once it was made. `memory`: the job's folder in memory, if there is one.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class JobSession:
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
+        self.memory: Path | None = None
         self.artifacts = JobArtifacts(store, self.key, clock, self.emit)
         self._store = store
         self._clock = clock
@@ -288,10 +289,11 @@ class JobSession:
             self.process.kill()
 
     def clean(self) -> None:
-        """Remove the run directory and the temporary directory."""
+        """Remove the run directory, the temporary directory and the folder in memory."""
         remove_tree(self.run_dir.path)
-        if self.temporary is not None:
-            remove_tree(self.temporary)
+        for folder in (self.temporary, self.memory):
+            if folder is not None:
+                remove_tree(folder)
 
     def _silent(self) -> bool:
         """Whether the program has never reported, so that it does not use the trainer library."""

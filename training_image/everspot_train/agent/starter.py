@@ -42,7 +42,7 @@ from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.stop_demand import stop_margin
-from everspot_train.agent.temporary import TemporaryFolders
+from everspot_train.agent.temporary import MEMORY, TemporaryFolders
 from everspot_train.agent.threads import within
 from everspot_train.rundir import RunContext, RunDir, RunDirError
 
@@ -94,6 +94,7 @@ class Starter:
         self._surroundings = surroundings
         self._clock = clock
         self._temporary = TemporaryFolders(surroundings.home)
+        self._memory = TemporaryFolders(None, MEMORY)
 
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
@@ -106,6 +107,7 @@ class Starter:
         self._ship_remains()
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
         self._temporary.clear()
+        self._memory.clear()
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
 
     def _ship_remains(self) -> None:
@@ -293,11 +295,21 @@ class Starter:
             region=self._manifest.region,
             cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),
+            memory_dir=self._memory_folder(session),
             hours_between_interruptions=hours_between_interruptions or USUAL_HOURS[self._identity.market],
             notice=notice,
             notice_reserve=notice_reserve,
             mixed=self._lowers_precision(session),
         )
+
+    def _memory_folder(self, session: JobSession) -> str | None:
+        """Make a folder in memory for the job; None where there is no such file system."""
+        try:
+            session.memory = self._memory.make()
+        except OSError as error:
+            _log.info("no folder in memory (%s): checkpoints wait on disk for their upload", error)
+            return None
+        return str(session.memory)
 
     def _lowers_precision(self, session: JobSession) -> bool:
         """Return whether the job trains in mixed precision here, and record the change when it begins."""

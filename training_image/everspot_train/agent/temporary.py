@@ -15,6 +15,8 @@ from pathlib import Path
 
 from everspot_store import remove_tree
 
+MEMORY = Path("/dev/shm")  # noqa: S108  private directories in it
+"""The file system in memory (shm_overview(7)), in which the tensors of checkpoints wait for their upload."""
 FOLDER = "tmp"
 """The folder for temporary directories in the state folder. That is the instance's largest disk."""
 MOST_BYTES = 40
@@ -35,13 +37,13 @@ class TemporaryFolders:
     even if that one's state folder is not used again.
 
     Args:
-        home: the agent's state folder.
+        home: the agent's state folder; None: `shared` is used in any case.
         shared: the folder that is used if `home` is too long.
     """
 
-    def __init__(self, home: Path, shared: Path = Path("/tmp")) -> None:  # noqa: S108  private directories in it
-        inside = home / FOLDER
-        fits = len(os.fsencode(inside)) + 1 + _SUFFIX_BYTES <= MOST_BYTES
+    def __init__(self, home: Path | None, shared: Path = Path("/tmp")) -> None:  # noqa: S108  private directories in it
+        inside = home / FOLDER if home is not None else None
+        fits = inside is not None and len(os.fsencode(inside)) + 1 + _SUFFIX_BYTES <= MOST_BYTES
         self._inside = inside if fits else None
         self._shared = shared
         self._own: Path | None = None

@@ -228,7 +228,17 @@ def a_manifest() -> Manifest:
 
 
 def a_head() -> CheckpointHead:
-    part = every_field(Part, name="rank-0.pt", key="jobs/resnet-1/checkpoints/2/10/rank-0.pt", size=9, sha256=SHA)
+    part = every_field(
+        Part,
+        name="stream-00000-001",
+        key="jobs/resnet-1/checkpoints/2/10/stream-00000-001",
+        size=9,
+        sha256=SHA,
+        xxh3=SHA[:32],
+        stream="stream-00000",
+        offset=64,
+        stored_at=AT,
+    )
     checkpoint = every_field(Checkpoint, step=10, epoch=2, created_at=AT, parts=[part], info={"torch": "2.15"},
                              failed_loads=1)  # fmt: skip
     return every_field(

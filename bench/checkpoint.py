@@ -1,0 +1,192 @@
+"""`checkpoint.…`: what a checkpoint costs the training loop, on 0.8 GB of weights and AdamW's moments.
+
+`stall_ratio` is the processor time of the loop's thread for a checkpoint, against copying the same bytes; `step_rise`
+is the rise of the step's time while a checkpoint is written, with a core to spare; `memory` is the memory that all of
+it needs, against the state. `torch.save` and `torch.distributed.checkpoint` are measured beside it, in one process.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench._state import ROUNDS, environment, open_run, print_ratio, write_run
+
+_MEASURE = "MEASURE"
+_MEMORY = Path("/dev/shm")
+
+
+def main() -> int:
+    """Measure in a process of its own. Returns 0 if every figure is within its limit."""
+    with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
+        memory = Path(tempfile.mkdtemp(prefix="everspot-bench-", dir=_MEMORY))
+        try:
+            write_run(Path(name, "run"), Path(name, "store"), 1, memory)
+            settings = environment(Path(name, "run"), **{_MEASURE: name})
+            return subprocess.run([sys.executable, "-m", "bench.checkpoint"], env=settings, check=False).returncode
+        finally:
+            shutil.rmtree(memory)
+
+
+def measure(folder: Path) -> int:
+    """Train, and measure between the steps."""
+    run, model, optimizer, batches = open_run(10**6)
+    with run:
+        loop = Loop(run, model, batches)
+        before = max(_after(loop.step) for _ in range(4))
+        state = model.state_dict(), optimizer.state_dict()
+        tensors = list(_tensors(state))
+        size = sum(tensor.nbytes for tensor in tensors)
+        loop.checkpoint()  # it reserves memory, and starts what it needs
+        peak = max(_resident() for _ in loop.until_durable())
+        good = print_ratio(
+            "checkpoint.memory", [(peak - before) / size], 1.1, f"{size / 1e6:.0f} MB of state; resident bytes more"
+        )
+        targets = [tensor.clone() for tensor in tensors]
+        plain, stalls, copies = [], [], []
+        others: dict[str, list[float]] = {name: [] for name in ("torch.save", "dcp.save", "dcp.async_save")}
+        rises = []
+        for _ in range(ROUNDS):
+            copies.append(_thread_seconds(lambda: [t.copy_(s) for t, s in zip(targets, tensors, strict=True)]))
+            plain.append(loop.pause())
+            stalls.append(loop.checkpoint() - plain[-1])
+            busy = [loop.step() for _ in loop.until_durable()]
+            quiet = [loop.step() for _ in busy[:20]]
+            rises.append(statistics.median(busy) / statistics.median(quiet))
+            for name, save in savers(folder).items():
+                others[name].append(save(state))
+        for name, seconds in others.items():
+            print_ratio(f"checkpoint.{name}", _ratios(seconds, copies), None, "processor time of the caller's thread")
+        wall = statistics.median(copies)
+        note = f"processor time of the loop's thread for a checkpoint ÷ {wall:.2f} s for a copy of {size / 1e6:.0f} MB"
+        good &= print_ratio("checkpoint.stall_ratio", _ratios(stalls, copies), 2.0, note)
+        good &= print_ratio(
+            "checkpoint.step_rise", rises, 1.05, "a step's time while a checkpoint is written ÷ without"
+        )
+    return int(not good)
+
+
+class Loop:
+    """The loop, one step at a time."""
+
+    def __init__(self, run: Any, model: Any, batches: Iterator[Any]) -> None:
+        from everspot_train.rundir import RunDir
+
+        self._run, self._model, self._batches = run, model, batches
+        self._rundir = RunDir(Path(os.environ["EVERSPOT_RUN_DIR"]))
+        self._requests = 0
+        self._batch = next(batches)
+
+    def step(self) -> float:
+        """Make a step. Returns its seconds, without the time between it and the next one."""
+        began = time.perf_counter()
+        self._run.step(self._model(self._batch[0]).square().mean())
+        seconds = time.perf_counter() - began
+        self.pause()
+        return seconds
+
+    def pause(self) -> float:
+        """Go on to the next batch. Returns the processor seconds of this thread."""
+        return _thread_seconds(self._advance)
+
+    def checkpoint(self) -> float:
+        """Make a step and a checkpoint. Returns the processor seconds of this thread for the latter."""
+        from everspot_train.rundir import CheckpointRequest
+
+        self._run.step(self._model(self._batch[0]).square().mean())
+        self._requests += 1
+        self._rundir.write(CheckpointRequest(seq=self._requests))
+        self._step = self._run.steps_done
+        return self.pause()
+
+    def until_durable(self) -> Iterator[None]:
+        """Yield until the checkpoint is durable."""
+        from everspot_train.rundir import Status
+
+        durable = None
+        while durable != self._step:
+            yield
+            status = self._rundir.read(Status)
+            durable = status.durable_step if status is not None else None
+
+    def _advance(self) -> None:
+        self._batch = next(self._batches)
+
+
+def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
+    """The others, by name: functions that save a state and return the processor seconds of this thread."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    def in_background(state: Any) -> float:
+        waiting: list[Any] = []
+        begin = lambda: waiting.append(dcp.async_save(_named(state), checkpoint_id=folder / "async"))  # noqa: E731
+        seconds = _thread_seconds(begin)
+        waiting[0].result()
+        shutil.rmtree(folder / "async")
+        return seconds
+
+    def by(save: Callable[[Any], Any], name: str) -> Callable[[Any], float]:
+        def timed(state: Any) -> float:
+            seconds = _thread_seconds(lambda: save(state))
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            return seconds
+
+        return timed
+
+    return {
+        "torch.save": by(lambda state: torch.save(state, folder / "torch"), "torch"),
+        "dcp.save": by(lambda state: dcp.save(_named(state), checkpoint_id=folder / "dcp", no_dist=True), "dcp"),
+        "dcp.async_save": in_background,
+    }
+
+
+def _named(state: Any) -> dict[str, Any]:
+    return {"model": state[0], "optimizer": state[1]}
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _thread_seconds(action: Callable[[], Any]) -> float:
+    began = time.thread_time()
+    action()
+    return time.thread_time() - began
+
+
+def _after(action: Callable[[], Any]) -> int:
+    action()
+    return _resident()
+
+
+def _ratios(measured: list[float], floor: list[float]) -> list[float]:
+    return [ours / least for ours, least in zip(measured, floor, strict=True)]
+
+
+def _resident() -> int:
+    """Bytes in memory of this process and its children. Memory that several of them map counts once."""
+    import psutil
+
+    me = psutil.Process()
+    return sum(process.memory_full_info().pss for process in [me, *me.children(recursive=True)])
+
+
+if __name__ == "__main__":
+    sys.exit(measure(Path(os.environ[_MEASURE])))

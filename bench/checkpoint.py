@@ -122,11 +122,11 @@ class Loop:
 def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
     """The others, by name: functions that save a state and return the processor seconds of this thread."""
     import torch
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import state_dict_saver as dcp
 
     def in_background(state: Any) -> float:
         waiting: list[Any] = []
-        begin = lambda: waiting.append(dcp.async_save(_named(state), checkpoint_id=folder / "async"))  # noqa: E731
+        begin = lambda: waiting.append(dcp.async_save(_by_name(state), checkpoint_id=folder / "async"))  # noqa: E731
         seconds = _thread_seconds(begin)
         waiting[0].result()
         shutil.rmtree(folder / "async")
@@ -143,12 +143,12 @@ def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
 
     return {
         "torch.save": by(lambda state: torch.save(state, folder / "torch"), "torch"),
-        "dcp.save": by(lambda state: dcp.save(_named(state), checkpoint_id=folder / "dcp", no_dist=True), "dcp"),
+        "dcp.save": by(lambda state: dcp.save(_by_name(state), checkpoint_id=folder / "dcp", no_dist=True), "dcp"),
         "dcp.async_save": in_background,
     }
 
 
-def _named(state: Any) -> dict[str, Any]:
+def _by_name(state: Any) -> dict[str, Any]:
     return {"model": state[0], "optimizer": state[1]}
 
 
@@ -177,12 +177,12 @@ def _after(action: Callable[[], Any]) -> int:
 
 
 def _ratios(measured: list[float], floor: list[float]) -> list[float]:
-    return [ours / least for ours, least in zip(measured, floor, strict=True)]
+    return [seconds / least for seconds, least in zip(measured, floor, strict=True)]
 
 
 def _resident() -> int:
     """Bytes in memory of this process and its children. Memory that several of them map counts once."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     me = psutil.Process()
     return sum(process.memory_full_info().pss for process in [me, *me.children(recursive=True)])

@@ -67,8 +67,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
             raw.append(raw_write(Path(name)))
             checkpoints.append(notice_to_durable(Path(name)))
-    ours, floor = statistics.median(checkpoints), statistics.median(raw)
-    note = f"{ours:.2f} s from notice to durable in a folder, {floor:.2f} s raw parallel write + fsync of 0.8 GB"
+    durable, floor = statistics.median(checkpoints), statistics.median(raw)
+    note = f"{durable:.2f} s from notice to durable in a folder, {floor:.2f} s raw parallel write + fsync of 0.8 GB"
     ratios = [a / b for a, b in zip(checkpoints, raw, strict=True)]
     return int(not print_ratio("notice.durable_ratio", ratios, 1.3, note))
 

@@ -67,8 +67,8 @@ def main() -> int:
         for number in range(ROUNDS):
             floor.append(imports() + raw_read(folder / "store"))
             resumes.append(first_step(folder, epoch=2 + number))
-    ours, least = statistics.median(resumes), statistics.median(floor)
-    note = f"{ours:.2f} s from process start to the first resumed step, {least:.2f} s imports and raw parallel read"
+    resumed, least = statistics.median(resumes), statistics.median(floor)
+    note = f"{resumed:.2f} s from process start to the first resumed step, {least:.2f} s imports and raw parallel read"
     ratios = [a / b for a, b in zip(resumes, floor, strict=True)]
     return int(not print_ratio("resume.ratio", ratios, 1.15, note))
 

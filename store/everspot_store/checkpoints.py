@@ -374,8 +374,8 @@ class Checkpoints:
         raise StoreUnavailable(f"{key} could not be uploaded")
 
     def _fetch(self, checkpoint: Checkpoint, folder: Path, streams: Path, include: Callable[[str], bool]) -> None:
-        for made in (folder, streams):
-            made.mkdir(parents=True, exist_ok=True)
+        for parent in (folder, streams):
+            parent.mkdir(parents=True, exist_ok=True)
         parts = [part for part in checkpoint.parts if include(part.name)]
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-download") as pool:
             downloads = [pool.submit(self._fetch_part, part, folder, streams) for part in parts]

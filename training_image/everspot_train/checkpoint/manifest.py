@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from everspot_train.checkpoint.tree import named
+from everspot_train.checkpoint.tree import find_constant
 
 MANIFEST = "manifest.json"
 """The name of the part that holds the manifest."""
@@ -59,7 +59,7 @@ class TensorEntry(Stored):
     @property
     def torch_dtype(self) -> torch.dtype:
         """The dtype. Raises `ValueError` if torch has none of this name."""
-        return named(self.dtype, torch.dtype)
+        return find_constant(self.dtype, torch.dtype)
 
 
 class RankPieces(Stored):

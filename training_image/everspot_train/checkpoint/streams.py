@@ -164,7 +164,7 @@ class StreamReader(StorageReader):
     def view(self, path: str, chunk: TensorChunk) -> torch.Tensor:
         """Return a chunk of a tensor as it lies in its stream, without a copy."""
         dtype = self._manifest.tensors[path].torch_dtype
-        return _view_of(self._streams(chunk.stream), chunk.at, dtype, chunk.sizes, chunk.strides)
+        return _as_tensor(self._streams(chunk.stream), chunk.at, dtype, chunk.sizes, chunk.strides)
 
     def reset(self, checkpoint_id: str | PathLike[str] | None = None) -> None:
         """See `StorageReader`."""
@@ -222,10 +222,10 @@ def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, TensorChunk]]) 
 def _view(memory: torch.Tensor, placed: PlacedItem) -> torch.Tensor:
     data = placed.item.tensor_data
     assert data is not None  # noqa: S101 - see lay_out
-    return _view_of(memory, placed.at, data.properties.dtype, data.chunk.sizes, placed.strides)
+    return _as_tensor(memory, placed.at, data.properties.dtype, data.chunk.sizes, placed.strides)
 
 
-def _view_of(
+def _as_tensor(
     memory: torch.Tensor, at: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int] | None
 ) -> torch.Tensor:
     size = prod(sizes) * dtype.itemsize

@@ -52,7 +52,7 @@ class UnsupportedValue(Exception):
         self.path, self.kind = path, kind
 
 
-def named(name: str, kind: type[Constant]) -> Constant:
+def find_constant(name: str, kind: type[Constant]) -> Constant:
     """Return the dtype or layout of torch that has this name.
 
     Raises:
@@ -225,7 +225,7 @@ def _decode_parameter(value: dict[str, Any], resolve: Resolve) -> torch.nn.Param
 
 
 def _decode_sparse(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
-    parts, size, layout = decode(value["parts"], resolve), value["size"], named(value["$sparse"], torch.layout)
+    parts, size, layout = decode(value["parts"], resolve), value["size"], find_constant(value["$sparse"], torch.layout)
     if layout is torch.sparse_coo:
         indices, values = parts
         return torch.sparse_coo_tensor(indices, values, size, is_coalesced=value["coalesced"], check_invariants=True)
@@ -255,7 +255,7 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
     "$complex": lambda value, resolve: complex(*map(float.fromhex, value["$complex"])),
     "$bytes": lambda value, resolve: base64.b64decode(value["$bytes"]),
     "$bytearray": lambda value, resolve: bytearray(base64.b64decode(value["$bytearray"])),
-    "$dtype": lambda value, resolve: named(value["$dtype"], torch.dtype),
+    "$dtype": lambda value, resolve: find_constant(value["$dtype"], torch.dtype),
     "$device": lambda value, resolve: torch.device(value["$device"]),
     "$sparse": _decode_sparse,
     "$quantized": _decode_quantized,

@@ -38,7 +38,7 @@ TOTAL_STEPS = "total_steps"
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _StagedState:
     """A snapshot in memory. `began`: the monotonic time; `streams`: the memory of all ranks."""
 
     began: timedelta
@@ -155,9 +155,9 @@ class Checkpointer:
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
         """Take a snapshot and publish it while the loop goes on."""
-        taken = self._snapshot(step)
-        if self._link and taken is not None:
-            self._link.publish_beside(step, trigger, taken.began, self._info, taken.streams)
+        snapshot = self._snapshot(step)
+        if self._link and snapshot is not None:
+            self._link.publish_beside(step, trigger, snapshot.began, self._info, snapshot.streams)
 
     def checkpoint_after_loop(self, step: int, metrics: dict[str, float]) -> None:
         """Take the final snapshot of the loop and publish it while the program goes on."""
@@ -171,9 +171,9 @@ class Checkpointer:
         """Make `step` durable before returning."""
         if self._link:
             self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
-        taken = self._snapshot(step)
-        if taken is not None:
-            self._on_first(lambda link: link.publish_now(step, trigger, taken.began, self._info, taken.streams))
+        snapshot = self._snapshot(step)
+        if snapshot is not None:
+            self._on_first(lambda link: link.publish_now(step, trigger, snapshot.began, self._info, snapshot.streams))
 
     def checkpoint_at_end(self, step: int) -> None:
         """Make the state at the end of the program durable. If code after the loop has changed what is tracked, this
@@ -182,11 +182,11 @@ class Checkpointer:
             if self._link:
                 self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
             again = bool(self._on_first(lambda link: not link.needs_snapshot(step)))
-            taken = self._snapshot(step, again=again)
-            if taken is not None:
+            snapshot = self._snapshot(step, again=again)
+            if snapshot is not None:
                 info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
                 self._on_first(
-                    lambda link: link.publish_now(step, "final", taken.began, info, taken.streams, again=again)
+                    lambda link: link.publish_now(step, "final", snapshot.began, info, snapshot.streams, again=again)
                 )
             return
         self.checkpoint_now(step, "final")
@@ -198,7 +198,7 @@ class Checkpointer:
             self._link = None
         self._memory.close()
 
-    def _snapshot(self, step: int, *, again: bool = False) -> _Taken | None:
+    def _snapshot(self, step: int, *, again: bool = False) -> _StagedState | None:
         """Copy the state into memory on all ranks, unless it is durable already. `again`: also if the step is durable.
 
         Step 0 needs no checkpoint, since a new start gives the same state.
@@ -214,7 +214,7 @@ class Checkpointer:
             stream_name(rank): StreamFile(path=path, size=size)
             for rank, (path, size) in enumerate(zip(paths, sizes, strict=True))
         }
-        return _Taken(began, streams)
+        return _StagedState(began, streams)
 
     def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""

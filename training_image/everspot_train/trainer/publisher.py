@@ -166,7 +166,7 @@ class Publisher:
     def make_way(self, deadline: timedelta) -> None:
         """Cancel a publication under way if a newer snapshot would otherwise miss its `deadline` (monotonic)."""
         if self.busy:
-            self._writer.tell(MakeWayRequest(size=self._largest, deadline=deadline))
+            self._writer.notify(MakeWayRequest(size=self._largest, deadline=deadline))
 
     def publish(self, snapshot: Snapshot, deadline: timedelta | None) -> None:
         """Publish, and return when the snapshot is durable.
@@ -261,7 +261,7 @@ class _Writer:
         self._write(process, request)
         return answer
 
-    def tell(self, request: MakeWayRequest | SkipRequest) -> None:
+    def notify(self, request: MakeWayRequest | SkipRequest) -> None:
         """Send a request that has no answer."""
         with self._lock:
             process = self._process

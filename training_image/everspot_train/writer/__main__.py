@@ -47,7 +47,7 @@ def main() -> None:
     try:
         publisher = _open(reply)
     except Exception as error:  # the trainer waits for an answer
-        reply(FailedAnswer.of(error))
+        reply(FailedAnswer.from_error(error))
         return
     for line in sys.stdin:
         request = REQUEST.validate_json(line)

@@ -112,11 +112,11 @@ class FailedAnswer(Stored):
     message: str
 
     @classmethod
-    def of(cls, error: Exception) -> "FailedAnswer":
+    def from_error(cls, error: Exception) -> "FailedAnswer":
         """The answer for an error."""
-        known = isinstance(error, errors.StoreError)
+        of_store = isinstance(error, errors.StoreError)
         name = type(error).__name__
-        return cls(error=name if known else "", message=str(error) if known else f"{name}: {error}")
+        return cls(error=name if of_store else "", message=str(error) if of_store else f"{name}: {error}")
 
     def exception(self) -> Exception:
         """The error, as the writer has met it."""

@@ -98,7 +98,7 @@ class WriterService:
         except Exception as error:  # whatever it is, the trainer waits for an answer
             if not isinstance(error, StoreError):
                 log.exception("the checkpoint writer failed")
-            answer = FailedAnswer.of(error)
+            answer = FailedAnswer.from_error(error)
         self._reply(answer)
         return not isinstance(answer, FailedAnswer)
 

@@ -191,18 +191,19 @@ def test_smaller_types_hold_the_measured_memory_and_cost_less() -> None:
     current = catalogue.get("g6e.xlarge")
     declared = Resources(vcpus=4, memory_gib=16, gpus=1, gpu_memory_gib=40)
     arm, first = Footprint(memory_gib=5, gpu_gib=13), Footprint(memory_gib=5, gpu_gib=30)
-    found = smaller_types(catalogue, region, current, declared, arm, first, 100.0)
-    assert "g4dn.xlarge" in names(found) and names(found) == names(sorted(found, key=lambda t: t.usd_per_hour))
+    cheaper_types = smaller_types(catalogue, region, current, declared, arm, first, 100.0)
+    assert "g4dn.xlarge" in names(cheaper_types)
+    assert names(cheaper_types) == names(sorted(cheaper_types, key=lambda t: t.usd_per_hour))
     ceiling = catalogue.on_demand(current.name, region)
     assert ceiling is not None
-    for each in found:
+    for each in cheaper_types:
         kind = catalogue.get(each.instance_type)
         assert kind.gpu_memory_gib >= 13 and kind.gpus >= 1 and each.usd_per_hour < ceiling.usd_per_hour
         assert each.new == (kind.gpu_memory_gib < 30 * 1.1)
         assert each.epoch_seconds == (100.0 if kind.gpu == current.gpu else None)
         assert (each.epoch_usd is None) == (each.epoch_seconds is None)
     larger = smaller_types(catalogue, region, current, declared, first, first, 100.0)
-    assert set(names(larger)) < set(names(found)) and not any(each.new for each in larger)
+    assert set(names(larger)) < set(names(cheaper_types)) and not any(each.new for each in larger)
 
 
 def test_without_a_measurement_or_a_price_no_type_is_named() -> None:

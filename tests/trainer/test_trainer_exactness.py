@@ -143,7 +143,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(prefix: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("value", "other_value"),
     [
         (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])),
         (torch.arange(2_500_000), torch.arange(2_500_000).flip(0)),
@@ -156,8 +156,8 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(prefix: str, tmp_path: P
         (torch.zeros(0), torch.zeros(0, 1)),
     ],
 )
-def test_fingerprints_differ_with_any_bit(one: Any, other: Any) -> None:
-    assert fingerprint(one) != fingerprint(other)
+def test_fingerprints_differ_with_any_bit(value: Any, other_value: Any) -> None:
+    assert fingerprint(value) != fingerprint(other_value)
 
 
 def test_a_fingerprint_depends_on_neither_place_nor_layout() -> None:

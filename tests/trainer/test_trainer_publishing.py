@@ -33,11 +33,11 @@ class Flaky(Checkpoints):
 
     down = 0
 
-    def publish(self, *arguments: Any, **named: Any) -> Any:
+    def publish(self, *arguments: Any, **keywords: Any) -> Any:
         if self.down > 0:
             self.down -= 1
             raise StoreUnavailable("away")
-        return super().publish(*arguments, **named)
+        return super().publish(*arguments, **keywords)
 
 
 class Writer:
@@ -74,24 +74,24 @@ def request(folder: Path, step: int, size: int = 1, **fields: Any) -> PublishReq
 def test_on_a_stop_an_unreachable_store_is_tried_until_the_deadline(
     writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path
 ) -> None:
-    ours, clock = writer(20)
-    ours.publisher.publish(request(tmp_path, 3, deadline=timedelta(seconds=30)))
-    answer = ours.answer()
+    own_writer, clock = writer(20)
+    own_writer.publisher.publish(request(tmp_path, 3, deadline=timedelta(seconds=30)))
+    answer = own_writer.answer()
     assert isinstance(answer, PublishedAnswer) and answer.checkpoint.step == 3
-    ours.publisher.close()
+    own_writer.publisher.close()
     assert len(clock.slept) == 20
 
 
 def test_at_an_interval_an_unreachable_store_is_tried_once(
     writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path
 ) -> None:
-    ours, clock = writer(1)
-    ours.publisher.publish(request(tmp_path, 3, now=False))
-    failed = ours.answer()
+    own_writer, clock = writer(1)
+    own_writer.publisher.publish(request(tmp_path, 3, now=False))
+    failed = own_writer.answer()
     assert isinstance(failed, FailedAnswer) and isinstance(failed.exception(), StoreUnavailable)
-    ours.publisher.publish(request(tmp_path, 4, now=False))
-    assert isinstance(ours.answer(), PublishedAnswer)
-    ours.publisher.close()
+    own_writer.publisher.publish(request(tmp_path, 4, now=False))
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
     assert clock.slept == []
 
 
@@ -99,16 +99,16 @@ def test_at_an_interval_an_unreachable_store_is_tried_once(
 def test_tries_are_bounded(
     writer: Callable[[int], tuple[Writer, ManualClock]], tmp_path: Path, deadline: timedelta | None, slept: int
 ) -> None:
-    ours, clock = writer(1000)
-    ours.publisher.publish(request(tmp_path, 3, deadline=deadline))
-    failed = ours.answer()
+    own_writer, clock = writer(1000)
+    own_writer.publisher.publish(request(tmp_path, 3, deadline=deadline))
+    failed = own_writer.answer()
     assert isinstance(failed, FailedAnswer) and isinstance(failed.exception(), StoreUnavailable)
-    ours.publisher.close()
+    own_writer.publisher.close()
     assert len(clock.slept) == slept
 
 
 @pytest.mark.parametrize(
-    ("left", "fresh", "rate", "seconds", "cancelled"),
+    ("seconds_left", "fresh", "rate", "seconds", "cancelled"),
     [
         (900, 1800, 100, 25, True),  # both would take 27 s, the newer one alone 18
         (200, 1800, 100, 25, False),  # both are durable in time
@@ -119,9 +119,9 @@ def test_tries_are_bounded(
     ],
 )
 def test_an_upload_gives_way_where_only_the_newer_one_alone_meets_the_deadline(
-    left: int | None, fresh: int, rate: float | None, seconds: float, cancelled: bool
+    seconds_left: int | None, fresh: int, rate: float | None, seconds: float, cancelled: bool
 ) -> None:
-    assert gives_way(left, fresh, rate, seconds) is cancelled
+    assert gives_way(seconds_left, fresh, rate, seconds) is cancelled
 
 
 class Slow(MemoryBackend):
@@ -143,32 +143,32 @@ class Slow(MemoryBackend):
         super().upload_view(key, view)
 
 
-@pytest.mark.parametrize(("notice", "kept"), [(25, [4]), (40, [4, 3]), (20, [4, 3])])
+@pytest.mark.parametrize(("notice", "kept_steps"), [(25, [4]), (40, [4, 3]), (20, [4, 3])])
 def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
-    tmp_path: Path, notice: int, kept: list[int]
+    tmp_path: Path, notice: int, kept_steps: list[int]
 ) -> None:
     """An upload of 18 s is half done. With 25 s left it is cancelled; with 40 s, or too few for the newer one anyhow,
     it is finished first."""
     clock = ManualClock()
     data = Slow(clock, stuck="000000000003")
     store = faulty_store(MemoryBackend(), data, clock, FaultScript())
-    ours = Writer(store.checkpoints(JOB, 1), clock)
-    ours.publisher.publish(request(tmp_path, 3, 18_000_000, now=False))
+    own_writer = Writer(store.checkpoints(JOB, 1), clock)
+    own_writer.publisher.publish(request(tmp_path, 3, 18_000_000, now=False))
     assert data.half_way.wait(20)
     began = clock.monotonic()
-    if kept == [4, 3]:
+    if kept_steps == [4, 3]:
         data.go.set()
     deadline = began + timedelta(seconds=notice)
-    ours.publisher.make_way(MakeWayRequest(size=18_000_000, deadline=deadline))
-    first = ours.answer()
-    assert isinstance(first, FailedAnswer if kept == [4] else PublishedAnswer)
+    own_writer.publisher.make_way(MakeWayRequest(size=18_000_000, deadline=deadline))
+    first = own_writer.answer()
+    assert isinstance(first, FailedAnswer if kept_steps == [4] else PublishedAnswer)
     assert not isinstance(first, FailedAnswer) or isinstance(first.exception(), TransferCancelled)
-    ours.publisher.publish(request(tmp_path, 4, 18_000_000, deadline=deadline))
-    assert isinstance(ours.answer(), PublishedAnswer)
+    own_writer.publisher.publish(request(tmp_path, 4, 18_000_000, deadline=deadline))
+    assert isinstance(own_writer.answer(), PublishedAnswer)
     head = store.checkpoints(JOB).head()
-    assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == kept
-    assert (clock.monotonic() - began).total_seconds() == pytest.approx(18 if kept == [4] else 27, abs=1)
-    ours.publisher.close()
+    assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == kept_steps
+    assert (clock.monotonic() - began).total_seconds() == pytest.approx(18 if kept_steps == [4] else 27, abs=1)
+    own_writer.publisher.close()
 
 
 def test_metrics_that_are_no_numbers_break_neither_status_nor_history(post: Callable[..., Post]) -> None:

@@ -17,8 +17,8 @@ from trainer_state import read_shared
 pytestmark = pytest.mark.torch
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    first, second = torch.load(one), torch.load(other)
+def same_weights(path: Path, other: Path) -> bool:
+    first, second = torch.load(path), torch.load(other)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 

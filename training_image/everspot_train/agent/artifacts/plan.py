@@ -97,11 +97,11 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
     dropped = [unit for unit in assessment.units if unit.paths & set(torn)]
     left_out = dict(assessment.left_out)
     for unit in dropped:
-        left_out |= _reasons_of(unit.paths, torn)
+        left_out |= _skip_reasons(unit.paths, torn)
     loose = assessment.loose
     if loose is not None and loose & set(torn):
         earlier = loose - assessment.added if loose & set(torn) <= assessment.added else frozenset()
-        left_out |= _reasons_of(loose - earlier, torn)
+        left_out |= _skip_reasons(loose - earlier, torn)
         loose = earlier or None
     return Assessment(
         units=tuple(unit for unit in assessment.units if unit not in dropped),
@@ -117,7 +117,7 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
     )
 
 
-def _reasons_of(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[bytes, str]:
+def _skip_reasons(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[bytes, str]:
     """Return why each file of a checkpoint is left out: for its own reason, or for that of another of its files."""
     first = min(path for path in paths if path in torn)
     together = f"it belongs to the same checkpoint as {escape_path(first)}: {torn[first]}"

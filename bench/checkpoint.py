@@ -39,7 +39,11 @@ def measure(folder: Path) -> int:
     run, model, optimizer, batches = open_run(10**6)
     with run:
         loop = Loop(run, model, batches)
-        before = max(_after(loop.step) for _ in range(4))
+        loop.step(go_on=False)  # memory for checkpoints is reserved after it
+        before = _resident()
+        loop.pause()
+        for _ in range(3):
+            loop.step()
         state = model.state_dict(), optimizer.state_dict()
         tensors = list(_tensors(state))
         size = sum(tensor.nbytes for tensor in tensors)
@@ -83,12 +87,13 @@ class Loop:
         self._requests = 0
         self._batch = next(batches)
 
-    def step(self) -> float:
-        """Make a step. Returns its seconds, without the time between it and the next one."""
+    def step(self, *, go_on: bool = True) -> float:
+        """Make a step, and go on to the next batch. Returns the seconds of the step alone."""
         began = time.perf_counter()
         self._run.step(self._model(self._batch[0]).square().mean())
         seconds = time.perf_counter() - began
-        self.pause()
+        if go_on:
+            self.pause()
         return seconds
 
     def pause(self) -> float:
@@ -169,11 +174,6 @@ def _thread_seconds(action: Callable[[], Any]) -> float:
     began = time.thread_time()
     action()
     return time.thread_time() - began
-
-
-def _after(action: Callable[[], Any]) -> int:
-    action()
-    return _resident()
 
 
 def _ratios(measured: list[float], floor: list[float]) -> list[float]:

@@ -45,12 +45,12 @@ def notice_to_durable(folder: Path) -> float:
     write_run(folder / "run", folder / "store", 1, memory)
     process = subprocess.Popen(
         [sys.executable, "-m", "bench._state"],
-        env=environment(folder / "run", NOTICE_AT="4", NOTICED=str(folder / "noticed")),
+        env=environment(folder / "run", NOTICE_AT="20", NOTICED=str(folder / "noticed")),
     )
     rundir, durable = RunDir(folder / "run"), None
     while durable is None and process.poll() is None:
         status = rundir.read(Status)
-        if status is not None and status.durable_step == 4:
+        if status is not None and status.durable_step == 20:
             durable = time.monotonic()
         time.sleep(0.02)
     code = process.wait()

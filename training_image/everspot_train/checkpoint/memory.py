@@ -5,6 +5,7 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -51,7 +52,8 @@ class SharedMemory:
         """Forget the memory, and remove the file."""
         with self._lock:
             self._bytes = torch.empty(0, dtype=torch.uint8)
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink()
 
     def _reserve(self, size: int) -> tuple[Path, torch.Tensor]:
         for path in self._paths[:-1]:
@@ -59,7 +61,8 @@ class SharedMemory:
                 return path, _map(path, size)
             except OSError as error:
                 _log.warning("%d MB of memory for checkpoints cannot be had (%s): a file is used", size >> 20, error)
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
         return self._paths[-1], _map(self._paths[-1], size)
 
 

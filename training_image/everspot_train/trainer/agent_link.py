@@ -181,6 +181,10 @@ class AgentLink:
             return Decision.CHECKPOINT
         return Decision.GO_ON
 
+    def skip_interval(self) -> None:
+        """Try again after the next interval, and not at the next step."""
+        self._last_begun = self.clock.monotonic()
+
     def publish_beside(
         self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], streams: Mapping[str, StreamFile]
     ) -> None:

@@ -1,7 +1,9 @@
 """Keeps a run's state durable: restores, checkpoints and stops, in agreement between all ranks."""
 
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -73,6 +75,7 @@ class Checkpointer:
         self._restored: Checkpoint | None = None
         self._fetched, self._step_fetched = False, 0
         self._final: str | None = None
+        self._steps_made = 0
 
     def pin(self, accumulation: int, batch_size: int | None) -> None:
         """Store the global batch with each checkpoint, so that later attempts use the same one."""
@@ -118,6 +121,18 @@ class Checkpointer:
         if self._link:
             self._link.reporter.update(steps_per_epoch=steps_per_epoch)
 
+    def reserve_memory(self, size: int) -> None:
+        """Begin to reserve memory for checkpoints while the loop goes on. `size`: of this rank's part, in bytes.
+
+        What cannot be had now is asked for again at the first checkpoint, which reports it.
+        """
+
+        def reserve() -> None:
+            with suppress(OSError):
+                self._memory.reserve(size)
+
+        threading.Thread(target=reserve, name="everspot-memory", daemon=True).start()
+
     def finish(self) -> None:
         """Report that the program is finished, however many steps are done."""
         if self._link:
@@ -140,6 +155,9 @@ class Checkpointer:
             RunStopped: after the state was made durable.
             RunFenced: if the job has another owner.
         """
+        if self._steps_made == 1:  # since then optimizers have a state, and the size is known
+            self.reserve_memory(self._state.size(self._ranks.world_size))
+        self._steps_made += 1
         if self._link:
             self._link.stepped(step, metrics)
         decision = self._on_first(lambda link: link.decide(step))
@@ -154,8 +172,14 @@ class Checkpointer:
             self._link.steps()
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
-        """Take a snapshot and publish it while the loop goes on."""
-        snapshot = self._snapshot(step)
+        """Take a snapshot and publish it while the loop goes on. If there is no room for it, training goes on, too."""
+        try:
+            snapshot = self._snapshot(step)
+        except OSError as error:
+            log.warning("no checkpoint of step %d, training goes on: %s", step, error)
+            if self._link:
+                self._link.skip_interval()
+            return
         if self._link and snapshot is not None:
             self._link.publish_beside(step, trigger, snapshot.began, self._info, snapshot.streams)
 

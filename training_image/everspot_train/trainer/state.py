@@ -10,7 +10,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from pydantic import JsonValue
@@ -24,7 +24,7 @@ from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
 from everspot_train.trainer.optimizers import restore_dtypes
-from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, signature
+from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, iterate_tensors, signature
 from everspot_train.trainer.verification import differences
 
 log = logging.getLogger("everspot.trainer")
@@ -91,14 +91,18 @@ class TrainState:
             own=first.encode(f"rank-{rank:05d}/own", own),
         )
         trees.refuse_unsafe(first)
-        streams = saver.save(trees.tensors, self._steady(trees.tensors))
+        with _Agreement(gather) as agreement:
+            streams = saver.save(trees.tensors, self._steady(trees.tensors))
+        agreement.check()
         ranks = gather(of_rank)
-        if rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            manifest = CheckpointManifest(
-                step=step, shared=encoded, ranks=ranks, tensors=streams.entries, streams=streams.sizes
-            )
-            (directory / MANIFEST).write_bytes(manifest.to_json())
+        with _Agreement(gather) as agreement:
+            if rank == 0:
+                directory.mkdir(parents=True, exist_ok=True)
+                manifest = CheckpointManifest(
+                    step=step, shared=encoded, ranks=ranks, tensors=streams.entries, streams=streams.sizes
+                )
+                (directory / MANIFEST).write_bytes(manifest.to_json())
+        agreement.check()
         return streams.sizes
 
     def load(self, directory: Path, rank: int, streams: Path | None = None) -> tuple[int, bool]:
@@ -138,6 +142,20 @@ class TrainState:
             if name in stored and name not in RESERVED:  # the trainer's own take effect when the loop begins
                 _verify(name, piece, stored[name])
         return state.step, state.took_part
+
+    def size(self, world_size: int) -> int:
+        """Return about how many bytes of modules and optimizers each rank saves. Whole tensors are divided between the
+        ranks; shards are each rank's own."""
+        size = 0
+        for piece in self.shared.values():
+            if isinstance(piece, torch.nn.Module):
+                tensors: list[Any] = [*piece.parameters(), *piece.buffers()]
+            elif isinstance(piece, torch.optim.Optimizer):
+                tensors = [tensor for _, tensor in iterate_tensors(dict(piece.state))]
+            else:
+                continue
+            size += sum(t._local_tensor.nbytes if is_sharded(t) else t.nbytes // world_size for t in tensors)
+        return size
 
     def fingerprint(self) -> str:
         """Return a text that differs if any piece that the program named has changed."""
@@ -202,6 +220,34 @@ class TrainState:
             elif differing:
                 own[name] = state
         return own
+
+
+class _Agreement:
+    """Lets all ranks fail together if one of them has no room. One that failed alone would leave the others waiting."""
+
+    def __init__(self, gather: Gather) -> None:
+        self._gather = gather
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        self._error = error if isinstance(error, OSError) else None
+        return self._error is not None
+
+    def check(self) -> None:
+        """Raise the error of this rank, or of another one.
+
+        Raises:
+            OSError: if a rank has no room.
+        """
+        texts = self._gather(str(self._error) if self._error is not None else "")
+        if self._error is not None:
+            raise self._error
+        for rank, text in enumerate(texts):
+            if text:
+                raise OSError(f"rank {rank}: {text}")
 
 
 class _Trees:

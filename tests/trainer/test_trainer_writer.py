@@ -1,0 +1,110 @@
+"""The process that writes checkpoints: it may die at any moment, and it ends with its trainer."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from everspot_train.checkpoint.manifest import stream_name
+from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.saver import Saver
+from everspot_train.rundir import CheckpointRequest, RunContext
+from everspot_train.trainer.state import TrainState
+from torch import nn
+from trainer_post import Post, read_losses, wait_for
+
+pytestmark = pytest.mark.torch
+
+
+def writers(trainer: int) -> list[psutil.Process]:
+    """The living writers of a training process."""
+    alive = []
+    for child in psutil.Process(trainer).children():
+        try:
+            if "everspot_train.writer" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                alive.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return alive
+
+
+def test_a_writer_that_is_killed_again_and_again_costs_no_step(
+    post: Callable[..., Post], undisturbed: Path, tmp_path: Path
+) -> None:
+    first, dice = post(1), random.Random(7)
+    process = first.start(tmp_path / "first", PAUSE=0.1)
+    wait_for(lambda: first.status.step >= 1, first)
+    killed = set[int]()
+    for request in range(1, 9):
+        first.rundir.write(CheckpointRequest(seq=request))
+        time.sleep(dice.uniform(0, 0.3))
+        for writer in writers(process.pid):
+            writer.kill()
+            killed.add(writer.pid)
+    assert process.wait(timeout=120) == 0
+    assert len(killed) >= 2
+    assert (first.status.phase, first.status.durable_step, first.steps_published[0]) == ("finished", 40, 40)
+    assert read_losses(tmp_path / "first.0") == read_losses(Path(f"{undisturbed}.0"))
+    second = post(2)
+    second.run(tmp_path / "second")  # what was published can be read
+    assert second.status.resumed_from == 40
+
+
+def test_a_writer_ends_with_a_trainer_that_is_killed(post: Callable[..., Post], tmp_path: Path) -> None:
+    first = post(1)
+    process = first.start(tmp_path / "first", PAUSE=0.3)
+    wait_for(lambda: first.status.step >= 1, first)
+    [writer] = writers(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=60)
+    wait_for(lambda: not writer.is_running() or writer.status() == psutil.STATUS_ZOMBIE, first)
+
+
+def test_where_there_is_no_memory_a_checkpoint_waits_on_disk(
+    post: Callable[..., Post], undisturbed: Path, tmp_path: Path
+) -> None:
+    first = post(1)
+    context = first.rundir.read(RunContext)
+    assert context is not None
+    nowhere = tmp_path / "a file, and no folder"
+    nowhere.touch()
+    first.rundir.write(context.model_copy(update={"memory_dir": str(nowhere)}))
+    first.run(tmp_path / "first", STOP_AT=17)
+    assert first.status.durable_step == 17
+    assert "a file is used" in (first.root / "stderr").read_text()
+    second = post(2)
+    second.run(tmp_path / "second")
+    parts = [tmp_path / "first.0", tmp_path / "second.0"]
+    assert read_losses(*parts) == read_losses(Path(f"{undisturbed}.0"))
+
+
+def test_a_state_without_room_is_an_error_on_every_rank_and_can_be_saved_later(tmp_path: Path) -> None:
+    state = TrainState()
+    state.shared["model"] = nn.Linear(2, 2)
+    with pytest.raises(OSError, match="/proc/stream"):
+        state.save(tmp_path, 1, 0, Saver(SharedMemory([Path("/proc")], stream_name(0))))
+
+    def gather(value: object) -> list[object]:
+        return [value, "No space left on device"] if isinstance(value, str) else [value]
+
+    with pytest.raises(OSError, match="rank 1: No space left on device"):
+        state.save(tmp_path, 1, 0, Saver(SharedMemory([tmp_path], stream_name(0))), gather)
+    state.save(tmp_path, 1, 0, Saver(SharedMemory([tmp_path], stream_name(0))))
+    assert state.load(tmp_path, 0) == (1, True)
+
+
+def test_memory_is_reserved_once_and_grows_with_the_state(tmp_path: Path) -> None:
+    memory = SharedMemory([tmp_path], "memory")
+    first = memory.reserve(1000)
+    assert memory.reserve(900).data_ptr() == first.data_ptr()
+    first[:3] = torch.tensor([1, 2, 3], dtype=torch.uint8)
+    assert memory.path.read_bytes()[:3] == b"\1\2\3"
+    larger = memory.reserve(1_000_000)
+    larger[999_999] = 7
+    assert memory.path.stat().st_size >= 1_000_000
+    memory.close()
+    assert not memory.path.exists()

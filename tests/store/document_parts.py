@@ -19,6 +19,7 @@ from everspot_core.job import (
     Visit,
     Wheel,
 )
+from everspot_core.job_parts import Precision
 from everspot_core.launching import (
     LaunchedInstance,
     LaunchError,
@@ -30,6 +31,7 @@ from everspot_core.launching import (
 from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
 from everspot_core.notify import Notifications, Occasion
 from everspot_core.peers import Peer
+from everspot_core.precision_comparison import ComparisonSpec, Tolerance
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_core.records import (
     Event,
@@ -271,6 +273,14 @@ def an_intent(pool: dict[str, Any]) -> LaunchIntent:
         template="lt-1", template_version="3", tags={"Team": "vision"}, usd_per_hour=0.8, made_at=AT,
         scheduler_id="s-1",
         outcome=every_field(LaunchOutcome, instances=(launched,), errors=(error,), settled_at=AT),
+    )  # fmt: skip
+
+
+def a_comparison() -> ComparisonSpec:
+    return every_field(
+        ComparisonSpec, name="formats", precisions=[Precision.FP32, Precision.BF16], seeds=3, first_seed=1,
+        seed_field="parameters.seed", metric="accuracy", direction=Direction.MAXIMIZE,
+        tolerance=every_field(Tolerance, amount=0.005, relative=True),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from document_parts import (
     AT,
     SHA,
     a_berth,
+    a_comparison,
     a_head,
     a_manifest,
     a_record,
@@ -34,6 +35,7 @@ from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
 from everspot_core.job_archive import Dossier
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import DeclaredCapacity
+from everspot_core.precision_comparison import ComparisonRecord
 from everspot_core.records import (
     Assignment,
     JobState,
@@ -156,6 +158,9 @@ def examples() -> dict[str, Document]:
         Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann"
     )
     documents["SweepRecord"] = every_field(SweepRecord, spec=a_sweep(), made_at=AT, made_by="ann")
+    documents["ComparisonRecord"] = every_field(
+        ComparisonRecord, spec=a_comparison(), job_digest=SHA, made_at=AT, made_by="ann"
+    )
     documents["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
     documents["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
     documents["PeerMarket"] = every_field(

@@ -27,6 +27,13 @@ def digest_bytes(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a strided tensor in order, without a copy where it is contiguous."""
+    flat = tensor.contiguous().reshape(-1)
+    # With less than two elements a tensor is contiguous whatever its stride, and then it has no view as bytes.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
+
+
 def describe_tensor(tensor: torch.Tensor) -> str:
     """Return dtype, shape and a digest of the bits. Layout in memory, device and `requires_grad` do not count."""
     head = f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
@@ -44,7 +51,7 @@ def describe_tensor(tensor: torch.Tensor) -> str:
             plain = plain.to_dense()
         if plain.is_quantized:
             plain = plain.int_repr()
-        bits = plain.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+        bits = as_bytes(plain.resolve_conj().resolve_neg().cpu())
     return f"{head}:{digest_bytes(bits.numpy().tobytes())}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from everspot_train.checkpoint.tree import is_sharded
-from everspot_train.trainer.digests import describe_leaf, digest_bytes, list_parts
+from everspot_train.trainer.digests import as_bytes, describe_leaf, digest_bytes, list_parts
 
 _CHUNK = 1 << 20  # words that are multiplied at once: bounds the memory that a fingerprint needs
 _DEEPEST = 12
@@ -23,7 +23,7 @@ def tensor_bits(tensor: torch.Tensor) -> torch.Tensor:
         plain = plain.to_dense()
     if plain.is_quantized:
         plain = plain.int_repr()
-    return plain.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return as_bytes(plain.resolve_conj().resolve_neg())
 
 
 def tensor_signature(tensor: torch.Tensor) -> str:

@@ -1,0 +1,93 @@
+"""Streams of a checkpoint: segments that are uploaded once, read in place, and found out when they are damaged."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_core.checkpoint import Checkpoint, Part
+from everspot_store import ManualClock, Store
+from everspot_store.checkpoints import split_stream
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
+
+SIZE = (64 << 20) + 5
+"""Of a stream of two segments, in bytes."""
+
+
+def stream(first: int, last: int) -> memoryview:
+    """A stream with one value in each of its two segments."""
+    content = bytearray(SIZE)
+    content[0], content[-1] = first, last
+    return memoryview(content)
+
+
+def segments(checkpoint: Checkpoint) -> list[Part]:
+    return [part for part in checkpoint.parts if part.stream]
+
+
+def memory_store(clock: ManualClock, faults: FaultScript | None = None) -> Store:
+    return faulty_store(MemoryBackend(), MemoryBackend(), clock, faults or FaultScript())
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 << 20, SIZE])
+def test_segments_make_up_the_stream(size: int) -> None:
+    content = memoryview(bytes(size))
+    parts = split_stream("s", content)
+    assert [part.offset for part in parts] == [n * (64 << 20) for n in range(len(parts))]
+    assert sum(len(part.view) for part in parts) == size
+    assert len({part.name for part in parts}) == len(parts) == -(-size // (64 << 20))
+
+
+def test_a_stream_comes_back_from_any_store(store: Store, tmp_path: Path) -> None:
+    content = memoryview(bytes(range(256)) * 1000)
+    published = store.checkpoints("j", 1).publish(1, {}, streams={"stream-00000": content, "stream-00001": content[:7]})
+    assert [part.name for part in segments(published)] == ["stream-00000-000", "stream-00001-000"]
+    assert store.checkpoints("j").restore(tmp_path / "files", streams=tmp_path / "memory") is not None
+    assert (tmp_path / "memory" / "stream-00000").read_bytes() == content
+    assert (tmp_path / "memory" / "stream-00001").read_bytes() == content[:7]
+
+
+def test_a_segment_with_the_same_bytes_is_uploaded_once_a_week(clock: ManualClock, tmp_path: Path) -> None:
+    owner = memory_store(clock).checkpoints("j", 1)
+    first = segments(owner.publish(1, {}, streams={"s": stream(1, 1)}, keep=1))
+    second = segments(owner.publish(2, {}, streams={"s": stream(1, 2)}, keep=1))
+    owner.retire()
+    assert second[0] == first[0]
+    assert second[1].key != first[1].key
+    assert owner.restore(tmp_path) is not None
+    assert (tmp_path / "s").read_bytes() == stream(1, 2)
+    clock.advance(timedelta(days=8))
+    third = segments(owner.publish(3, {}, streams={"s": stream(1, 2)}, keep=1))
+    assert {part.key for part in third}.isdisjoint(part.key for part in second)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
+def test_a_damaged_segment_is_found_and_the_checkpoint_before_is_taken(
+    clock: ManualClock, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = memory_store(clock)
+    owner = store.checkpoints("j", 1)
+    owner.publish(1, {}, streams={"s": memoryview(b"one" * 100)})
+    [part] = segments(owner.publish(2, {}, streams={"s": memoryview(b"two" * 100)}))
+    stored = store.data.get(part.key)
+    assert stored is not None
+    if damage == "missing":
+        store.data.delete(part.key)
+    else:
+        store.data.put(part.key, stored.value[:50] if damage == "torn" else b"x" + stored.value[1:])
+    heir = store.checkpoints("j", 2)
+    restored = heir.restore(tmp_path)
+    assert restored is not None and restored.step == 1
+    assert (tmp_path / "s").read_bytes()[:300] == b"one" * 100
+    assert part.key in caplog.text
+    [again] = segments(heir.publish(3, {}, streams={"s": memoryview(b"two" * 100)}))
+    assert again.key != part.key  # what is damaged is never named again
+
+
+@pytest.mark.parametrize("fault", [Fault.NEVER_ARRIVED, Fault.ANSWER_LOST, Fault.BUSY])
+def test_an_upload_whose_answer_is_lost_ends_under_one_key(clock: ManualClock, tmp_path: Path, fault: Fault) -> None:
+    faults = FaultScript().on("upload", key="*/s-000", fault=fault)
+    owner = memory_store(clock, faults).checkpoints("j", 1)
+    owner.publish(1, {}, streams={"s": memoryview(b"content")})
+    assert faults.spent
+    assert owner.restore(tmp_path) is not None
+    assert (tmp_path / "s").read_bytes() == b"content"

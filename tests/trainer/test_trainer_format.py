@@ -1,0 +1,150 @@
+"""The format of checkpoints: every state comes back as it was, and a manifest that lies is refused."""
+
+import json
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from everspot_train.checkpoint.loader import Loader
+from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, RankPieces, stream_name
+from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.saver import Saver
+from everspot_train.checkpoint.tree import UnsupportedValue, decode, encode
+from everspot_train.trainer.digests import describe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.torch
+
+DTYPES = [
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint8,
+    torch.bool, torch.complex64,
+]  # fmt: skip
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers()
+KEYS = st.text() | st.integers() | st.booleans()
+STATES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner) | st.sets(st.integers()),
+    max_leaves=20,
+)
+
+
+def save_and_load(state: Any, folder: Path) -> Any:
+    """Save a state into a folder, and return what is read from it."""
+    tensors: dict[str, torch.Tensor] = {}
+
+    def collect(path: str, tensor: torch.Tensor) -> str:
+        tensors[path] = tensor
+        return path
+
+    tree = encode(state, "piece", collect)
+    streams = Saver(SharedMemory([folder], stream_name(0))).save(tensors)
+    manifest = CheckpointManifest(
+        step=1, shared={"piece": tree}, ranks=[RankPieces(pieces={})], tensors=streams.entries, streams=streams.sizes
+    )
+    (folder / "manifest.json").write_bytes(manifest.to_json())
+    loader = Loader(CheckpointManifest.load(folder / "manifest.json"), folder)
+    return loader.read(loader.manifest.shared["piece"], lambda path, entry: None, copy=True)
+
+
+@given(STATES)
+def test_plain_values_come_back_with_their_types(state: Any) -> None:
+    encoded = json.loads(json.dumps(encode(state, "piece", lambda path, tensor: path)))
+    decoded = decode(encoded, lambda path: torch.empty(0))
+    assert describe(decoded) == describe(state)
+    assert type(decoded) is type(state)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 4), max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_tensors_come_back_with_their_bits_and_strides(
+    tmp_path_factory: pytest.TempPathFactory, dtype: torch.dtype, shape: list[int], dice: Any
+) -> None:
+    order = list(range(len(shape)))
+    dice.shuffle(order)
+    plain = (torch.rand(shape) * 3).to(dtype)
+    states = [plain, plain.permute(order), plain[..., ::2] if shape else plain, plain.expand(2, *shape)]
+    loaded = save_and_load(states, tmp_path_factory.mktemp("state"))
+    assert describe(loaded) == describe(states)
+    for before, after in zip(states[:2], loaded, strict=False):  # the others do not fill their memory
+        if plain.numel():
+            lengths = [n for n in range(before.ndim) if before.shape[n] > 1]
+            assert [after.stride(n) for n in lengths] == [before.stride(n) for n in lengths]
+
+
+def test_other_layouts_and_containers_come_back(tmp_path: Path) -> None:
+    channels_last = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    ordered: OrderedDict[str, Any] = OrderedDict(w=torch.ones(2), b=1)
+    state = {
+        "coo": torch.eye(3).to_sparse(),
+        "last": channels_last,
+        "tied": [channels_last, channels_last],
+        "parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
+        "ordered": ordered,
+        "counter": Counter("abca"),
+        "size": torch.Size([1, 2]),
+        "dtype": torch.bfloat16,
+        "device": torch.device("cpu"),
+        1: {"$odd": 2},
+    }
+    loaded = save_and_load(state, tmp_path)
+    assert describe(loaded) == describe(state)
+    assert loaded["last"].is_contiguous(memory_format=torch.channels_last)
+    assert type(loaded["ordered"]) is OrderedDict and type(loaded["counter"]) is Counter
+    assert not loaded["parameter"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (object(), "builtins.object"),
+        ([Path("/")], "pathlib"),
+        (lambda: 1, "builtins.function"),
+        (torch.empty(2, device="meta"), "a tensor without data"),
+    ],
+)
+def test_what_cannot_be_read_back_is_named(value: Any, kind: str) -> None:
+    with pytest.raises(UnsupportedValue, match=kind):
+        encode({"deep": [value]}, "piece", lambda path, tensor: path)
+
+
+def test_a_container_inside_itself_is_refused() -> None:
+    state: list[Any] = []
+    state.append(state)
+    with pytest.raises(UnsupportedValue, match="inside itself"):
+        encode(state, "piece", lambda path, tensor: path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda m: m["tensors"]["piece/w"]["chunks"][0].update(at=1 << 40), "outside the tensor or its stream"),
+        (lambda m: m["tensors"]["piece/w"]["chunks"][0].update(offsets=[1]), "outside the tensor or its stream"),
+        (lambda m: m["tensors"]["piece/w"]["chunks"][0].update(sizes=[1]), "do not make up the tensor"),
+        (lambda m: m["tensors"]["piece/w"].update(dtype="os"), "torch has no dtype os"),
+        (lambda m: m["tensors"]["piece/w"]["chunks"].clear(), "do not make up the tensor"),
+        (lambda m: m.update(format=3), "later version"),
+        (lambda m: m.pop("streams"), "streams"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path, change: Any, complaint: str) -> None:
+    save_and_load({"w": torch.ones(4)}, tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    change(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ManifestError, match=complaint):
+        CheckpointManifest.load(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("tree", [{"$call": 1}, {"$tensor": "elsewhere"}, {"$dtype": "load"}, {"$dict": [1]}])
+def test_a_tree_that_names_what_is_not_there_is_refused(tmp_path: Path, tree: Any) -> None:
+    save_and_load({"w": torch.ones(4)}, tmp_path)
+    loader = Loader(CheckpointManifest.load(tmp_path / "manifest.json"), tmp_path)
+    with pytest.raises(ManifestError, match="contradicts itself"):
+        loader.read(tree, lambda path, entry: None, copy=True)

@@ -9,12 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+import trainer_loop
 from everspot_train.checkpoint.manifest import stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.rundir import CheckpointRequest, RunContext
 from everspot_train.trainer.state import TrainState
 from torch import nn
+from trainer_loop import Settings
 from trainer_post import Post, read_losses, wait_for
 
 pytestmark = pytest.mark.torch
@@ -62,6 +64,18 @@ def test_a_writer_ends_with_a_trainer_that_is_killed(post: Callable[..., Post], 
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=60)
     wait_for(lambda: not writer.is_running() or writer.status() == psutil.STATUS_ZOMBIE, first)
+
+
+def test_a_users_file_with_the_name_of_a_library_does_not_reach_the_writer(
+    post: Callable[..., Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = post(1)
+    for name in ("xxhash", "mmap", "queue", "obstore"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is a module of the user')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVERSPOT_RUN_DIR", str(first.root))
+    trainer_loop.train(Settings(losses=tmp_path / "losses", total=3))
+    assert first.steps_published == [3]
 
 
 def test_where_there_is_no_memory_a_checkpoint_waits_on_disk(

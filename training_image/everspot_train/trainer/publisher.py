@@ -32,6 +32,9 @@ from everspot_train.writer.protocol import (
 
 log = logging.getLogger("everspot.trainer")
 
+COMMAND = (sys.executable, "-P", "-m", "everspot_train.writer")
+"""The writer. Without `-P` python looks for modules in the job's folder first, where a file of the user's may have the
+name of one that the writer imports."""
 _STARTS = 3
 """How many writers are started for one request before it fails."""
 _END_TIMEOUT = timedelta(seconds=10)
@@ -85,7 +88,7 @@ class Publisher:
         self,
         keep: int,
         on_published: Callable[[Checkpoint, Snapshot], None],
-        command: tuple[str, ...] = (sys.executable, "-m", "everspot_train.writer"),
+        command: tuple[str, ...] = COMMAND,
     ) -> None:
         self._keep, self._on_published = keep, on_published
         self._writer = _Writer(command)

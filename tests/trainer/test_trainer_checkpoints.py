@@ -204,9 +204,11 @@ def test_a_process_that_believes_in_its_lease_is_still_fenced_by_its_successor(
     first = post(1)
     process = first.start(tmp_path / "first", STOP_AT=12, PAUSE=0.3)
     wait_for(lambda: first.status.step >= 1, first)
+    freeze(process, first)  # however slow this machine is, it publishes nothing before its successor
     second = post(2)
     with pytest.raises(RunStopped):
         train(second, stop_at=3)
+    process.send_signal(signal.SIGCONT)
     assert process.wait(timeout=120) == 0
     assert first.status.phase is TrainingPhase.FENCED
     assert second.steps_published == [3]

@@ -71,7 +71,7 @@ def make_model() -> Any:
 
 
 def open_run(steps: int) -> Any:
-    """Yield the run and the batches of a loop over this model with AdamW."""
+    """Return a run, the model, its AdamW, and the batches of a loop."""
     import torch
     from everspot_train.trainer import BatchOrder, Run, TensorLoader
 

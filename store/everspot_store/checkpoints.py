@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
@@ -33,9 +34,9 @@ _SEGMENT_BYTES = 64 << 20
 make the head larger, which names all of them."""
 _MOST_SEGMENTS = 256
 """The most segments of a stream. A larger stream has larger segments."""
-_FRESH = timedelta(days=7)
-"""The age from which on a segment is uploaded again although its bytes are the same: a bucket may remove objects of
-jobs after 30 days at the earliest."""
+FRESH = timedelta(days=7)
+"""The age from which on a part is uploaded again although its bytes are the same: a bucket may remove objects of jobs
+after 30 days at the earliest, and a job may also wait for long."""
 _log = logging.getLogger(__name__)
 
 
@@ -186,14 +187,10 @@ class Checkpoints:
         sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
         transfer.begin(sum(sizes))
         before = self._segments_before()
+        uploads = [partial(self._upload_segment, step, segment, before, transfer) for segment in segments]
+        uploads += [partial(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
-            uploads = [pool.submit(self._upload_segment, step, segment, before, transfer) for segment in segments]
-            uploads += [pool.submit(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
-            try:
-                parts = [upload.result() for upload in uploads]
-            except BaseException:  # the uploads that wait would be made before the pool is left
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            parts = list(pool.map(lambda upload: upload(), uploads))
         parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
             step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
@@ -329,7 +326,7 @@ class Checkpoints:
     def _segments_before(self) -> dict[str, Part]:
         """The segments of the newest whole checkpoint by name, without those that may be removed soon."""
         whole = [checkpoint for checkpoint in self._fenced().value.checkpoints if not self._is_broken(checkpoint)]
-        oldest = self._clock.now() - _FRESH
+        oldest = self._clock.now() - FRESH
         parts = whole[0].parts if whole else []
         return {part.name: part for part in parts if part.stored_at is not None and part.stored_at > oldest}
 
@@ -378,13 +375,7 @@ class Checkpoints:
             parent.mkdir(parents=True, exist_ok=True)
         parts = [part for part in checkpoint.parts if include(part.name)]
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-download") as pool:
-            downloads = [pool.submit(self._fetch_part, part, folder, streams) for part in parts]
-            try:
-                for download in downloads:
-                    download.result()
-            except BaseException:  # the downloads that wait would be made before the pool is left
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            list(pool.map(lambda part: self._fetch_part(part, folder, streams), parts))
 
     def _fetch_part(self, part: Part, folder: Path, streams: Path) -> None:
         if not part.stream:

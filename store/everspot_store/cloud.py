@@ -155,7 +155,8 @@ class CloudBackend:
                 moved(size)
             return stored
         with self._errors(key):
-            self._refuse_existing(key)
+            if self._find_size(key) is not None:
+                raise KeyTaken(key)
             digest = hashlib.sha256()
             pieces = _paced(_pieces(path, digest.update), moved or (lambda size: None))
             obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
@@ -164,10 +165,8 @@ class CloudBackend:
     def download(self, key: str, path: Path) -> str | None:
         """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
         with self._errors(key):
-            try:
-                size = obstore.head(self._small, key)["size"]
-            except FileNotFoundError as error:
-                self._absent(error)
+            size = self._find_size(key)
+            if size is None:
                 return None
             digest = hashlib.sha256()
             with path.open("wb") as file:
@@ -185,31 +184,30 @@ class CloudBackend:
             moved(len(view))
             return
         with self._errors(key):
-            self._refuse_existing(key)
+            if self._find_size(key) is not None:
+                raise KeyTaken(key)
             pieces = _paced((view[at : at + _PIECE] for at in range(0, len(view), _PIECE)), moved)
             obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
         """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
         with self._errors(key):
-            try:
-                size = obstore.head(self._small, key)["size"]
-            except FileNotFoundError as error:
-                self._absent(error)
+            size = self._find_size(key)
+            if size is None:
                 return None
             for piece in self._ranges(key, size):
                 write_at(file, piece, offset)
                 consume(piece)
                 offset += len(piece)
-        return int(size)
+        return size
 
-    def _refuse_existing(self, key: str) -> None:
+    def _find_size(self, key: str) -> int | None:
+        """Return the bytes under a key, or None if there is no such key."""
         try:
-            obstore.head(self._small, key)
+            return int(obstore.head(self._small, key)["size"])
         except FileNotFoundError as error:
             self._absent(error)
-        else:
-            raise KeyTaken(key)
+            return None
 
     def _upload_small(self, key: str, path: Path) -> Uploaded:
         data = path.read_bytes()

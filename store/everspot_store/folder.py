@@ -11,11 +11,13 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 from everspot_core.clock import Clock
 
@@ -23,6 +25,8 @@ from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Ver
 from everspot_store.copying import PIECE, copy_with_digest, write_at
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.file_locks import FileLocks, LockBusy
+
+R = TypeVar("R")
 
 _OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
 _LITTER_AGE = timedelta(hours=6)
@@ -93,17 +97,10 @@ class FolderBackend:
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`."""
-        with path.open("rb", buffering=0) as reader, _as_store_errors(self._root):
-            if _read_etag(self._path(key)) is not None:
-                raise KeyTaken(key)
-            temporary = self._temporary()
-            try:
-                size, digest = copy_with_digest(reader, temporary, sync=True, moved=moved)
-                if self._into_place(temporary, key, None) is None:
-                    raise KeyTaken(key)
-            finally:
-                temporary.unlink(missing_ok=True)
-            return Uploaded(key, size, digest)
+        with path.open("rb", buffering=0) as reader:
+            copy = partial(copy_with_digest, reader, sync=True, moved=moved)
+            size, digest = self._create_from(key, copy)
+        return Uploaded(key, size, digest)
 
     def download(self, key: str, path: Path) -> str | None:
         """See `Backend`."""
@@ -119,22 +116,7 @@ class FolderBackend:
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
         """See `Backend`."""
-        with _as_store_errors(self._root):
-            if _read_etag(self._path(key)) is not None:
-                raise KeyTaken(key)
-            temporary = self._temporary()
-            try:
-                with temporary.open("xb", buffering=0) as file:
-                    for at in range(0, len(view), PIECE):
-                        piece = view[at : at + PIECE]
-                        if moved is not None:
-                            moved(len(piece))
-                        write_at(file.fileno(), piece, at)
-                    os.fsync(file.fileno())
-                if self._into_place(temporary, key, None) is None:
-                    raise KeyTaken(key)
-            finally:
-                temporary.unlink(missing_ok=True)
+        self._create_from(key, lambda temporary: _write_view(view, temporary, moved))
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
         """See `Backend`."""
@@ -145,6 +127,24 @@ class FolderBackend:
             except FileNotFoundError:
                 self._check_root()
                 return None
+
+    def _create_from(self, key: str, write: Callable[[Path], R]) -> R:
+        """Have a temporary file written and synced, and make it the object `key`. Returns the result of `write`.
+
+        Raises:
+            KeyTaken: if the key exists.
+        """
+        with _as_store_errors(self._root):
+            if _read_etag(self._path(key)) is not None:
+                raise KeyTaken(key)
+            temporary = self._temporary()
+            try:
+                result = write(temporary)
+                if self._into_place(temporary, key, None) is None:
+                    raise KeyTaken(key)
+            finally:
+                temporary.unlink(missing_ok=True)
+            return result
 
     def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
         with _as_store_errors(self._root):
@@ -258,6 +258,17 @@ class FolderBackend:
                     path.unlink()
             except FileNotFoundError:
                 continue
+
+
+def _write_view(view: memoryview, path: Path, moved: Moved | None) -> None:
+    """Write memory into a new file, and sync it."""
+    with path.open("xb", buffering=0) as file:
+        for at in range(0, len(view), PIECE):
+            piece = view[at : at + PIECE]
+            if moved is not None:
+                moved(len(piece))
+            write_at(file.fileno(), piece, at)
+        os.fsync(file.fileno())
 
 
 def _copy_at(reader: FileIO, file: int, offset: int, consume: Consume) -> int:

@@ -19,7 +19,7 @@ from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
 from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
-from everspot_store.checkpoints import by_failed_loads
+from everspot_store.checkpoints import FRESH, by_failed_loads
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 from pydantic import JsonValue
 
@@ -49,9 +49,6 @@ TREE = "tree.json"
 """The part with the names, modes, times and links."""
 FORMAT, WITH_TREE = "format", 2
 """The field of `info` of checkpoints with a tree. Those of earlier releases have none: their parts' names are paths."""
-FRESH = timedelta(days=7)
-"""The age from which on a part is uploaded again. A bucket may remove objects after 30 days at the earliest; this is
-far less, because a job may also wait."""
 SPACING = timedelta(minutes=1)
 """The least time between two publications while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)

@@ -151,7 +151,7 @@ class TrainState:
             if isinstance(piece, torch.nn.Module):
                 tensors: list[Any] = [*piece.parameters(), *piece.buffers()]
             elif isinstance(piece, torch.optim.Optimizer):
-                tensors = [tensor for _, tensor in iterate_tensors(dict(piece.state))]
+                tensors = [tensor for state in piece.state.values() for _, tensor in iterate_tensors(state)]
             else:
                 continue
             size += sum(t._local_tensor.nbytes if is_sharded(t) else t.nbytes // world_size for t in tensors)

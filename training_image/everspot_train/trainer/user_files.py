@@ -16,12 +16,11 @@ from pathlib import Path
 
 from everspot_core.checkpoint import Part
 from everspot_core.clock import Clock
+from everspot_store.checkpoints import FRESH
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, describe_entry, walk_folder
 
 from everspot_train.rundir import USER_FILE, USER_TREE
 
-_FRESH = timedelta(days=7)
-"""The age from which on a file is uploaded again: a bucket may remove objects of jobs after 30 days at the earliest."""
 _UNFINISHED = b".tmp"
 
 log = logging.getLogger("everspot.trainer")
@@ -107,7 +106,7 @@ class UserFiles:
     def _unchanged(self, path: bytes, stamp: _Stamp) -> Part | None:
         before, name = self._names.get(path, (None, ""))
         part, at = self._parts.get(name, (None, timedelta()))
-        return part if before == stamp and self._clock.monotonic() - at < _FRESH else None
+        return part if before == stamp and self._clock.monotonic() - at < FRESH else None
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

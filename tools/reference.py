@@ -8,7 +8,9 @@ reference.py --check    exit with 1 if they are not up to date
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -36,6 +38,9 @@ from pydantic_core import PydanticUndefined
 REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
 MADE = "<!-- Written by tools/reference.py from the code; change that, not this. -->\n"
 
+SHARED = 3
+"""An option that at least so many commands have, with the same words, is described once."""
+
 EXAMPLE = """```yaml
 name: fashion
 recipe: image-classification      # or: entrypoint: [train.py, --epochs, "3"]  with  code: src
@@ -52,11 +57,21 @@ tags: {Project: vision, Team: research, Environment: dev, ModelVersion: v1}
 def cli() -> str:
     """The command's reference."""
     group = typer.main.get_command(app)
+    commands = list(_leaves("everspot", group))
+    shared = [row for row, count in Counter(r for _, c in commands for r in _parameters(c)).items() if count >= SHARED]
     parts = ["# The `everspot` command", MADE, HELP, ""]
-    usage = "`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`"
-    parts += [usage, "", _parameters(group, "everspot")]
+    parts += ["`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`", ""]
+    parts += [*_entries(_parameters(group)), ""]
+    parts += [
+        "## Shared options",
+        "",
+        "They mean the same in every command that names them.",
+        "",
+        *_entries(shared),
+        "",
+    ]
     for name, command in group.all().items():  # type: ignore[attr-defined]
-        parts += _command(name, command)
+        parts += _command(name, command, set(shared))
     parts += ["## States of a job", "", "| word | meaning |", "| --- | --- |"]
     parts += [f"| `{status}` | {meaning} |" for status, meaning in MEANING_OF_STATUS.items()]
     parts += [
@@ -67,37 +82,64 @@ def cli() -> str:
     parts += [f"| {int(code)} | {meaning} |" for code, meaning in MEANING.items()]
     parts += [
         "",
-        "With `--json` the answer is one JSON document on standard output (`logs`: one a line). An error is one on "
-        'standard error: `{"error", "hint", "problems": [{"field", "problem"}], "exit_code"}`.',
+        _wrapped(
+            "With `--json` the answer is one JSON document on standard output (`logs`: one a line). An error is one "
+            'on standard error: `{"error", "hint", "problems": [{"field", "problem"}], "exit_code"}`.'
+        ),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _command(name: str, command: Any, level: str = "##") -> list[str]:
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The commands below a group, by their whole names."""
+    inner = command.all() if hasattr(command, "all") else getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+    else:
+        for subcommand, each in inner.items():
+            yield from _leaves(f"{name} {subcommand}", each)
+
+
+def _command(name: str, command: Any, shared: set[tuple[str, str]], level: str = "##") -> list[str]:
     """A command's section; of a group, the sections of its commands too."""
     inner = getattr(command, "commands", None)
     if inner is not None:
         epilog = [_paragraphs(command.epilog), ""] if command.epilog else []
-        below = [part for subcommand, each in inner.items() for part in _command(f"{name} {subcommand}", each, "###")]
+        below = [line for n, each in inner.items() for line in _command(f"{name} {n}", each, shared, "###")]
         return [f"{level} everspot {name} COMMAND", "", _paragraphs(command.help), "", *epilog, *below]
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     words = [f"{_metavar(p)}" if p.required or _metavar(p).startswith("[") else f"[{_metavar(p)}]" for p in arguments]
     title = f"{level} everspot {name} {' '.join(words)}".rstrip()
-    return [title, "", _paragraphs(command.help), "", _parameters(command, name)]
+    rows = _parameters(command)
+    entries = _entries(row for row in rows if row not in shared)
+    if also := [shown for shown, description in rows if (shown, description) in shared]:
+        entries.append(_wrapped(f"- Shared: {', '.join(also)}.", indent="  "))
+    return [title, "", _paragraphs(command.help), "", *entries, ""]
+
+
+def _entries(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """A list with an entry for each option or field: its name, and what it means."""
+    return [_wrapped(f"- {shown}: {description}", indent="  ") for shown, description in rows]
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    """A paragraph or an entry, wrapped as the documents are."""
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _paragraphs(text: str | None) -> str:
     blocks = re.split(r"\n\s*\n", (text or "").strip())
-    return "\n\n".join(" ".join(block.split()) for block in blocks)
+    return "\n\n".join(_wrapped(" ".join(block.split())) for block in blocks)
 
 
 def _metavar(parameter: Any) -> str:
     if parameter.param_type_name == "option" and parameter.type_descriptor.is_choice:
-        return "\\|".join(str(choice.value) for choice in parameter.type_descriptor.choices)
+        return "|".join(str(choice.value) for choice in parameter.type_descriptor.choices)
     return str(parameter.metavar or parameter.name.upper())
 
 
-def _parameters(command: Any, name: str) -> str:
+def _parameters(command: Any) -> list[tuple[str, str]]:
+    """A command's arguments and options: how each is written, and what it means."""
     rows = []
     for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion", "help"):
@@ -110,65 +152,56 @@ def _parameters(command: Any, name: str) -> str:
         description, default = parameter.help or "", parameter.default
         if isinstance(default, str) and default and "Default" not in description:
             description += f" Default: {default}."
-        rows.append(f"| {shown} | {description} |")
-    return "\n".join(["| argument | meaning |", "| --- | --- |", *rows, ""]) if rows else f"`{name}` takes nothing.\n"
+        rows.append((shown, description))
+    return rows
 
 
 def spec() -> str:
     """The job file's reference."""
     parts = ["# The job file", MADE, _paragraphs(JobSpec.__doc__), "", EXAMPLE, "",
-             "Durations are written `45s`, `10m`, `1h30m`, `2d`, and have to say their unit: a bare number is refused. "
-             "Moments are written with their zone, `2026-01-31T12:00:00Z`. "
-             f"Recipes: {', '.join(f'`{r}`' for r in RECIPES)}.", ""]  # fmt: skip
+             _wrapped("A duration has a unit (`45s`, `10m`, `1h30m`, `2d`), and a moment a zone "
+                      f"(`2026-01-31T12:00:00Z`). Recipes: {', '.join(f'`{r}`' for r in RECIPES)}."), ""]  # fmt: skip
     waiting: list[tuple[str, type[BaseModel]]] = [("", JobSpec)]
     waiting += [(f"parameters of `{recipe}`", kind) for recipe, kind in RECIPES.items()]
     while waiting:
         path, model = waiting.pop(0)
         if path:
             parts += [f"## {path}", "", _paragraphs(model.__doc__), ""]
-        parts += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
         for name, field in model.model_fields.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 waiting.append((f"{path}.{name}".lstrip("."), inner))
-            parts.append(f"| `{name}` | {_type(inner, field)} | {_default(field)} | {_meaning(field)} |")
+                parts += _entries([(f"`{name}`", f"see [{name}](#{name}).")])
+                continue
+            kind = ", ".join(filter(None, [_type(inner, field), _default(field)]))
+            meaning = _meaning(field)
+            parts.append(_wrapped(f"- `{name}` ({kind}){': ' if meaning else ''}{meaning}", indent="  "))
         parts.append("")
     return "\n".join([*parts, *_clouds()])
 
 
 def rules() -> str:
     """The rules' reference."""
-    parts = ["# The rules", MADE, "What they are for, and how to use them, stands in [rules](rules.md).", ""]
+    parts = ["# The rules", MADE]
+    parts += [_wrapped("Each rule with its level and severity, what has to hold, and what to do; the types of "
+                       "resources that it looks at, and the checks of Checkov that look for the same. How to set "
+                       "levels and exceptions: [rules](../guide/rules.md)."), ""]  # fmt: skip
     for begin, title in (("aws-", "AWS"), ("gcp-", "Google Cloud"), ("no-", "Every cloud")):
-        own = [rule for rule in RULES.values() if rule.id.startswith(begin)]
-        parts += [
-            f"## {title}",
-            "",
-            "| rule | level | what has to hold, and what to do | Checkov |",
-            "| --- | --- | --- | --- |",
-        ]
-        parts += [
-            f"| `{rule.id}` | {rule.level.value}, {rule.severity.value} | {_cell(f'{rule.title}. {rule.remedy}')} "
-            f"| {', '.join(rule.twins) or '—'} |"
-            for rule in own
-        ]
-        parts += ["", "| rule | looks at |", "| --- | --- |"]
-        parts += [f"| `{rule.id}` | {_cell(_words(rule.types))} |" for rule in own]
+        parts += [f"## {title}", ""]
+        for rule in (rule for rule in RULES.values() if rule.id.startswith(begin)):
+            twins = f" Checkov: {', '.join(rule.twins)}." if rule.twins else ""
+            parts.append(_rule(rule, f" Types: {_words(rule.types)}.{twins}"))
         parts.append("")
-    parts += ["## Whole stacks", "", "| rule | level | what has to hold, and what to do |", "| --- | --- | --- |"]
-    parts += [
-        f"| `{rule.id}` | {rule.level.value}, {rule.severity.value} | {_cell(f'{rule.title}. {rule.remedy}')} |"
-        for rule in STACK_RULES.values()
-    ]
+    parts += ["## Whole stacks", "", *(_rule(rule) for rule in STACK_RULES.values())]
     for model, title in ((EnvironmentRules, "Settings of an environment"), (RuleException, "An exception")):
-        parts += ["", f"## {title}", "", _paragraphs(model.__doc__), "", "| field | meaning |", "| --- | --- |"]
-        parts += [f"| `{camel(name)}` | {field.description} |" for name, field in model.model_fields.items()]
+        parts += ["", f"## {title}", "", _paragraphs(model.__doc__), ""]
+        parts += _entries((f"`{camel(name)}`", field.description or "") for name, field in model.model_fields.items())
     return "\n".join(parts) + "\n"
 
 
-def _cell(text: str) -> str:
-    """A text within a table's cell, whose bars would end it."""
-    return text.replace("|", "\\|")
+def _rule(rule: Any, details: str = "") -> str:
+    levels = f"{rule.level.value}, {rule.severity.value}"
+    return _wrapped(f"- `{rule.id}` ({levels}): {rule.title}. {rule.remedy}{details}", indent="  ")
 
 
 def _clouds() -> list[str]:
@@ -176,8 +209,8 @@ def _clouds() -> list[str]:
     rows = [(cloud, provider(cloud).jobs) for cloud in CLOUDS]
     return [
         "## What clouds lay down", "",
-        "`EVERSPOT_*` belongs to the instance everywhere, and so do the variables of each cloud here: a job may "
-        "move. An instance reads secrets of its own cloud.", "",
+        _wrapped("`EVERSPOT_*` belongs to the instance everywhere, and so do the variables of each cloud here: a job "
+                 "may move. An instance reads secrets of its own cloud."), "",
         "| cloud | variables that belong to the instance | forms of a secret |", "| --- | --- | --- |",
         *(f"| {cloud} | {_words(f'{prefix}*' for prefix in rules.variables)} | {_words(rules.secrets)} |"
           for cloud, rules in rows), "",
@@ -219,20 +252,16 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    """What a field is without a value in the file; empty if the field is then absent."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is PydanticUndefined or value is None or value in ({}, []) or isinstance(value, BaseModel):
-        return _default_model(value) if isinstance(value, BaseModel) else "—"
-    if isinstance(value, timedelta):
-        return f"`{format_duration(value)}`"
-    return f"`{value.value if isinstance(value, Enum) else value}`"
-
-
-def _default_model(value: BaseModel) -> str:
-    set_fields = {name: getattr(value, name) for name in value.model_fields_set}
-    shown = [f"{n}: {format_duration(v) if isinstance(v, timedelta) else v}" for n, v in set_fields.items()]
-    return f"`{{{', '.join(shown)}}}`" if shown else "—"
+    if value is PydanticUndefined or value is None or value in ({}, []):
+        return ""
+    shown = (
+        format_duration(value) if isinstance(value, timedelta) else value.value if isinstance(value, Enum) else value
+    )
+    return f"default `{shown}`"
 
 
 def _meaning(field: FieldInfo) -> str:

@@ -28,7 +28,8 @@ def paged(original: Callable[[IamResponse], ActionResult], key: str) -> Callable
         result: dict[str, Any] = answer.result  # type: ignore[assignment]
         start, count = int(self._get_param("Marker") or 0), int(self._get_param("MaxItems") or IAM_PAGE)
         end = start + count
-        items = list(result[key])
+        prefix = str(self._get_param("PathPrefix") or "")  # moto ignores it in some List actions
+        items = [item for item in result[key] if not prefix or str(item.path).startswith(prefix)]
         more = len(items) > end
         marker = {"Marker": str(end)} if more else {}
         return ActionResult({**result, key: items[start:end], "IsTruncated": more, **marker})

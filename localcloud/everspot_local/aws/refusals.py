@@ -13,6 +13,7 @@ from moto.core.common_types import TYPE_RESPONSE
 from moto.core.exceptions import ServiceException
 from moto.core.responses import BaseResponse
 
+NOT_IMPLEMENTED = 501
 _call_action = BaseResponse.call_action
 
 
@@ -25,11 +26,18 @@ class Refused(ServiceException):
 
 
 def call_action(self: BaseResponse) -> TYPE_RESPONSE:
-    """Carry out an action as moto does, with our refusals in the service's own protocol."""
+    """Carry out an action as moto does, with our refusals in the service's own protocol.
+
+    What moto does not implement is refused by name, with status 501: clients try a status of 500 again and again.
+    """
     try:
         return _call_action(self)
     except Refused as error:
         return _answer(self, error)
+    except NotImplementedError as error:
+        operation = str(error).partition(" has not been implemented")[0] or self._get_action()
+        message = f"The local cloud does not support this call of {self.service_name}: {operation}."
+        return _answer(self, Refused("NotImplemented", message, NOT_IMPLEMENTED))
 
 
 def in_own_words(method: Callable[[Any], Any]) -> Callable[[Any], Any]:

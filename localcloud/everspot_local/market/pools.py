@@ -114,8 +114,21 @@ class Pools:
         """Return the pool, or None if the type is unknown, has no known price, or is not offered in that zone."""
         key = (instance_type, zone)
         if key not in self._pools:
-            self._pools[key] = self._make(instance_type, zone)
+            pool = self._pools[key] = self._make(instance_type, zone)
+            if pool is not None:
+                for at, usd in pool.prices:
+                    self._on_price(pool, usd, at)
         return self._pools[key]
+
+    def offered(self) -> Iterator[MarketPool]:
+        """Yield every pool that the catalogue offers. A pool that nobody has asked for has its first price here, is not
+        created, and leaves no line in the records."""
+        for instance_type in sorted(self.catalogue.types):
+            for zone in self.zones:
+                key = (instance_type, zone)
+                pool = self._pools[key] if key in self._pools else self._make(instance_type, zone)
+                if pool is not None:
+                    yield pool
 
     def offers(self, instance_type: str, zone: str) -> bool:
         """Return whether there is such a pool, without creating it."""
@@ -193,7 +206,6 @@ class Pools:
         same = (p for p in self if p.instance_type == pool.instance_type and not p.scripted)
         sibling = next(same, None) if self._one_price else None
         if sibling is None:
-            self.set_price(pool, draw.uniform(*bounds), self._opened)
+            pool.prices.append((self._opened, round(draw.uniform(*bounds), 4)))
             return
-        for at, usd in sibling.prices:
-            self.set_price(pool, usd, at)
+        pool.prices.extend(sibling.prices)

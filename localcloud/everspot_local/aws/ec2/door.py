@@ -1,6 +1,6 @@
 """The front end of EC2: the checks before an action's own code runs, in EC2's order.
 
-The order is: request rate, tags, parameters of the action. `--lenient` skips the checks.
+The order is: request rate, tags, filters, parameters of the action. `--lenient` skips the checks.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from moto.ec2.exceptions import EC2ClientError
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2 import (
+    filter_rules,
     gateways,
     launch_rules,
     network_rules,
@@ -49,6 +50,7 @@ def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
     if not account.current().buckets.admit(action, params):
         raise Throttled(action)
     tag_rules.check_tags(params)
+    filter_rules.check_filters(action, params)
     if (check := _CHECKS.get(action)) is not None:
         check(backend, action, params)
 

@@ -147,12 +147,16 @@ class _Reader:
 
 
 def _priority(value: Any) -> float | None:
-    """botocore, FleetLaunchTemplateOverridesRequest: "Valid values are whole numbers starting at 0", of type Double."""
+    """Read a Priority; None if there is none.
+
+    botocore, FleetLaunchTemplateOverridesRequest, says "whole numbers starting at 0" of a Double. EC2 takes fractions:
+    Karpenter sends prices (https://github.com/aws/karpenter-provider-aws, `pkg/providers/instance/instance.go`).
+    """
     if value is None:
         return None
     priority = float(value)
-    if strict() and not (priority >= 0 and priority.is_integer()):
-        raise InvalidParameter(f"Invalid value '{value}' for Priority; it must be a whole number starting at 0")
+    if strict() and not 0 <= priority < float("inf"):
+        raise InvalidParameter(f"Invalid value '{value}' for Priority; it must be a number of at least 0")
     return priority
 
 

@@ -1,6 +1,6 @@
 """Stands in for DescribeSpotPriceHistory: the past prices of the market's pools.
 
-A request that names no types is told of every pool that was ever asked for. It does not know other products than
+A request that names no types is answered with every pool of the catalogue. It does not know other products than
 Linux. EC2 API Reference, "Filter": several filters "are joined with an AND", the values of one with an OR.
 """
 
@@ -70,7 +70,7 @@ def _points(
             market.pools.get(kind, zone)  # a price is known of every pool that is asked for
     last = min(end, market.clock.now()) if end else market.clock.now()
     points = []
-    for pool in market.pools:
+    for pool in market.pools.offered() if types is None else market.pools:
         if (types is not None and pool.instance_type not in types) or (zones is not None and pool.zone not in zones):
             continue
         past_prices = [(at, usd) for at, usd in pool.prices if at <= last]

@@ -14,14 +14,30 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import door, eventual_consistency, fleet_rules, images, pages, scores, throttle
-from everspot_local.aws.ec2.exceptions import MissingParameter, ServiceLinkedRoleMissing, UnsupportedHere
+from everspot_local.aws.ec2 import (
+    door,
+    eventual_consistency,
+    fleet_rules,
+    images,
+    instance_status,
+    pages,
+    scores,
+    throttle,
+)
+from everspot_local.aws.ec2.exceptions import (
+    EC2ClientError,
+    MissingParameter,
+    ServiceLinkedRoleMissing,
+    UnsupportedHere,
+)
 from everspot_local.aws.ec2.fleet_documents import fleet_document, launched
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.prices import price_history
 from everspot_local.market.clock import stamp
 
 FORBIDDEN = 403
+CHECKS_BEFORE_DRY_RUN = ("run_instances", "create_fleet")
+"""Actions that EC2 checks as a whole before it answers a dry run: a launch that it would refuse is refused."""
 
 
 class LocalEC2Response(EC2Response):
@@ -43,6 +59,8 @@ class LocalEC2Response(EC2Response):
     def _answer(self, action: str, name: str, method: Callable[[], Any]) -> Any:
         try:
             door.enter(self.ec2_backend, action, self.params)
+            if name not in CHECKS_BEFORE_DRY_RUN:
+                self.error_on_dryrun()
             return pages.page(name, self.params, method)
         except door.Throttled:
             self._refused_with = throttle.STATUS
@@ -58,8 +76,27 @@ class LocalEC2Response(EC2Response):
 
     def describe_instance_status(self) -> ActionResult:
         """Answer DescribeInstanceStatus, which knows nothing yet of new instances."""
-        eventual_consistency.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
-        return super().describe_instance_status()
+        ids = self._get_param("InstanceIds", [])
+        eventual_consistency.check_ids(self.ec2_backend, ids)
+        include_all = bool(self._get_bool_param("IncludeAllInstances", False))
+        instances = self.ec2_backend.describe_instance_status(ids, include_all, None)
+        filters: dict[str, Any] = self._filters_from_querystring()
+        matches = instance_status.select(instances, filters)
+        return ActionResult({"InstanceStatuses": [instance_status.status_document(i) for i in matches]})
+
+    def describe_capacity_reservations(self) -> ActionResult:
+        """Answer DescribeCapacityReservations: the account has none, and nobody can make one here."""
+        if ids := self._get_param("CapacityReservationIds", []):
+            raise EC2ClientError(
+                "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID '{ids[0]}' does not exist"
+            )
+        return ActionResult({"CapacityReservations": []})
+
+    def describe_placement_groups(self) -> ActionResult:
+        """Answer DescribePlacementGroups: the account has none, and nobody can make one here."""
+        if names := self._get_param("GroupNames", []) or self._get_param("GroupIds", []):
+            raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{names[0]}' is unknown.")
+        return ActionResult({"PlacementGroups": []})
 
     def describe_tags(self) -> ActionResult:
         """Answer DescribeTags, without the tags of new instances."""

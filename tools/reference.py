@@ -57,7 +57,7 @@ tags: {Project: vision, Team: research, Environment: dev, ModelVersion: v1}
 def cli() -> str:
     """The command's reference."""
     group = typer.main.get_command(app)
-    commands = list(_leaves("everspot", group))
+    commands = list(_iterate_commands("everspot", group))
     shared = [row for row, count in Counter(r for _, c in commands for r in _parameters(c)).items() if count >= SHARED]
     parts = ["# The `everspot` command", MADE, HELP, ""]
     parts += ["`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`", ""]
@@ -90,14 +90,14 @@ def cli() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """The commands below a group, by their whole names."""
     inner = command.all() if hasattr(command, "all") else getattr(command, "commands", None)
     if inner is None:
         yield name, command
     else:
         for subcommand, each in inner.items():
-            yield from _leaves(f"{name} {subcommand}", each)
+            yield from _iterate_commands(f"{name} {subcommand}", each)
 
 
 def _command(name: str, command: Any, shared: set[tuple[str, str]], level: str = "##") -> list[str]:

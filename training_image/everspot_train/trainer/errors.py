@@ -33,7 +33,7 @@ class UnsafeState(TrainerError):
 
 
 class UnsupportedState(TrainerError):
-    """No checkpoint could hold the state on which the loop depends: it is sharded between ranks, or not tracked."""
+    """No checkpoint can hold the state of the loop: it is sharded by an unsupported class, or is not tracked."""
 
 
 class RunStopped(SystemExit):

@@ -296,8 +296,9 @@ class Run:
             TypeError: if `loader` has no position that could be resumed, `scheduler` needs a metric, or an object has
                 no state.
             ValueError: for a name that the trainer uses itself.
-            UnsupportedState: if tensors are sharded between ranks, or an optimizer has parameters that are part of
-                nothing that is tracked.
+            UnsupportedState: if an object is sharded between ranks by FSDP1, ZeroRedundancyOptimizer or ShardedTensor,
+                which no checkpoint can hold (DTensors, as `fully_shard` makes them, are saved as shards); or if an
+                optimizer has parameters that no tracked object holds.
             StateMismatch: if the global batch cannot be that of the first attempt.
         """
         batch_size = read_batch_size(loader)

@@ -17,7 +17,9 @@ from everspot_core.problems import Problems
 from everspot_core.recipes import RECIPES
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/bake/README.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("localcloud/*.md"), *ROOT.glob("*/bake/README.md")]
+)
 # What stands before the command: an option of the whole, with its value.
 GLOBAL = re.compile(r"^(?:(?:--store|--cluster|--stack|-c|-s) \S+ )+")
 # Words that stand between the options and the command, or in their place.

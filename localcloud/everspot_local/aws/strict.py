@@ -1,7 +1,7 @@
 """Decides whether the local cloud enforces the clouds' own rules: sizes, names, limits, quotas, delays.
 
 It does not contain the rules: each rule is in the module of its service, and calls `strict` first. Every rule is listed
-in docs/internals/local-cloud.md with the cloud's own error code, where the cloud documents it, and its test.
+in localcloud/refusals-aws.md with the cloud's own error code, where the cloud documents it, and its test.
 """
 
 from everspot_local.aws import account

@@ -185,21 +185,40 @@ def test_the_last_step_of_a_bake_writes_the_parameter_that_environments_read(
     assert (elsewhere.returncode, "names no image in eu-north-1" in elsewhere.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(("has_venv", "installed"), [(True, ""), (False, "install python3.12-venv")])
+def provisioned(
+    tmp_path: Path, call: str, tools: dict[str, str], *, alone: bool = False
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Call a function of the script with these programs in front of the machine's own (`alone`: without those), each a
+    script. Returns the result, and what apt-get and systemctl were asked for, a line each."""
+    called, folder = tmp_path / "called", tmp_path / "bin"
+    folder.mkdir()
+    recorded = {"systemctl": f'echo "systemctl $@" >> {called}'}
+    for name, body in {
+        **recorded,
+        **{k: v.replace("RECORD", f'echo "$@" >> {called}') for k, v in tools.items()},
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    if alone:
+        for name in ("basename", "uname", "ls", "grep", "awk", "cat"):
+            (folder / name).symlink_to(shutil.which(name) or name)
+    script = (BAKE / "provision.sh").read_text().rpartition('main "$@"')[0]
+    env = {"PATH": str(folder) if alone else f"{folder}:/usr/bin:/bin"}
+    command = [shutil.which("bash") or "bash", "-c", f"{script}\n{call}\n"]
+    answer = subprocess.run(command, env=env, capture_output=True, text=True)
+    return answer, called.read_text().splitlines() if called.exists() else []
+
+
+@pytest.mark.parametrize(("has_venv", "installed"), [(True, False), (False, True)])
 def test_the_interpreters_venv_package_is_installed_where_it_lacks(
-    tmp_path: Path, has_venv: bool, installed: str
+    tmp_path: Path, has_venv: bool, installed: bool
 ) -> None:
-    function = re.search(r"^need_venv\(\) \{.*?^\}", (BAKE / "provision.sh").read_text(), re.DOTALL | re.MULTILINE)
-    assert function is not None
-    for name, body in (("python3.12", f"exit {0 if has_venv else 1}"), ("apt-get", f'echo "$@" >> {tmp_path}/called')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    script = f"set -eu\n{function.group()}\nneed_venv python3.12\n"
-    answer = subprocess.run(["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True)
-    assert answer.returncode == 0
-    called = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
-    assert installed in called
-    assert bool(called) == bool(installed)
+    tools = {"python3.12": f"exit {0 if has_venv else 1}", "apt-get": "RECORD"}
+    answer, called = provisioned(tmp_path, "need_venv python3.12", tools)
+    assert answer.returncode == 0, answer.stderr
+    assert (
+        any("install --no-install-recommends python3.12-venv" in line for line in called) == installed == bool(called)
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,18 +227,77 @@ def test_the_interpreters_venv_package_is_installed_where_it_lacks(
 def test_what_joins_a_machines_own_disks_is_installed_where_it_lacks(
     tmp_path: Path, present_tools: tuple[str, ...], installed: bool
 ) -> None:
-    function = re.search(r"^need_mdadm\(\) \{.*?^\}", (BAKE / "provision.sh").read_text(), re.DOTALL | re.MULTILINE)
-    assert function is not None
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in present_tools:
-        (tools / name).write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
-        (tools / name).chmod(0o755)
-    script = f"set -eu\n{function.group()}\nneed_mdadm\n"
-    done = subprocess.run([shutil.which("bash") or "bash", "-c", script], env={"PATH": str(tools)}, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    called = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
-    assert ("install --no-install-recommends mdadm" in called) == installed == bool(called)
+    answer, called = provisioned(tmp_path, "need_mdadm", dict.fromkeys(present_tools, "RECORD"), alone=True)
+    assert answer.returncode == 0, answer.stderr
+    assert any("install --no-install-recommends mdadm" in line for line in called) == installed == bool(called)
+
+
+@pytest.mark.parametrize(
+    ("compilers", "headers", "installed"),
+    [
+        (("gcc", "g++"), True, ""),
+        (("gcc",), True, "libc6-dev g++"),
+        ((), False, "libc6-dev gcc g++ python3.12-dev"),
+    ],
+)
+def test_jobs_get_a_compiler_and_the_headers_of_the_interpreter(
+    tmp_path: Path, compilers: tuple[str, ...], headers: bool, installed: str
+) -> None:
+    """`torch.compile` and Triton build against Python.h."""
+    if headers:
+        (tmp_path / "Python.h").touch()
+    tools = {"python3.12": f"echo {tmp_path}", "apt-get": "RECORD", **dict.fromkeys(compilers, "exit 0")}
+    answer, called = provisioned(tmp_path, "need_compiler python3.12", tools, alone=True)
+    assert answer.returncode == 0, answer.stderr
+    assert [line.partition("--no-install-recommends ")[2] for line in called[1:]] == ([installed] if installed else [])
+
+
+MADISON = """
+case $2 in
+    nvidia-fabricmanager-580) echo ' nvidia-fabricmanager-580 | 580.95.05-0ubuntu0.24.04.1 | archive noble-updates' ;;
+    nvidia-fabricmanager)
+        echo ' nvidia-fabricmanager | 595.10.01-1 | cuda'
+        echo ' nvidia-fabricmanager | 580.105.08-1 | cuda' ;;
+    nvlsm) echo ' nvlsm | 2025.06.11-1 | cuda' ;;
+esac"""
+"""What apt tells of two sources (apt 2.7): Ubuntu's, whose package names the branch, and NVIDIA's."""
+
+
+@pytest.mark.parametrize(
+    ("driver", "here", "installed"),
+    [
+        ("580.95.05", "", ["nvidia-fabricmanager-580=580.95.05-0ubuntu0.24.04.1", "nvlsm"]),
+        ("580.105.08", "580.95.05", ["nvidia-fabricmanager=580.105.08-1", "nvlsm"]),
+        ("580.95.05", "580.95.05", []),
+    ],
+)
+def test_the_fabric_manager_is_of_the_drivers_version(
+    tmp_path: Path, driver: str, here: str, installed: list[str]
+) -> None:
+    """One of another version refuses to start, and then no CUDA context opens on machines with NVSwitch."""
+    tools = {"modinfo": f"echo {driver}", "apt-get": "RECORD", "apt-cache": MADISON}
+    if here:
+        tools["nv-fabricmanager"] = f"echo 'Fabric Manager version is : {here}'"
+    answer, called = provisioned(tmp_path, "need_fabric_manager", tools)
+    assert answer.returncode == 0, answer.stderr
+    packages = [line.partition("--no-install-recommends ")[2] for line in called if "install" in line]
+    assert packages == installed
+    assert called[-1] == "systemctl enable nvidia-fabricmanager.service"
+
+
+def test_an_image_whose_driver_has_no_fabric_manager_is_not_baked_unless_it_needs_none(tmp_path: Path) -> None:
+    tools = {"modinfo": "echo 580.65.06", "apt-get": "RECORD", "apt-cache": MADISON}
+    answer, called = provisioned(tmp_path, "need_fabric_manager", tools)
+    assert (answer.returncode, "systemctl" in " ".join(called)) == (1, False)
+    assert "nvidia-fabricmanager 580.65.06" in answer.stderr
+    assert "--no-nvswitch" in answer.stderr
+    for name in ("everspot.pkr.hcl", "everspot-gcp.pkr.hcl"):
+        assert '${var.nvswitch ? "" : "--no-nvswitch "}' in (BAKE / name).read_text()
+
+
+def test_an_image_without_a_driver_needs_no_fabric_manager(tmp_path: Path) -> None:
+    answer, called = provisioned(tmp_path, "need_fabric_manager", {"modinfo": "exit 1", "apt-get": "RECORD"})
+    assert (answer.returncode, called) == (0, [])
 
 
 def dockerfile() -> list[tuple[str, str]]:

@@ -45,6 +45,7 @@ def boot(tmp_path: Path) -> Machine:
         tools: tuple[str, ...] = ("mdadm",),
         is_mounted: bool = False,
         links: tuple[str, ...] = LINKS,
+        settled: bool = True,
     ) -> list[str]:
         calls, tools_dir, by_id = tmp_path / "calls", tmp_path / "bin", tmp_path / "by-id"
         for folder in (tools_dir, by_id):
@@ -62,6 +63,7 @@ def boot(tmp_path: Path) -> Machine:
                 (by_id / link.format(number)).symlink_to(disk)
         for tool in ("mkfs.ext4", "mount", *tools):
             tool_file(tools_dir / tool, f'echo "{tool} $*" >> {calls}')
+        tool_file(tools_dir / "udevadm", f'echo "$*" >> {tmp_path}/waits\nexit {0 if settled else 1}')
         tool_file(tools_dir / "lsblk", LSBLK)
         tool_file(tools_dir / "wipefs", '[ "$1" = --no-act ] || exit 1\n[ -e "$2.signed" ] && echo 0x438 ext4\nexit 0')
         tool_file(tools_dir / "mountpoint", f"exit {0 if is_mounted else 1}")
@@ -86,6 +88,12 @@ def test_one_blank_disk_is_formatted_and_mounted(boot: Machine) -> None:
     formatted, mounted = boot([])
     assert formatted.startswith("mkfs.ext4 ") and formatted.endswith(" /nvme0n1")
     assert mounted == "mount -o noatime,nodev,nosuid /nvme0n1 /at"
+
+
+def test_the_agent_waits_for_udev_a_bounded_time(boot: Machine, tmp_path: Path) -> None:
+    """Where other devices keep udev busy for minutes, the disks that it knows are taken after seconds."""
+    assert boot([], settled=False)[-1] == "mount -o noatime,nodev,nosuid /nvme0n1 /at"
+    assert (tmp_path / "waits").read_text() == "settle --timeout=10\n"
 
 
 def test_several_disks_become_one(boot: Machine) -> None:

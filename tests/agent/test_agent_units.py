@@ -118,6 +118,40 @@ def test_jobs_have_gpus_and_control_groups_under_the_hardened_unit() -> None:
     assert service["PrivateTmp"] == "yes", "else what is swept is not the agent's alone"
 
 
+@pytest.mark.parametrize(
+    ("files", "has_switch"),
+    [
+        ({}, False),
+        ({"switches/0000:c4:00.0": ""}, True),
+        ({"infiniband/mlx5_0/device/vpd": "SMDL=NIC"}, False),
+        ({"infiniband/mlx5_0/device/vpd": "SMDL=NIC", "infiniband/mlx5_1/device/vpd": "x\0SMDL=SW_MNG"}, True),
+    ],
+)
+def test_the_fabric_manager_starts_only_where_gpus_are_joined_by_a_switch(
+    tmp_path: Path, files: dict[str, str], has_switch: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "EVERSPOT_NVSWITCHES": f"{tmp_path}/switches",
+        "EVERSPOT_INFINIBAND": f"{tmp_path}/infiniband",
+    }
+    answer = subprocess.run(["bash", BAKE / "nvswitch.sh"], env=env, capture_output=True, text=True)
+    assert (answer.returncode == 0, answer.stderr) == (has_switch, "")
+    fabric = unit("nvidia-fabricmanager-everspot.conf")
+    assert fabric["Service"]["ExecCondition"] == "/opt/everspot/sbin/nvswitch.sh"
+    assert (fabric["Unit"]["After"], fabric["Unit"]["Before"]) == ("everspot-gpus.service", "everspot-agent.service")
+
+
+def test_no_unit_waits_for_every_device_of_the_machine() -> None:
+    """The agent starts behind them: systemd-udev-settle held one for longer than its boot deadline leaves."""
+    for name in UNITS:
+        lines = [line for line in (BAKE / name).read_text().splitlines() if not line.startswith("#")]
+        assert "udev-settle" not in "\n".join(lines), name
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 def test_systemd_understands_the_units_and_finds_them_hardened(tmp_path: Path) -> None:
     # The user and the program exist on the image only.

@@ -80,6 +80,12 @@ variable "kms_key" {
   description = "A customer key for the image, projects/…/cryptoKeys/NAME; null: one of Google's own."
 }
 
+variable "nvswitch" {
+  type        = bool
+  default     = true
+  description = "Whether the image runs on machines with NVSwitch too: it then gets the driver's fabric manager."
+}
+
 source "googlecompute" "everspot" {
   project_id              = var.project
   zone                    = var.zone
@@ -143,7 +149,7 @@ build {
   }
 
   provisioner "shell" {
-    inline = ["sudo bash /tmp/everspot/provision.sh /tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
+    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}/tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
   }
 
   # The last step: ends with a machine that holds no key, no log and no identity.

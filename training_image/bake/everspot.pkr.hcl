@@ -25,7 +25,8 @@ variable "wheel" {
 
 variable "base_image_name" {
   type        = string
-  default     = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) *"
+  # One CUDA toolkit instead of four: jobs bring CUDA in their packages, and what lies on the volume is paid and read.
+  default     = "Deep Learning Base AMI with Single CUDA (Ubuntu 24.04) *"
   description = "Name pattern of the image to start from: Linux with systemd and, for GPUs, the driver."
 }
 
@@ -78,6 +79,12 @@ variable "kms_key_id" {
   type        = string
   default     = null
   description = "A customer key for the image's snapshot; null: the account's own."
+}
+
+variable "nvswitch" {
+  type        = bool
+  default     = true
+  description = "Whether the image runs on machines with NVSwitch too: it then gets the driver's fabric manager."
 }
 
 data "amazon-ami" "base" {
@@ -170,7 +177,7 @@ build {
   }
 
   provisioner "shell" {
-    inline = ["sudo bash /tmp/everspot/provision.sh /tmp/everspot/${basename(var.wheel)} ${var.python}"]
+    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}/tmp/everspot/${basename(var.wheel)} ${var.python}"]
   }
 
   # The last step: ends with a machine that holds no key, no log and no identity.

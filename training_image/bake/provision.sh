@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a machine image of a fresh Linux machine: a system user, a virtual environment, the units. Run as root:
-#   provision.sh WHEEL [PYTHON [CLOUD]]
+#   provision.sh [--no-nvswitch] WHEEL [PYTHON [CLOUD]]
+# --no-nvswitch: an image that never runs on machines with NVSwitch needs no fabric manager.
 # WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11.4 or later. CLOUD: whose
 # metadata service the instances have, aws or gcp; aws where it is not given.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
@@ -11,7 +12,7 @@ readonly units=(everspot-agent.service everspot-gpus.service everspot-poweroff.p
     everspot-boot-deadline.timer everspot-boot-deadline.service everspot-scratch.service)
 readonly enabled=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-boot-deadline.timer
     everspot-scratch.service)
-readonly scripts=(boot-deadline.sh scratch.sh)
+readonly scripts=(boot-deadline.sh nvswitch.sh scratch.sh)
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 readonly here
 
@@ -20,24 +21,88 @@ fail() {
     exit 1
 }
 
+apt_install() {
+    command -v apt-get >/dev/null || fail "$* cannot be installed: there is no apt-get"
+    apt-get -q -o DPkg::Lock::Timeout=300 update
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@"
+}
+
 # Debian and Ubuntu keep what makes virtual environments in a package of its own, by the interpreter's version.
 need_venv() {
     local python=$1
-    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-        return
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        apt_install "$(basename "$python")-venv"
     fi
-    command -v apt-get >/dev/null || fail "$python cannot make virtual environments, and there is no apt-get to mend that"
-    apt-get -q -o DPkg::Lock::Timeout=300 update
-    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install "$(basename "$python")-venv"
 }
 
 # Joins the machine's own disks into one (scratch.sh). Without it the agent gets the first of them alone.
 need_mdadm() {
-    if command -v mdadm >/dev/null || ! command -v apt-get >/dev/null; then
+    if ! command -v mdadm >/dev/null && command -v apt-get >/dev/null; then
+        apt_install mdadm
+    fi
+}
+
+# torch.compile and Triton build C and C++ against Python's headers, while a job runs.
+need_compiler() {
+    local python=$1 tool headers
+    local -a missing=()
+    for tool in gcc g++; do
+        command -v "$tool" >/dev/null || missing+=("$tool")
+    done
+    headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    [[ -e $headers/Python.h ]] || missing+=("$(basename "$python")-dev")
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        apt_install libc6-dev "${missing[@]}"
+    fi
+}
+
+# The version of the GPUs' driver, of whichever kernel has it: a machine that bakes needs no GPU. Nothing without one.
+driver_version() {
+    local kernel
+    for kernel in "$(uname -r)" $(ls /lib/modules 2>/dev/null); do
+        if modinfo -k "$kernel" -F version nvidia 2>/dev/null; then
+            return
+        fi
+    done
+}
+
+# The newest package of one of these names whose version is that of the driver, as NAME=VERSION; nothing without one.
+package_of_version() {
+    local driver=$1 name version
+    shift
+    for name in "$@"; do
+        version=$(apt-cache madison "$name" 2>/dev/null |
+            awk -F '|' -v start="$driver-" '{gsub(/ /, "", $2)} !n && index($2, start) == 1 {print $2; n = 1}')
+        if [[ -n $version ]]; then
+            echo "$name=$version"
+            return
+        fi
+    done
+}
+
+# Where GPUs are joined by NVSwitch, CUDA works only beside a fabric manager of the driver's very version.
+need_fabric_manager() {
+    local driver package
+    driver=$(driver_version)
+    if [[ -z $driver ]]; then
+        echo "provision: there is no NVIDIA driver, and so no need of a fabric manager"
         return
     fi
-    apt-get -q -o DPkg::Lock::Timeout=300 update
-    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends mdadm
+    if ! nv-fabricmanager --version 2>/dev/null | grep -qF "$driver"; then
+        command -v apt-get >/dev/null || fail "nv-fabricmanager $driver cannot be installed: there is no apt-get"
+        apt-get -q -o DPkg::Lock::Timeout=300 update
+        # Ubuntu's package carries the driver's branch in its name, NVIDIA's no longer does from branch 580 on.
+        package=$(package_of_version "$driver" "nvidia-fabricmanager-${driver%%.*}" nvidia-fabricmanager)
+        [[ -n $package ]] || fail "no source of packages has nvidia-fabricmanager $driver, the driver's version:" \
+            "machines with NVSwitch (p4d to p6, a3-highgpu-8g and up) could not compute." \
+            "Take a base image with a newer driver, or provision.sh --no-nvswitch (Packer: -var nvswitch=false)"
+        apt_install "$package"
+        # On Blackwell it starts the subnet manager of the switches, which older drivers' sources do not have.
+        if apt-cache madison nvlsm 2>/dev/null | grep -q .; then
+            apt_install nvlsm
+        fi
+    fi
+    systemctl enable nvidia-fabricmanager.service
 }
 
 install_everspot() {
@@ -59,10 +124,14 @@ install_everspot() {
     done
     need_venv "$python"
     need_mdadm
+    need_compiler "$python"
     "$python" -m venv "$prefix"
     "$prefix/bin/pip" install --quiet --no-cache-dir "${wheel}[image,scheduler]"
     "$prefix/bin/python" -c 'import torch, everspot_train.agent.main, everspot_scheduler.main'
     "$prefix/bin/everspot-agent" --help >/dev/null
+    # Whether jobs can compile: builds C++ against Python's headers.
+    TORCHINDUCTOR_CACHE_DIR=$(mktemp -d) "$prefix/bin/python" -c \
+        'import torch; torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(64))'
 }
 
 install_units() {
@@ -72,6 +141,8 @@ install_units() {
     done
     install -D -m 0644 "$here/everspot-agent-limits.conf" /etc/systemd/system/everspot-agent.service.d/limits.conf
     printf '[Service]\nEnvironment=EVERSPOT_CLOUD=%s\n' "$cloud" >/etc/systemd/system/everspot-agent.service.d/cloud.conf
+    install -D -m 0644 "$here/nvidia-fabricmanager-everspot.conf" \
+        /etc/systemd/system/nvidia-fabricmanager.service.d/everspot.conf
     for script in "${scripts[@]}"; do
         install -D -m 0755 "$here/$script" "$prefix/sbin/$script"
     done
@@ -96,10 +167,18 @@ main() {
         seal
         return
     fi
-    [[ $# -ge 1 ]] || fail "usage: provision.sh WHEEL [PYTHON [CLOUD]] | --seal"
+    local nvswitch=yes
+    if [[ ${1:-} == --no-nvswitch ]]; then
+        nvswitch=no
+        shift
+    fi
+    [[ $# -ge 1 ]] || fail "usage: provision.sh [--no-nvswitch] WHEEL [PYTHON [CLOUD]] | --seal"
     [[ ${3:-aws} =~ ^(aws|gcp)$ ]] || fail "$3 is no cloud; there are aws and gcp"
     install_everspot "$1" "${2:-python3}"
     install_units "${3:-aws}"
+    if [[ $nvswitch == yes ]]; then
+        need_fabric_manager
+    fi
 }
 
 main "$@"

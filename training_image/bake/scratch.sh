@@ -66,10 +66,17 @@ put_on() {
     echo "scratch: $at lies on $1$2"
 }
 
+# The links come from udev, which may still be at work. It is waited for, but not for long: the agent starts behind this.
+# Without a disk that is late, the agent's folder lies on the root volume or on the disks that are there.
+await_links() {
+    udevadm settle --timeout=10 2>/dev/null || echo "scratch: udev has not finished within 10 s; the disks that it knows are taken"
+}
+
 main() {
     if mountpoint --quiet "$at"; then
         return
     fi
+    await_links
     local -a found blank=()
     mapfile -t found < <(disks)
     if [[ ${#found[@]} -eq 0 ]]; then

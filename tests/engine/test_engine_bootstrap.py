@@ -102,7 +102,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory, on_local_cloud: Callable[...,
         if path.name == "Pulumi.bootstrap.yaml":
             content["config"]["everspot:bootstrap"]["spending"] = SPENDING
         path.write_text(yaml.safe_dump(content, sort_keys=False))
-    with on_local_cloud(home, "aws", "--iam-enforce") as rig:
+    with on_local_cloud(home, "aws") as rig:
         yield Walk(rig, json.loads(done.stdout)["steps"])
 
 

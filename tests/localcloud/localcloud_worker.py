@@ -1,6 +1,5 @@
 """A role on an instance, held to its policies, for tests of several files."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ ARN = "arn:aws:ec2:us-east-1:123456789012"
 
 def enforcing(state: Path) -> Options:
     """Settings of a cloud that holds roles to their policies."""
-    return dataclasses.replace(Options(state_dir=state, scale=120, boot_command=None), iam_enforce=True)
+    return Options(state_dir=state, scale=120, boot_command=None)
 
 
 class Worker:

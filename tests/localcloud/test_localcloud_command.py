@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from everspot_local.address import alive
 from everspot_local.main import main
 
@@ -96,6 +97,26 @@ def test_env_is_what_a_shell_and_the_engine_need(local: Command) -> None:
 def test_quotas_are_set_by_the_command_line(local: Command) -> None:
     quota = client(local, "service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-34B43A08")
     assert quota["Quota"]["Value"] == 64
+
+
+def test_up_holds_roles_to_their_policies(local: Command) -> None:
+    owner = client(local, "iam")
+    trust = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
+    role = owner.create_role(RoleName="reader", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]
+    answer = client(local, "sts").assume_role(RoleArn=role["Arn"], RoleSessionName="session")
+    session = boto3.Session(
+        answer["Credentials"]["AccessKeyId"],
+        answer["Credentials"]["SecretAccessKey"],
+        answer["Credentials"]["SessionToken"],
+        region_name="eu-west-1",
+    )
+    ec2 = session.client("ec2", endpoint_url=local.json("env")["AWS_ENDPOINT_URL"])
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        ec2.describe_instances()
+    read = {"Effect": "Allow", "Action": "ec2:DescribeInstances", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [read]})
+    owner.put_role_policy(RoleName="reader", PolicyName="reads", PolicyDocument=policy)
+    ec2.describe_instances()
 
 
 def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:

@@ -188,7 +188,7 @@ def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GcpKit:
 @pytest.fixture(scope="module")
 def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     folder = Path(tmp_path_factory.mktemp("aws"))
-    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None, iam_enforce=True)) as cloud:
+    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None)) as cloud:
         yield cloud
 
 

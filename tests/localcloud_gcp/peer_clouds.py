@@ -123,4 +123,4 @@ def to_aws() -> Any:
 
 def enforcing_options(folder: Path) -> Options:
     """Return the options of a Google Cloud that enforces permissions, where grants take effect immediately."""
-    return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True, lenient=True)
+    return Options(folder, cloud="gcp", scale=120.0, boot_command=None, lenient=True)

@@ -19,7 +19,7 @@ ROLE = {"roleId": "everspotAgent", "role": {"title": "Agents", "includedPermissi
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """Callers are held to their permissions."""
     folder = Path(tmp_path_factory.mktemp("iam"))
-    return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True)
+    return Options(folder, cloud="gcp", scale=120.0, boot_command=None)
 
 
 @pytest.fixture

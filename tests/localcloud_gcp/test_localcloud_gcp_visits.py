@@ -43,13 +43,13 @@ STEP = timedelta(seconds=2)
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """Return options with enforced permissions, where grants take effect immediately."""
     folder = Path(tmp_path_factory.mktemp("visits"))
-    return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True, lenient=True)
+    return Options(folder, cloud="gcp", scale=120.0, boot_command=None, lenient=True)
 
 
 @pytest.fixture(scope="module")
 def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     folder = Path(tmp_path_factory.mktemp("aws"))
-    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None, iam_enforce=True)) as cloud:
+    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None)) as cloud:
         yield cloud
 
 

@@ -1,8 +1,8 @@
 """Stands in for IAM in front of every service: records each call, and refuses what a role's policies do not allow.
 
-Only the credentials of roles are checked against policies, and only with `--iam-enforce`; the account's owner, with the
-made-up key of `everspot-local env`, may do everything. Only the region of signatures is checked. moto stores the
-policies of a role; this package evaluates them.
+Only the credentials of roles are checked against policies, unless `--no-iam-enforce` lifts that. The account's owner,
+with the made-up key of `everspot-local env`, may do everything. Only the region of signatures is checked. moto stores
+the policies of a role; this package evaluates them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Checks whether this machine is fit for a job (enough GPUs, enough disk), and cleans up after a job."""
+"""Checks whether this machine is fit for a job (GPUs that compute, enough disk), and cleans up after a job."""
 
 import logging
 import os
@@ -13,6 +13,7 @@ from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Manifest
 from everspot_store import remove_tree
 
+from everspot_train.agent.cuda import CudaFault, check_cuda
 from everspot_train.agent.hardware import Hardware, measure
 from everspot_train.agent.temporary import FOLDER as TEMPORARY
 from everspot_train.agent.threads import DueTimer
@@ -40,13 +41,22 @@ class Fitness:
         hardware: as measured at the start.
         home: the agent's state folder. Whatever appears there after this object was made is a job's, and is removed.
         environ: the agent's environment.
+        cuda_fault: why CUDA did not work at the start; None if it did, or if there is no GPU.
     """
 
     def __init__(
-        self, gpus: int | None, hardware: Hardware, home: Path, environ: Mapping[str, str], clock: Clock
+        self,
+        gpus: int | None,
+        hardware: Hardware,
+        home: Path,
+        environ: Mapping[str, str],
+        clock: Clock,
+        *,
+        cuda_fault: CudaFault | None = None,
     ) -> None:
         self._gpus = gpus
         self.hardware = hardware
+        self._cuda_fault = cuda_fault
         self._home = home
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
         self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
@@ -75,9 +85,10 @@ class Fitness:
             self._broken = words[:300]
 
     def remeasure(self) -> None:
-        """Count the GPUs anew. To be called after a job that failed on them."""
+        """Count the GPUs anew, and check CUDA on them. To be called after a job that failed on them."""
         if self._gpus:
             self.hardware = measure()
+            self._cuda_fault = check_cuda(self.hardware.gpus)
 
     def tidy(self) -> None:
         """Remove the files that a job left outside of its run directory, in the state folder and in the agent's own
@@ -97,20 +108,26 @@ class Fitness:
 
     def _look(self) -> None:
         self._last_trouble = self._trouble()
-        if self._last_trouble is not None and self._gpus and self.hardware.gpus < self._gpus:
-            self.hardware = measure()  # a driver may be late at boot
+        if self._last_trouble is not None and self._gpu_trouble() is not None:
+            self.remeasure()  # a driver may be late at boot
             self._last_trouble = self._trouble()
 
     def _trouble(self) -> str | None:
         if self._broken:
             return self._broken
-        if self._gpus and self.hardware.gpus < self._gpus:
-            return f"{self.hardware.gpus} of the {self._gpus} GPUs that its type has are seen"
+        gpu_trouble = self._gpu_trouble()
+        if gpu_trouble is not None:
+            return gpu_trouble
         for folder in {self._home, Path(tempfile.gettempdir())}:
             free = free_mib(folder)
             if free < self._least:
                 return f"{free} MiB are free on the disk of {folder}, and {self._least} are needed"
         return None
+
+    def _gpu_trouble(self) -> str | None:
+        if self._gpus and self.hardware.gpus < self._gpus:
+            return f"{self.hardware.gpus} of the {self._gpus} GPUs that its type has are seen"
+        return self._cuda_fault.message if self._gpus and self._cuda_fault is not None else None
 
 
 def find_type(manifest: Manifest, name: str) -> InstanceType | None:

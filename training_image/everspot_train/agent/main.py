@@ -20,6 +20,7 @@ from everspot_core.records import Market, Role
 from everspot_store import Store, StoreError, SystemClock, located
 
 from everspot_train.agent.agent import Agent, HelperDied
+from everspot_train.agent.cuda import await_cuda
 from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.health import health_at
@@ -128,7 +129,8 @@ def _agent(
     manifest = located(manifest)
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
     own_log.to(store, identity.instance_id, clock)
-    hardware = measure()
+    gpus, hardware = expected_gpus(manifest, identity.instance_type), measure()
+    cuda_fault = await_cuda(hardware.gpus, clock) if gpus else None
     watch = NoticeWatcher(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
     heartbeat = Heartbeat(
@@ -145,8 +147,7 @@ def _agent(
         clock=clock,
     )
     starter.clear_remains()
-    gpus = expected_gpus(manifest, identity.instance_type)
-    fitness = Fitness(gpus, hardware, home, os.environ, clock)
+    fitness = Fitness(gpus, hardware, home, os.environ, clock, cuda_fault=cuda_fault)
     return Agent(
         manifest=manifest,
         starter=starter,

@@ -77,6 +77,7 @@ class LocalCloud:
             scale=options.scale,
             seed=options.seed,
             delays=options.times,
+            disturbances=options.rates,
             one_price=ONE_PRICE[options.cloud],
             epoch=options.epoch,
         )

@@ -6,7 +6,7 @@ The module imports none of the emulators, so that the command starts fast.
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_local.options import DELAYS, Options
+from everspot_local.options import DELAYS, DISTURBANCES, Options
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Command:
     lenient: bool
     quotas: dict[str, float]
     delays: dict[str, str]
+    disturbances: dict[str, str]
     script: str | None
     trace: str | None
     cloud: str = "aws"
@@ -42,6 +43,7 @@ class Command:
             lenient=self.lenient,
             quotas=self.quotas,
             delays=DELAYS[self.cloud].changed(self.delays),
+            disturbances=DISTURBANCES[self.cloud].changed(self.disturbances) if self.disturbances else None,
             cloud=self.cloud,
             epoch=self.epoch,
         )

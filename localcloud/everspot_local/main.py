@@ -21,7 +21,7 @@ from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
-from everspot_local.options import CLOUDS, DELAYS, REGIONS, SCALE, Options
+from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, REGIONS, SCALE, Options
 from everspot_local.providers import quotas
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
 
@@ -61,6 +61,9 @@ def up(
     delay: Annotated[
         list[str] | None, typer.Option(help="NAME=SPAN of market time, for example boot=90s; often.")
     ] = None,
+    disturbance: Annotated[
+        list[str] | None, typer.Option(help="NAME=SHARE from 0 to 1, for example slow_down=0.03; often.")
+    ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,6 +95,7 @@ def up(
         lenient=lenient,
         quotas=_quotas(cloud, quota or []),
         delays=_delays(cloud, delay or []),
+        disturbances=_disturbances(cloud, disturbance or []),
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
         cloud=cloud,
@@ -265,6 +269,15 @@ def _delays(cloud: str, entries: list[str]) -> dict[str, str]:
         DELAYS[cloud].changed(values)
     except ValueError as error:
         fail(f"--delay: {error}")
+    return values
+
+
+def _disturbances(cloud: str, entries: list[str]) -> dict[str, str]:
+    values = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+    try:
+        DISTURBANCES[cloud].changed(values)
+    except ValueError as error:
+        fail(f"--disturbance: {error}")
     return values
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_local.market.delays import Delays
+from everspot_local.market.disturbances import CALM, DisturbanceRates
 
 CLOUDS = ("aws", "gcp")
 REGIONS = {"aws": "us-east-1", "gcp": "europe-west4"}
@@ -15,6 +16,8 @@ DELAYS = {
     "gcp": Delays(walk=timedelta(days=1), notice=timedelta(seconds=30)),
 }
 """How long things take by themselves, where nobody says otherwise."""
+DISTURBANCES = {"aws": DisturbanceRates(), "gcp": CALM}
+"""What the services do wrong by themselves, where nobody says otherwise. A lenient cloud disturbs nothing."""
 SCALE = 12.0
 """Market seconds in a real second, by default."""
 ONE_PRICE = {"aws": False, "gcp": True}
@@ -36,6 +39,7 @@ class Options:
         lenient: whether the cloud's rules, rate limits and delays of visibility are off.
         quotas: values by quota code, where they differ from the defaults.
         delays: of the cloud's own actions; None for the cloud's defaults.
+        disturbances: what the services do wrong; None for the cloud's defaults.
         cloud: one of `CLOUDS`.
         epoch: real seconds since 1970 at which market time starts; None for now. Clouds of one scale and epoch keep the
             same time.
@@ -51,6 +55,7 @@ class Options:
     lenient: bool = False
     quotas: dict[str, float] = field(default_factory=dict)
     delays: Delays | None = None
+    disturbances: DisturbanceRates | None = None
     cloud: str = "aws"
     epoch: int | None = None
 
@@ -63,3 +68,8 @@ class Options:
     def times(self) -> Delays:
         """Return the delays at the beginning."""
         return self.delays or DELAYS[self.cloud]
+
+    @property
+    def rates(self) -> DisturbanceRates:
+        """Return the disturbances at the beginning."""
+        return self.disturbances or (CALM if self.lenient else DISTURBANCES[self.cloud])

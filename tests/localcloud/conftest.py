@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
+from everspot_local.market.disturbances import CALM
 from everspot_local.options import Options
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
@@ -180,7 +181,8 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """Settings of the module's cloud: instances without processes."""
     # An hour is half a minute here, and a busy machine may look later than that.
     patient = Delays(remembered=timedelta(days=1))
-    return Options(state_dir=Path(tmp_path_factory.mktemp("cloud")), scale=SCALE, boot_command=None, delays=patient)
+    folder = Path(tmp_path_factory.mktemp("cloud"))
+    return Options(folder, scale=SCALE, boot_command=None, delays=patient, disturbances=CALM)
 
 
 @pytest.fixture(scope="module")

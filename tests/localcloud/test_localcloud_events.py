@@ -159,3 +159,18 @@ def test_a_disabled_rule_sends_nothing(kit: Any, inbox: Inbox) -> None:
     inbox.events.disable_rule(Name="states")
     kit.run()
     assert inbox.read() == []
+
+
+def test_a_late_event_arrives_after_its_time(kit: Any, inbox: Inbox, helpers: Any) -> None:
+    inbox.listen("rebalance", {"detail-type": [REBALANCE]})
+    instances = kit.spot(3)
+    kit.do("disturbances", late=1)
+    with kit.still() as pass_time:
+        for each in instances:
+            kit.do("rebalance", instance=each)
+        assert inbox.read() == []
+        pass_time(60)  # the longest lateness
+        events: list[dict[str, Any]] = []
+        helpers.until(lambda: events.extend(inbox.read()) or len(events) == 3)
+    assert {event["detail"]["instance-id"] for event in events} == set(instances)
+    assert kit.cloud.market.disturbances.counts["late"] == 3

@@ -16,6 +16,7 @@ from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot
 from everspot_local.market.delays import Delays
+from everspot_local.market.disturbances import CALM
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.quotas import Quota, Quotas
 
@@ -56,7 +57,7 @@ class Ground:
 
         self.market = LocalMarket(
             builtin(), REGION, {ZONE: "use1-az1"}, quotas, folder / "market.jsonl",
-            scale=1.0, seed=7, delays=Delays(pending=timedelta(), boot=timedelta()),
+            scale=1.0, seed=7, delays=Delays(pending=timedelta(), boot=timedelta()), disturbances=CALM,
         )  # fmt: skip
         self.machines = Machines(self.market, Boot(folder / "machines", command))
         self.actions = Actions(self.market, self.machines)

@@ -15,6 +15,7 @@ from everspot_local.aws.dispatch import Dispatcher
 from everspot_local.aws.imds.documents import Documents
 from everspot_local.aws.imds.service import MetadataServices
 from everspot_local.aws.price_list import PriceList
+from everspot_local.aws.s3.disturbed import DisturbedS3
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.machines.processes import Boot
@@ -93,7 +94,7 @@ def services(account: Account) -> Callable[..., Any]:
             return translated(environ, start_response)
         return (price_list if price_list.handles(environ) else moto)(environ, start_response)
 
-    return application
+    return DisturbedS3(application, lambda: account.market.disturbances)
 
 
 def _fleet_replaces(region: str, machine: Machine) -> None:

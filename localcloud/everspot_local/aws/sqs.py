@@ -1,16 +1,19 @@
 """Corrects two answers of moto's SQS, which make the upstream provider wait forever or plan changes that change
 nothing, and refuses what SQS refuses of a queue's name, tags and attributes.
 
-Names of deleted queues are kept in market time, like all of the cloud's own delays.
+A standard queue delivers a share of its messages twice, and now and then in another order (SQS developer guide,
+"At-least-once delivery", "Message ordering"). Names of deleted queues are kept in market time, like all of the cloud's
+own delays.
 """
 
 import json
 import re
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
 from moto.sqs.exceptions import SQSException
-from moto.sqs.models import Queue, SQSBackend
+from moto.sqs.models import Message, Queue, SQSBackend
 
 from everspot_local.aws import account
 from everspot_local.aws.strict import strict
@@ -28,6 +31,8 @@ RANGES = {  # SetQueueAttributes and CreateQueue in the API reference
 }
 _TAG_TEXT = re.compile(r"[\w .:/=+\-@]*")
 
+_add_message = Queue.add_message
+_receive_message = SQSBackend.receive_message
 _set_attributes = Queue._set_attributes
 _attributes = Queue.attributes
 _create_queue = SQSBackend.create_queue
@@ -84,6 +89,23 @@ def tag_queue(self: SQSBackend, queue_name: str, tags: dict[str, str]) -> None:
     if strict():
         _check_tags({**(self.get_queue(queue_name).tags or {}), **tags})
     _tag_queue(self, queue_name, tags)
+
+
+def add_message(queue: Queue, message: Message) -> None:
+    """Add a message as moto does; a standard queue may get a copy, which is received and deleted on its own."""
+    _add_message(queue, message)
+    if not queue.fifo_queue and account.current().market.disturbances.occurs("duplicate"):
+        _add_message(queue, deepcopy(message))
+
+
+def receive_message(self: SQSBackend, queue_name: str, *arguments: Any, **more: Any) -> list[Message]:
+    """Receive messages as moto does; a standard queue may give them in another order."""
+    queue = self.get_queue(queue_name)
+    disturbances = account.current().market.disturbances
+    if not queue.fifo_queue and disturbances.occurs("reorder"):
+        with queue._messages_lock:
+            disturbances.shuffle(queue._messages)
+    return _receive_message(self, queue_name, *arguments, **more)
 
 
 def _deleted(backend: SQSBackend) -> dict[str, Any]:

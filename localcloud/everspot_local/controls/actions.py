@@ -5,7 +5,7 @@ It does not know other actions than those named here, and refuses a misspelt fie
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.market.clock import stamp
 from everspot_local.market.delays import OF_A_POOL, Delays, span
+from everspot_local.market.disturbances import DisturbanceRates
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
 
@@ -25,7 +26,18 @@ from everspot_local.market.pools import MarketPool
 class Actions:
     """Carries out actions that are given as documents. Called with the market's lock held."""
 
-    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota", "replay", "delays")
+    NAMES = (
+        "interrupt",
+        "rebalance",
+        "drought",
+        "recover",
+        "price",
+        "depth",
+        "quota",
+        "replay",
+        "delays",
+        "disturbances",
+    )
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
         self._market = market
@@ -174,6 +186,13 @@ class Actions:
         for each in matches:
             each.delays.update(settings)
         return {"pools": [p.name for p in matches]}
+
+    def disturbances(self, **rates: Any) -> dict[str, Any]:
+        """Set shares of what the services do wrong from now on, by the names of `DisturbanceRates`."""
+        if not rates:
+            raise ValueError(f"action disturbances: name one of {', '.join(f.name for f in fields(DisturbanceRates))}")
+        self._market.disturbances.rates = self._market.disturbances.rates.changed(rates)
+        return {"disturbances": asdict(self._market.disturbances.rates)}
 
     def _played(self, schedule: PoolSchedule) -> MarketPool:
         kind, _, zone = schedule.pool.partition("/")

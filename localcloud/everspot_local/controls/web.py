@@ -80,7 +80,7 @@ class Controls:
         self._meet(**body)
 
     def status(self) -> dict[str, Any]:
-        """Return the market's time, the living machines and the pools in use."""
+        """Return the market's time, the living machines, the pools in use, and how often services were disturbed."""
         market = self._market
         with market.lock:
             now = market.clock.now()
@@ -97,7 +97,14 @@ class Controls:
                 }
                 for p in market.pools
             ]
-        return {"now": stamp(now), "time_scale": market.clock.scale, "instances": instances, "pools": pools}
+            disturbances = dict(market.disturbances.counts)
+        return {
+            "now": stamp(now),
+            "time_scale": market.clock.scale,
+            "instances": instances,
+            "pools": pools,
+            "disturbances": disturbances,
+        }
 
     def _described(self, machine: Machine, now: datetime) -> dict[str, Any]:
         return {

@@ -27,6 +27,7 @@ class Delays:
     access: timedelta = timedelta(seconds=120)  # a change of a policy until it has effect
     visible: timedelta = timedelta(seconds=3)  # launch until every description shows the instance
     operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
+    late: timedelta = timedelta(seconds=60)  # an event that is late (see `disturbances`), at most
     found: timedelta = timedelta()  # the answer that begins an operation until a read of the operation finds it
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description shows it
     billed: timedelta = timedelta(hours=24)  # the first use of a tag until the bill knows it

@@ -13,6 +13,7 @@ from everspot_core.catalogue import Catalogue
 from everspot_local.market.books import MarketLog
 from everspot_local.market.clock import MarketClock
 from everspot_local.market.delays import Delays
+from everspot_local.market.disturbances import DisturbanceRates, Disturbances
 from everspot_local.market.pools import MarketPool, Pools
 from everspot_local.market.quotas import Quotas
 from everspot_local.market.timeline import Timeline
@@ -23,6 +24,7 @@ class LocalMarket:
 
     Attributes:
         zone_ids: zone ids by zone name.
+        disturbances: decides what the services do wrong.
         price_listeners: called with a pool when its Spot price changes.
 
     Args:
@@ -34,6 +36,7 @@ class LocalMarket:
         scale: market seconds in a real second.
         seed: of depths and prices.
         delays: of the cloud's own actions.
+        disturbances: shares at the beginning.
         one_price: whether a type's Spot price is the same in all zones.
         epoch: of the clock, see `MarketClock`.
     """
@@ -49,6 +52,7 @@ class LocalMarket:
         scale: float,
         seed: int,
         delays: Delays,
+        disturbances: DisturbanceRates,
         one_price: bool = False,
         epoch: int | None = None,
     ) -> None:
@@ -63,6 +67,8 @@ class LocalMarket:
         self.price_listeners: list[Callable[[MarketPool, float], None]] = []
         self._seed, self._one_price = seed, one_price
         self._new_quotas = quotas
+        self._first_rates = disturbances
+        self.disturbances = Disturbances(disturbances, seed)
         self.pools = self._new_pools()
         self.quotas = quotas()
 
@@ -82,6 +88,7 @@ class LocalMarket:
         self.pools = self._new_pools()
         self.quotas = self._new_quotas()
         self.delays = self._first_delays
+        self.disturbances = Disturbances(self._first_rates, self._seed)
         self._walk()
 
     def use_catalogue(self, catalogue: Catalogue) -> None:

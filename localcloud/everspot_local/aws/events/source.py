@@ -1,6 +1,7 @@
 """Stands in for EC2 and EC2 Fleet as sources of EventBridge: puts their events on the default bus of moto's backend.
 
-It does not retry or delay, and knows no targets but queues; and it delivers to a queue only what the queue's policy
+A share of the events arrives late (EventBridge user guide, "Event delivery": best effort, in no guaranteed time or
+order). It does not retry, and knows no targets but queues; and it delivers to a queue only what the queue's policy
 lets EventBridge send.
 """
 
@@ -8,12 +9,14 @@ import json
 import logging
 import uuid
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from moto.events.models import events_backends
 from moto.events.utils import EventMessageType
 from moto.sqs.models import sqs_backends
 
+from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.market.clock import stamp
@@ -53,7 +56,17 @@ def emit(
     for rule in list(events_backends[ACCOUNT][region].event_buses["default"].rules.values()):
         if rule.state == "ENABLED" and rule.event_pattern.matches_event(event):
             for target in rule.targets:
-                _send(region, rule.arn, target, event)
+                _deliver(region, rule.arn, target, event)
+
+
+def _deliver(region: str, rule_arn: str, target: dict[str, Any], event: EventMessageType) -> None:
+    """Send the event to a target now, or later if this delivery is disturbed."""
+    market = account.current().market
+    if market.disturbances.occurs("late"):
+        lateness = market.delays.late * market.disturbances.fraction()
+        market.timeline.after(lateness, partial(_send, region, rule_arn, target, event))
+    else:
+        _send(region, rule_arn, target, event)
 
 
 def _send(region: str, rule_arn: str, target: dict[str, Any], event: EventMessageType) -> None:

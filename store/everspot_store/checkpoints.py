@@ -8,8 +8,10 @@ epochs that the head did not name when it was last the owner; a later head never
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -37,6 +39,8 @@ _MOST_SEGMENTS = 256
 FRESH = timedelta(days=7)
 """The age from which on a part is uploaded again although its bytes are the same: a bucket may remove objects of jobs
 after 30 days at the earliest, and a job may also wait for long."""
+_BACKGROUND_NICENESS = 10
+"""A tenth of the processor time of a busy thread with the usual priority, so that an upload ends in any case."""
 _log = logging.getLogger(__name__)
 
 
@@ -154,6 +158,7 @@ class Checkpoints:
         *,
         streams: Mapping[str, memoryview] | None = None,
         again: bool = False,
+        background: bool = False,
     ) -> Checkpoint:
         """Upload files and streams, and publish them as the newest checkpoint. Returns when it is durable.
 
@@ -169,6 +174,7 @@ class Checkpoints:
             streams: memory by the name of the stream. Segments that the newest checkpoint has with the same bytes are
                 not uploaded again.
             again: publish the newest step once more, because its state is another one now.
+            background: give other threads and processes precedence on the processors.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -189,7 +195,8 @@ class Checkpoints:
         before = self._segments_before()
         uploads = [partial(self._upload_segment, step, segment, before, transfer) for segment in segments]
         uploads += [partial(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
-        with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
+        initializer = _give_precedence if background else None
+        with ThreadPoolExecutor(_PARALLEL_PARTS, "everspot-upload", initializer) as pool:
             parts = list(pool.map(lambda upload: upload(), uploads))
         parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
@@ -396,6 +403,12 @@ class Checkpoints:
     def _check_guard(self) -> None:
         if not self._guard():
             raise Fenced(self._job_id, self.epoch, "its lease has ended")
+
+
+def _give_precedence() -> None:
+    """Lower the priority of this thread; of a thread alone, as Linux does it."""
+    with suppress(OSError):  # other systems than Linux have no priorities of threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)
 
 
 def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

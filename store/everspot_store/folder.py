@@ -22,7 +22,7 @@ from typing import TypeVar
 from everspot_core.clock import Clock
 
 from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
-from everspot_store.copying import PIECE, copy_with_digest, write_at
+from everspot_store.copying import PIECE, copy_with_digest, write_at, write_new
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.file_locks import FileLocks, LockBusy
 
@@ -116,7 +116,7 @@ class FolderBackend:
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
         """See `Backend`."""
-        self._create_from(key, lambda temporary: _write_view(view, temporary, moved))
+        self._create_from(key, lambda temporary: write_new(temporary, view, moved))
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
         """See `Backend`."""
@@ -258,17 +258,6 @@ class FolderBackend:
                     path.unlink()
             except FileNotFoundError:
                 continue
-
-
-def _write_view(view: memoryview, path: Path, moved: Moved | None) -> None:
-    """Write memory into a new file, and sync it."""
-    with path.open("xb", buffering=0) as file:
-        for at in range(0, len(view), PIECE):
-            piece = view[at : at + PIECE]
-            if moved is not None:
-                moved(len(piece))
-            write_at(file.fileno(), piece, at)
-        os.fsync(file.fileno())
 
 
 def _copy_at(reader: FileIO, file: int, offset: int, consume: Consume) -> int:

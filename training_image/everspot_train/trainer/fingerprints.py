@@ -26,6 +26,14 @@ def tensor_bits(tensor: torch.Tensor) -> torch.Tensor:
     return as_bytes(plain.resolve_conj().resolve_neg())
 
 
+def same_bits(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have the same bytes in the same order. They are compared as 64-bit words, which is
+    several times as fast as by bytes."""
+    words, rest = _split_words(tensor_bits(tensor).cpu())
+    other_words, other_rest = _split_words(tensor_bits(other).cpu())
+    return torch.equal(words, other_words) and torch.equal(rest, other_rest)
+
+
 def tensor_signature(tensor: torch.Tensor) -> str:
     """Return dtype and shape, such as `float32[3,4]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
@@ -71,16 +79,20 @@ def _of_tensor(tensor: torch.Tensor) -> str:
     head = tensor_signature(tensor)
     if tensor.is_meta or not tensor.numel():
         return head
-    bits = tensor_bits(tensor)
+    words, rest = _split_words(tensor_bits(tensor))
+    factors = _factors(min(len(words), _CHUNK), words.device)
+    sums = [(part * factors[: len(part)]).sum() for part in words.split(_CHUNK)] if len(words) else []
+    numbers = torch.stack(sums).tolist() if sums else []
+    return f"{head}:{numbers}:{rest.tolist()}"
+
+
+def _split_words(bits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return bytes as 64-bit words, and the bytes after the last whole word."""
     whole = bits.numel() // 8 * 8
     words = bits[:whole]
     if words.data_ptr() % 8:  # a view into the middle of another tensor
         words = words.clone()
-    words = words.view(torch.int64)
-    factors = _factors(min(len(words), _CHUNK), words.device)
-    sums = [(part * factors[: len(part)]).sum() for part in words.split(_CHUNK)] if len(words) else []
-    numbers = torch.stack(sums).tolist() if sums else []
-    return f"{head}:{numbers}:{bits[whole:].tolist()}"
+    return words.view(torch.int64), bits[whole:]
 
 
 def _factors(length: int, device: torch.device) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 
 from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.digests import describe
-from everspot_train.trainer.fingerprints import tensor_bits, tensor_signature
+from everspot_train.trainer.fingerprints import same_bits, tensor_signature
 
 
 def differences(stored: Any, current: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -50,7 +50,7 @@ def _tensor_difference(stored: Any, current: Any) -> str | None:
     if stored.is_meta or current.is_meta:
         return None
     with torch.no_grad():
-        same = torch.equal(tensor_bits(stored).cpu(), tensor_bits(current).cpu())
+        same = same_bits(stored, current)
     return None if same else f"({tensor_signature(stored)}) has other values"
 
 

@@ -159,6 +159,7 @@ class WriterService:
                 transfer=transfer,
                 streams=streams,
                 again=request.again,
+                background=not request.now,
             )
         self._rate = transfer.rate or self._rate
         return PublishedAnswer(checkpoint=checkpoint)

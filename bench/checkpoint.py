@@ -104,7 +104,7 @@ class Loop:
         return _thread_seconds(self._advance)
 
     def checkpoint(self) -> float:
-        """Make a checkpoint after the step at this batch. Returns the processor seconds of this thread for the latter."""
+        """Make a checkpoint after the step at this batch. Returns its processor seconds of this thread."""
         from everspot_train.rundir import CheckpointRequest
 
         self._requests += 1

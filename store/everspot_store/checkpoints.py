@@ -159,6 +159,7 @@ class Checkpoints:
         streams: Mapping[str, memoryview] | None = None,
         again: bool = False,
         background: bool = False,
+        wait_for: Callable[[str, int], None] = lambda stream, size: None,
     ) -> Checkpoint:
         """Upload files and streams, and publish them as the newest checkpoint. Returns when it is durable.
 
@@ -175,6 +176,8 @@ class Checkpoints:
                 not uploaded again.
             again: publish the newest step once more, because its state is another one now.
             background: give other threads and processes precedence on the processors.
+            wait_for: called with the name of a stream; returns when its first bytes, as many as it says, are in place.
+                An error that it raises ends the upload.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -193,7 +196,7 @@ class Checkpoints:
         sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
         transfer.begin(sum(sizes))
         before = self._segments_before()
-        uploads = [partial(self._upload_segment, step, segment, before, transfer) for segment in segments]
+        uploads = [partial(self._upload_segment, step, segment, before, transfer, wait_for) for segment in segments]
         uploads += [partial(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
         initializer = _give_precedence if background else None
         with ThreadPoolExecutor(_PARALLEL_PARTS, "everspot-upload", initializer) as pool:
@@ -337,7 +340,15 @@ class Checkpoints:
         parts = whole[0].parts if whole else []
         return {part.name: part for part in parts if part.stored_at is not None and part.stored_at > oldest}
 
-    def _upload_segment(self, step: int, segment: Segment, before: Mapping[str, Part], transfer: Transfer) -> Part:
+    def _upload_segment(
+        self,
+        step: int,
+        segment: Segment,
+        before: Mapping[str, Part],
+        transfer: Transfer,
+        wait_for: Callable[[str, int], None],
+    ) -> Part:
+        wait_for(segment.stream, segment.offset + len(segment.view))
         digest = xxh3_128(segment.view).hexdigest()
         same = before.get(segment.name)
         if same is not None and (same.size, same.xxh3, same.offset) == (len(segment.view), digest, segment.offset):
@@ -407,8 +418,9 @@ class Checkpoints:
 
 def _give_precedence() -> None:
     """Lower the priority of this thread; of a thread alone, as Linux does it."""
+    thread = threading.get_native_id()
     with suppress(OSError):  # other systems than Linux have no priorities of threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)
+        os.setpriority(os.PRIO_PROCESS, thread, max(os.getpriority(os.PRIO_PROCESS, thread), _BACKGROUND_NICENESS))
 
 
 def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

@@ -32,7 +32,7 @@ class Transfer:
         """
         with self._lock:
             if self._cancelled:
-                raise TransferCancelled("the upload was cancelled")
+                raise TransferCancelled("a newer one has to be durable soon")
             self._sent += size
 
     def cancel(self) -> None:

@@ -1,6 +1,7 @@
 """What a running job costs in requests: the real parts of agent and trainer, an hour of a clock turned by hand."""
 
 import queue
+import struct
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -126,8 +127,8 @@ def _snapshot(folder: Path, step: int) -> PublishRequest:
     copy_folder = folder / f"snapshot-{step}"
     copy_folder.mkdir()
     (copy_folder / "manifest.json").write_bytes(b"{}")
-    (folder / "memory").write_bytes(step.to_bytes(8))
-    streams = {"stream-00000": StreamFile(path=str(folder / "memory"), size=8)}
+    (folder / "memory").write_bytes(struct.pack("=2q", step, 8))
+    streams = {"stream-00000": StreamFile(path=str(folder / "memory"), size=8, counter_at=8)}
     return PublishRequest(
         step=step, directory=str(copy_folder), streams=streams, info={}, unchanged={}, keep=2, again=False, now=True
     )

@@ -1,12 +1,19 @@
 """Streams of a checkpoint: segments that are uploaded once, read in place, and found out when they are damaged."""
 
+import mmap
+import os
+import random
+import tempfile
+import threading
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from everspot_core.checkpoint import Checkpoint, Part
 from everspot_store import ManualClock, Store
+from everspot_store.backend import Moved
 from everspot_store.checkpoints import split_stream
+from everspot_store.copying import write_new
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 SIZE = (64 << 20) + 5
@@ -91,3 +98,35 @@ def test_an_upload_whose_answer_is_lost_ends_under_one_key(clock: ManualClock, t
     assert faults.spent
     assert owner.restore(tmp_path) is not None
     assert (tmp_path / "s").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("size", [0, 1, 4 << 20, (4 << 20) + 1, (12 << 20) - 4096])
+@pytest.mark.parametrize("shift", [0, 1, 4096], ids=["aligned", "odd", "page"])
+def test_memory_is_written_as_it_is_whatever_its_alignment(tmp_path: Path, size: int, shift: int) -> None:
+    mapped = mmap.mmap(-1, size + shift + 1)
+    mapped.write(random.Random(size).randbytes(size + shift + 1))
+    content, moved = memoryview(mapped)[shift : shift + size], list[int]()
+    write_new(tmp_path / "file", content, moved.append)
+    assert (tmp_path / "file").read_bytes() == content
+    assert sum(moved) == size
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "file", content)
+
+
+def test_a_file_system_in_memory_takes_the_same_writes() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        write_new(Path(folder, "file"), memoryview(b"x" * (4 << 20)))
+        assert Path(folder, "file").stat().st_size == 4 << 20
+
+
+def test_an_upload_in_the_background_gives_precedence(clock: ManualClock) -> None:
+    class Watched(MemoryBackend):
+        def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+            niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            super().upload_view(key, view, moved)
+
+    own, niceness = os.getpriority(os.PRIO_PROCESS, 0), list[int]()
+    owner = faulty_store(MemoryBackend(), Watched(), clock, FaultScript()).checkpoints("j", 1)
+    owner.publish(1, {}, streams={"s": memoryview(b"1")}, background=True)
+    owner.publish(2, {}, streams={"s": memoryview(b"2")})
+    assert niceness == [max(own, 10), own]

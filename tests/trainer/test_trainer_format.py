@@ -40,7 +40,9 @@ def save_and_load(state: Any, folder: Path) -> Any:
         return path
 
     tree = encode(state, "piece", collect)
-    streams = Saver(SharedMemory([folder], stream_name(0))).save(tensors)
+    saver = Saver(SharedMemory([folder], stream_name(0)))
+    streams = saver.plan(tensors)
+    saver.copy()
     manifest = CheckpointManifest(
         step=1, shared={"piece": tree}, ranks=[RankPieces(pieces={})], tensors=streams.entries, streams=streams.sizes
     )

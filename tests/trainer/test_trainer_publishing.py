@@ -2,6 +2,7 @@
 
 import json
 import queue
+import struct
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -62,12 +63,14 @@ def writer(post: Callable[..., Post]) -> Callable[[int], tuple[Writer, ManualClo
     return make
 
 
-def request(folder: Path, step: int, size: int = 1, **fields: Any) -> PublishRequest:
-    """A snapshot of one stream."""
+def request(folder: Path, step: int, size: int = 1, *, copied: int | None = None, **fields: Any) -> PublishRequest:
+    """A snapshot of one stream. `copied`: how many of its bytes are complete; None: all."""
     (folder / str(step)).mkdir()
-    (folder / f"memory-{step}").write_bytes(bytes([step]) * size)
+    counter_at = -(-size // 8) * 8
+    content = (bytes([step]) * size).ljust(counter_at) + struct.pack("=q", size if copied is None else copied)
+    (folder / f"memory-{step}").write_bytes(content)
     values = {"info": {}, "unchanged": {}, "keep": 2, "again": False, "now": True} | fields
-    streams = {"stream-00000": StreamFile(path=str(folder / f"memory-{step}"), size=size)}
+    streams = {"stream-00000": StreamFile(path=str(folder / f"memory-{step}"), size=size, counter_at=counter_at)}
     return PublishRequest(step=step, directory=str(folder / str(step)), streams=streams, **values)
 
 
@@ -93,6 +96,44 @@ def test_at_an_interval_an_unreachable_store_is_tried_once(
     assert isinstance(own_writer.answer(), PublishedAnswer)
     own_writer.publisher.close()
     assert clock.slept == []
+
+
+def test_a_stream_is_uploaded_while_it_is_copied(
+    writer: Callable[[int], tuple[Writer, ManualClock]],
+    post: Callable[..., Post],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = (64 << 20) + 8
+    own_writer, clock = writer(0)
+    waits: list[timedelta] = []
+
+    def copy_the_last_bytes(duration: timedelta) -> None:
+        waits.append(duration)
+        with (tmp_path / "memory-3").open("r+b") as memory:
+            memory.seek(64 << 20)
+            memory.write(b"complete" + struct.pack("=q", size))
+
+    monkeypatch.setattr(clock, "sleep", copy_the_last_bytes)
+    own_writer.publisher.publish(request(tmp_path, 3, size, copied=64 << 20))
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
+    assert len(waits) == 1
+    assert post(2).store.checkpoints(JOB).restore(tmp_path / "restored") is not None
+    assert (tmp_path / "restored" / "stream-00000").read_bytes()[-9:] == b"\3complete"
+
+
+@pytest.mark.parametrize("copied", [-1, 0])
+def test_a_stream_that_is_never_complete_is_not_published(
+    writer: Callable[[int], tuple[Writer, ManualClock]], post: Callable[..., Post], tmp_path: Path, copied: int
+) -> None:
+    own_writer, clock = writer(0)
+    own_writer.publisher.publish(request(tmp_path, 3, 8, copied=copied))
+    failed = own_writer.answer()
+    assert isinstance(failed, FailedAnswer) and isinstance(failed.exception(), TransferCancelled)
+    own_writer.publisher.close()
+    assert clock.monotonic() < timedelta(minutes=3)
+    assert post(2).steps_published == []
 
 
 @pytest.mark.parametrize(("deadline", "slept"), [(timedelta(seconds=10), 9), (None, 5)])

@@ -13,6 +13,9 @@ import torch
 _GROWTH = 1.02
 """The factor by which more memory is reserved than is needed at first: counters and small tensors are added later."""
 
+DISCARDED = -1
+"""The counter's value if the bytes will not be complete."""
+_COUNTER_BYTES = 8
 _MADV_POPULATE_READ = 22
 """See madvise(2). `mmap` has no name for it."""
 
@@ -21,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 class SharedMemory:
     """A file that is mapped as one tensor of bytes. It is reserved once, and again only if more is needed.
+
+    After these bytes the file has a counter: how many of them, from the first one on, a reader may use now.
 
     Args:
         folders: for the file, in the order in which they are tried. They exist, and are removed by their owner.
@@ -32,11 +37,21 @@ class SharedMemory:
         self._lock = threading.Lock()
         self._path = self._paths[0]
         self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._counter = torch.zeros(1, dtype=torch.int64)
 
     @property
     def path(self) -> Path:
         """The file that holds the memory."""
         return self._path
+
+    @property
+    def counter_at(self) -> int:
+        """The place of the counter in the file, in bytes: a signed number of 64 bits."""
+        return self._bytes.numel()
+
+    def count(self, size: int) -> None:
+        """Set the counter: the first `size` bytes may be read. `DISCARDED`: the others never will."""
+        self._counter.fill_(size)
 
     def reserve(self, size: int) -> torch.Tensor:
         """Return at least `size` bytes, all of them present in memory, so that writing to them needs no page fault.
@@ -47,16 +62,23 @@ class SharedMemory:
         """
         with self._lock:
             if size > self._bytes.numel():
-                self._bytes = torch.empty(0, dtype=torch.uint8)
-                self._path, self._bytes = self._reserve(int(size * _GROWTH) + mmap.PAGESIZE)
+                self._forget()
+                pages = -(-int(size * _GROWTH) // mmap.PAGESIZE) + 1  # one more, for the counter
+                self._path, mapped = self._reserve(pages * mmap.PAGESIZE)
+                self._bytes = mapped[: -mmap.PAGESIZE]
+                self._counter = mapped[-mmap.PAGESIZE :][:_COUNTER_BYTES].view(torch.int64)
             return self._bytes
 
     def close(self) -> None:
         """Forget the memory, and remove the file."""
         with self._lock:
-            self._bytes = torch.empty(0, dtype=torch.uint8)
+            self._forget()
             with suppress(OSError):
                 self._path.unlink()
+
+    def _forget(self) -> None:
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._counter = torch.zeros(1, dtype=torch.int64)
 
     def _reserve(self, size: int) -> tuple[Path, torch.Tensor]:
         for path in self._paths[:-1]:

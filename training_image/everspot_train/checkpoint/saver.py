@@ -9,7 +9,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan
 
 from everspot_train.checkpoint.manifest import TensorEntry
-from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.memory import DISCARDED, SharedMemory
 from everspot_train.checkpoint.streams import StreamLayout, StreamWriter, list_entries
 from everspot_train.checkpoint.tree import is_sharded
 
@@ -47,12 +47,12 @@ class Saver:
     def __init__(self, memory: SharedMemory, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
         self.memory = memory
         self._rank, self._gather = rank, gather
-        self._writer = StreamWriter(memory.reserve)
+        self._writer = StreamWriter(memory.reserve, memory.count)
         self._planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._plan: _SavedPlan | None = None
 
-    def save(self, tensors: Mapping[str, torch.Tensor], steady: Collection[str] = ()) -> SavedStreams:
-        """Copy the tensors. They may be changed when this returns.
+    def plan(self, tensors: Mapping[str, torch.Tensor], steady: Collection[str] = ()) -> SavedStreams:
+        """Assign the tensors to streams, and reserve the memory for them.
 
         Args:
             tensors: by their paths.
@@ -62,15 +62,26 @@ class Saver:
             OSError: if there is no memory for them.
         """
         plan = self._planned(dict(tensors), steady)
-        self._writer.write_data(plan.own, self._planner).wait()
+        self.memory.reserve(plan.streams.sizes[self._rank])
+        self.memory.count(0)
         return plan.streams
+
+    def copy(self) -> None:
+        """Copy the tensors of the last plan. They may be changed when this returns. Another process may read what has
+        been copied while the rest is being copied: see `SharedMemory`."""
+        assert self._plan is not None  # noqa: S101 - `plan` comes first
+        try:
+            self._writer.write_data(self._plan.own, self._planner).wait()
+        except BaseException:
+            self.memory.count(DISCARDED)
+            raise
 
     def _planned(self, tensors: dict[str, torch.Tensor], steady: Collection[str]) -> _SavedPlan:
         self._planner.set_up_planner(tensors, None, is_coordinator=self._rank == 0)
         signature = _signature(tensors, steady)
         if self._plan is not None and not any(self._gather(signature != self._plan.signature)):
             return self._plan
-        self._writer = StreamWriter(self.memory.reserve, steady)
+        self._writer = StreamWriter(self.memory.reserve, self.memory.count, steady)
         local = self._writer.prepare_local_plan(self._planner.create_local_plan())
         plans, metadata = self._planner.create_global_plan(self._gather(local))
         plans = self._writer.prepare_global_plan(plans)

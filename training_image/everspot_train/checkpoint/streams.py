@@ -31,6 +31,10 @@ ALIGNMENT = 64
 """Bytes. A tensor begins at a multiple of this, a cache line, which is also a multiple of the size of any element."""
 
 
+_COUNT_BYTES = 64 << 20
+"""The bytes after which the count of copied bytes is written again. A reader takes segments of this size."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedItem:
     """An item of a plan with its place in the stream. `strides`: as in `TensorChunk`."""
@@ -89,11 +93,14 @@ class StreamWriter(StorageWriter):
 
     Args:
         memory: a function that returns writable memory of a number of bytes, as a tensor of uint8.
+        count: called now and then with the bytes that are complete, from the first one on.
         steady: paths of tensors that seldom change.
     """
 
-    def __init__(self, memory: Callable[[int], torch.Tensor], steady: Collection[str] = ()) -> None:
-        self._memory, self._steady = memory, steady
+    def __init__(
+        self, memory: Callable[[int], torch.Tensor], count: Callable[[int], None], steady: Collection[str] = ()
+    ) -> None:
+        self._memory, self._count, self._steady = memory, count, steady
         self._views: list[torch.Tensor] = []
         self._views_of: StreamLayout | None = None
         self.entries: dict[str, TensorEntry] = {}
@@ -119,16 +126,20 @@ class StreamWriter(StorageWriter):
             memory = self._memory(layout.size)
             self._views = [_view(memory, placed) for placed in layout.items]
             self._views_of = layout
-        devices = set[torch.device]()
+        devices, counted = set[torch.device](), 0
         with torch.no_grad():
             for placed, view in zip(layout.items, self._views, strict=True):
+                if placed.at - counted >= _COUNT_BYTES:
+                    _synchronize(devices)
+                    counted = placed.at
+                    self._count(counted)
                 source = planner.resolve_data(placed.item)
                 assert isinstance(source, torch.Tensor)  # noqa: S101 - no other item is laid out
                 source = source.detach().resolve_conj().resolve_neg()
                 view.copy_(source, non_blocking=True)
                 devices |= {source.device} if source.is_cuda else set()
-        for device in devices:
-            torch.cuda.current_stream(device).synchronize()
+        _synchronize(devices)
+        self._count(layout.size)
         results: Future[list[WriteResult]] = Future()
         results.set_result(
             [
@@ -217,6 +228,12 @@ def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, TensorChunk]]) 
         for path, tensor in metadata.state_dict_metadata.items()
         if isinstance(tensor, TensorStorageMetadata)
     }
+
+
+def _synchronize(devices: Iterable[torch.device]) -> None:
+    """Wait until all copies from these devices have arrived."""
+    for device in devices:
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _view(memory: torch.Tensor, placed: PlacedItem) -> torch.Tensor:

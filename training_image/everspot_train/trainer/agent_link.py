@@ -87,6 +87,7 @@ class AgentLink:
         self._interval = CheckpointInterval(context, self.clock, self.note)
         self._last_begun = self.clock.monotonic()
         self._last_step = 0
+        self._rate: float | None = None
         self.trigger = ""
         self.reporter.update(phase=TrainingPhase.STARTING)
         self._clear_scratch()
@@ -188,14 +189,16 @@ class AgentLink:
     def publish_beside(
         self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], streams: Mapping[str, StreamFile]
     ) -> None:
-        """Publish the snapshot of `step` while the loop goes on. `streams`: the memory of all ranks."""
+        """Publish the snapshot of `step` while it is copied and the loop goes on. `streams`: the memory of all
+        ranks."""
         trained = (began - self._last_begun).total_seconds()
-        rate = (step - self._last_step) / trained if trained > 0 else None
+        self._rate = (step - self._last_step) / trained if trained > 0 else None
         self._last_begun, self._last_step = began, step
-        snapshot = self._snapshot(step, began, trigger, info, streams)
-        if trigger != "final":  # after it nothing is stalled any more
-            self._interval.stalled(step, self.clock.monotonic() - began, rate)
-        self._publisher.start(snapshot)
+        self._publisher.start(self._snapshot(step, began, trigger, info, streams))
+
+    def staged(self, step: int) -> None:
+        """Note that all of the snapshot has been copied, and the loop goes on."""
+        self._interval.stalled(step, self.clock.monotonic() - self._last_begun, self._rate)
 
     def publish_now(
         self,
@@ -207,14 +210,24 @@ class AgentLink:
         *,
         again: bool = False,
     ) -> None:
-        """Publish the snapshot of `step`, and return when it is durable. `again`: as a second one of its step.
+        """Publish the snapshot of `step` while it is copied; `wait_until_durable` comes next. `again`: as a second one
+        of its step.
+
+        Raises:
+            Fenced: if the job has another owner.
+        """
+        self._last_begun, self._last_step = began, step
+        snapshot = self._snapshot(step, began, trigger, info, streams, again=again)
+        self._publisher.start(snapshot, now=True, deadline=self._durable_by())
+
+    def wait_until_durable(self) -> None:
+        """Wait for the snapshot of `publish_now`.
 
         Raises:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
         """
-        self._last_begun, self._last_step = began, step
-        self._publisher.publish(self._snapshot(step, began, trigger, info, streams, again=again), self._durable_by())
+        self._publisher.wait()
 
     def needs_snapshot(self, step: int) -> bool:
         """Whether `step` is not durable yet. Afterwards no publication is under way, so the ranks may write to their

@@ -40,8 +40,9 @@ TOTAL_STEPS = "total_steps"
 
 
 @dataclass(frozen=True, slots=True)
-class _StagedState:
-    """A snapshot in memory. `began`: the monotonic time; `streams`: the memory of all ranks."""
+class _Staging:
+    """A snapshot of which the tensors are yet to be copied. `began`: the monotonic time; `streams`: the memory of all
+    ranks."""
 
     began: timedelta
     streams: dict[str, StreamFile]
@@ -72,6 +73,7 @@ class Checkpointer:
         self._clock = SystemClock.from_environment()
         self._memory = SharedMemory(memory_folders(context), f"memory-{ranks.rank:05d}")
         self._saver = Saver(self._memory, ranks.rank, ranks.gather)
+        self._reserving: threading.Thread | None = None
         self._restored: Checkpoint | None = None
         self._fetched, self._step_fetched = False, 0
         self._final: str | None = None
@@ -131,7 +133,8 @@ class Checkpointer:
             with suppress(OSError):
                 self._memory.reserve(size)
 
-        threading.Thread(target=reserve, name="everspot-memory", daemon=True).start()
+        self._reserving = threading.Thread(target=reserve, name="everspot-memory", daemon=True)
+        self._reserving.start()
 
     def finish(self) -> None:
         """Report that the program is finished, however many steps are done."""
@@ -173,15 +176,20 @@ class Checkpointer:
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
         """Take a snapshot and publish it while the loop goes on. If there is no room for it, training goes on, too."""
+
+        def publish(staging: _Staging) -> None:
+            if self._link:
+                self._link.publish_beside(step, trigger, staging.began, self._info, staging.streams)
+
         try:
-            snapshot = self._snapshot(step)
+            saved = self._snapshot(step, publish)
         except OSError as error:
             log.warning("no checkpoint of step %d, training goes on: %s", step, error)
             if self._link:
                 self._link.skip_interval()
             return
-        if self._link and snapshot is not None:
-            self._link.publish_beside(step, trigger, snapshot.began, self._info, snapshot.streams)
+        if self._link and saved and trigger != "final":  # after it nothing is stalled any more
+            self._link.staged(step)
 
     def checkpoint_after_loop(self, step: int, metrics: dict[str, float]) -> None:
         """Take the final snapshot of the loop and publish it while the program goes on."""
@@ -195,9 +203,7 @@ class Checkpointer:
         """Make `step` durable before returning."""
         if self._link:
             self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
-        snapshot = self._snapshot(step)
-        if snapshot is not None:
-            self._on_first(lambda link: link.publish_now(step, trigger, snapshot.began, self._info, snapshot.streams))
+        self._make_durable(step, trigger, self._info)
 
     def checkpoint_at_end(self, step: int) -> None:
         """Make the state at the end of the program durable. If code after the loop has changed what is tracked, this
@@ -206,12 +212,8 @@ class Checkpointer:
             if self._link:
                 self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
             again = bool(self._on_first(lambda link: not link.needs_snapshot(step)))
-            snapshot = self._snapshot(step, again=again)
-            if snapshot is not None:
-                info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
-                self._on_first(
-                    lambda link: link.publish_now(step, "final", snapshot.began, info, snapshot.streams, again=again)
-                )
+            info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
+            self._make_durable(step, "final", info, again=again)
             return
         self.checkpoint_now(step, "final")
 
@@ -222,23 +224,40 @@ class Checkpointer:
             self._link = None
         self._memory.close()
 
-    def _snapshot(self, step: int, *, again: bool = False) -> _StagedState | None:
-        """Copy the state into memory on all ranks, unless it is durable already. `again`: also if the step is durable.
+    def _make_durable(self, step: int, trigger: str, info: dict[str, JsonValue], *, again: bool = False) -> None:
+        def publish(staging: _Staging) -> None:
+            self._on_first(
+                lambda link: link.publish_now(step, trigger, staging.began, info, staging.streams, again=again)
+            )
 
-        Step 0 needs no checkpoint, since a new start gives the same state.
+        if self._snapshot(step, publish, again=again):
+            self._on_first(lambda link: link.wait_until_durable())
+
+    def _snapshot(self, step: int, publish: Callable[[_Staging], None], *, again: bool = False) -> bool:
+        """Copy the state into memory on all ranks, unless it is durable already. Returns whether it was copied.
+
+        `publish` is called when the copies begin: what has been copied is uploaded while the rest is being copied.
+        `again`: copy it also if the step is durable. Step 0 needs no checkpoint, since a new start gives the same
+        state.
         """
         began = self._clock.monotonic()
         if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
-            return None
+            return False
         self._be_sure()
+        if self._reserving is not None:
+            self._reserving.join()
+
+        def begin(sizes: list[int]) -> None:
+            memories = self._ranks.gather((str(self._memory.path), self._memory.counter_at))
+            streams = {
+                stream_name(rank): StreamFile(path=path, size=size, counter_at=counter_at)
+                for rank, ((path, counter_at), size) in enumerate(zip(memories, sizes, strict=True))
+            }
+            publish(_Staging(began, streams))
+
         directory = snapshot_directory(self._context, step)
-        sizes = self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather)
-        paths = self._ranks.gather(str(self._memory.path))
-        streams = {
-            stream_name(rank): StreamFile(path=path, size=size)
-            for rank, (path, size) in enumerate(zip(paths, sizes, strict=True))
-        }
-        return _StagedState(began, streams)
+        self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather, begin)
+        return True
 
     def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""

@@ -95,7 +95,7 @@ class Publisher:
         self._restore: RestoreRequest | None = None
         self._restoring: Future[RestoredAnswer | PublishedAnswer] | None = None
         self._flight: Future[None] | None = None
-        self._flying: Snapshot | None = None
+        self._publication: tuple[PublishRequest, Snapshot] | None = None
         self._largest = 0
         self.durable_step: int | None = None
 
@@ -132,14 +132,25 @@ class Publisher:
         self._writer.broken = restored.broken
         return restored
 
-    def start(self, snapshot: Snapshot) -> None:
-        """Publish while the loop goes on. To be called only when not `busy`."""
+    def start(self, snapshot: Snapshot, *, now: bool = False, deadline: timedelta | None = None) -> None:
+        """Begin to publish, after the publication under way.
+
+        Args:
+            snapshot: whose streams may still be written to, as their counters say.
+            now: nothing else matters. While the store cannot be reached, the writer tries again until `deadline`
+                (monotonic), or without one a bounded number of times.
+            deadline: the last moment at which the checkpoint is of use.
+
+        Raises:
+            Fenced: if the job has another owner.
+            StoreError: for an error that does not pass by itself.
+        """
         self.settle()
-        self._begin(snapshot, now=False, deadline=None)
+        self._begin(snapshot, now=now, deadline=deadline)
 
     def is_flying(self, step: int) -> bool:
         """Whether the snapshot of `step` is being published."""
-        return self.busy and self._flying is not None and self._flying.step == step
+        return self.busy and self._publication is not None and self._publication[1].step == step
 
     def settle(self) -> None:
         """Wait for a publication under way. If the store is out of reach, this only warns, since the next one may
@@ -154,12 +165,13 @@ class Publisher:
             return
         try:
             flight.result()
-        except TransferCancelled:
-            log.warning("the upload of an older checkpoint was cancelled: a newer one has to be durable soon")
+        except TransferCancelled as error:
+            log.warning("a checkpoint was not published: %s", error)
         except StoreUnavailable as error:
             log.warning("a checkpoint could not be published, training goes on: %s", error)
         finally:
-            self._remove(self._flying)  # a store that is away for long must not fill the disk
+            if self._publication is not None:
+                self._remove(self._publication[1])  # a store that is away for long must not fill the disk
 
     def collect(self) -> None:
         """Like `settle`, but only if the publication has ended; it never waits."""
@@ -171,29 +183,27 @@ class Publisher:
         if self.busy:
             self._writer.notify(MakeWayRequest(size=self._largest, deadline=deadline))
 
-    def publish(self, snapshot: Snapshot, deadline: timedelta | None) -> None:
-        """Publish, and return when the snapshot is durable.
-
-        While the store cannot be reached, the writer tries again until `deadline` (monotonic), or without one a bounded
-        number of times.
+    def wait(self) -> None:
+        """Wait until the snapshot that was started `now` is durable. If the writer dies, another one goes on.
 
         Raises:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach.
         """
-        self.settle()
+        assert self._publication is not None  # noqa: S101 - `start` comes first
+        request, snapshot = self._publication
         for start in range(_STARTS):
-            flight = self._begin(snapshot, now=True, deadline=deadline)
+            flight, self._flight = self._flight, None
+            assert flight is not None  # noqa: S101 - it was just begun
             try:
                 flight.result()
             except WriterDied as error:
                 if start == _STARTS - 1:
                     raise
                 log.warning("step %d is not durable yet: %s", snapshot.step, error)
+                self._send(request, snapshot)
             else:
                 break
-            finally:
-                self._flight = None
         self._remove(snapshot)
 
     def close(self) -> None:
@@ -202,7 +212,7 @@ class Publisher:
             self._flight.exception()
         self._writer.close()
 
-    def _begin(self, snapshot: Snapshot, *, now: bool, deadline: timedelta | None) -> Future[None]:
+    def _begin(self, snapshot: Snapshot, *, now: bool, deadline: timedelta | None) -> None:
         request = PublishRequest(
             step=snapshot.step,
             directory=str(snapshot.directory),
@@ -215,11 +225,14 @@ class Publisher:
             deadline=deadline,
         )
         self._largest = max(self._largest, snapshot.size)
+        self._publication = request, snapshot
+        self._send(request, snapshot)
+
+    def _send(self, request: PublishRequest, snapshot: Snapshot) -> None:
         flight: Future[None] = Future()
-        self._flying, self._flight = snapshot, flight
+        self._flight = flight
         answer = self._writer.send(request)
         answer.add_done_callback(lambda answer: self._arrived(answer, snapshot, flight))
-        return flight
 
     def _arrived(
         self, answer: "Future[RestoredAnswer | PublishedAnswer]", snapshot: Snapshot, flight: Future[None]
@@ -235,9 +248,8 @@ class Publisher:
             flight.set_result(None)
 
     @staticmethod
-    def _remove(snapshot: Snapshot | None) -> None:
-        if snapshot is not None:
-            shutil.rmtree(snapshot.directory, ignore_errors=True)
+    def _remove(snapshot: Snapshot) -> None:
+        shutil.rmtree(snapshot.directory, ignore_errors=True)
 
 
 class _Writer:

@@ -67,11 +67,18 @@ class TrainState:
         self.local: dict[str, Stateful] = {}
 
     def save(
-        self, directory: Path, step: int, rank: int, saver: Saver, gather: Gather = lambda value: [value]
-    ) -> list[int]:
+        self,
+        directory: Path,
+        step: int,
+        rank: int,
+        saver: Saver,
+        gather: Gather = lambda value: [value],
+        begin: Callable[[list[int]], None] = lambda sizes: None,
+    ) -> None:
         """Save the tensors into the memory of `saver`, and the rest into `directory`. All ranks call it.
 
-        Returns the sizes of the streams in bytes, of all ranks.
+        `begin` is called before the tensors are copied, when all else is in place, with the sizes of the streams in
+        bytes, of all ranks.
 
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
@@ -92,7 +99,7 @@ class TrainState:
         )
         trees.refuse_unsafe(first)
         with _Agreement(gather) as agreement:
-            streams = saver.save(trees.tensors, self._steady(trees.tensors))
+            streams = saver.plan(trees.tensors, self._steady(trees.tensors))
         agreement.check()
         ranks = gather(of_rank)
         with _Agreement(gather) as agreement:
@@ -103,7 +110,8 @@ class TrainState:
                 )
                 (directory / MANIFEST).write_bytes(manifest.to_json())
         agreement.check()
-        return streams.sizes
+        begin(streams.sizes)
+        saver.copy()
 
     def load(self, directory: Path, rank: int, streams: Path | None = None) -> tuple[int, bool]:
         """Restore every piece, and make sure that each has taken its state back. Returns the step, and whether this

@@ -12,10 +12,18 @@ AFTER_LOOP = "after_loop"
 
 
 class StreamFile(Stored):
-    """The memory of one rank. `path`: of the file; `size`: of the stream in it, in bytes."""
+    """The memory of one rank.
+
+    Attributes:
+        path: of the file.
+        size: of the stream in it, in bytes.
+        counter_at: the place in the file of a signed number of 64 bits: how many bytes of the stream, from the first
+            one on, have been copied into it. It is negative if they never will be all.
+    """
 
     path: str
     size: int
+    counter_at: int
 
 
 class RestoreRequest(Stored):

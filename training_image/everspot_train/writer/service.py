@@ -3,15 +3,17 @@
 import logging
 import mmap
 import os
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from everspot_core.checkpoint import Checkpoint
 from everspot_core.clock import Clock
-from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer
+from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
 
 from everspot_train.rundir import USER_FILE
 from everspot_train.writer.deadlines import gives_way
@@ -32,6 +34,10 @@ log = logging.getLogger("everspot.trainer")
 _ATTEMPTS = 6
 _PAUSE = timedelta(seconds=1)
 _POLL_INTERVAL = timedelta(milliseconds=200)
+_COPY_POLL_INTERVAL = timedelta(milliseconds=1)
+_COPY_TIMEOUT = timedelta(minutes=2)
+"""The longest pause in which a trainer copies nothing at all. A rank that is killed in the middle copies no more."""
+_COUNTER_BYTES = 8
 _HEADROOM = 1.05
 """The factor by which a folder must have more room than a checkpoint's streams need."""
 
@@ -149,7 +155,7 @@ class WriterService:
     def _once(self, request: PublishRequest, transfer: Transfer) -> PublishedAnswer:
         directory = Path(request.directory)
         files = {path.name: path for path in sorted(directory.iterdir())} if directory.is_dir() else {}
-        with _mapped(request.streams) as streams:
+        with _mapped(request.streams) as (streams, counters):
             checkpoint = self._checkpoints.publish(
                 request.step,
                 files,
@@ -160,9 +166,28 @@ class WriterService:
                 streams=streams,
                 again=request.again,
                 background=not request.now,
+                wait_for=partial(self._wait_for, counters, transfer),
             )
         self._rate = transfer.rate or self._rate
         return PublishedAnswer(checkpoint=checkpoint)
+
+    def _wait_for(self, counters: Mapping[str, memoryview], transfer: Transfer, stream: str, size: int) -> None:
+        """Wait until the first `size` bytes of a stream have been copied.
+
+        Raises:
+            TransferCancelled: if they never will be, or the upload was cancelled.
+        """
+        copied, since = -1, self._clock.monotonic()
+        while True:
+            (now_copied,) = struct.unpack("=q", counters[stream])
+            if now_copied >= size:
+                return
+            transfer.moved(0)  # it raises if the upload was cancelled
+            if now_copied != copied:
+                copied, since = now_copied, self._clock.monotonic()
+            if now_copied < 0 or self._clock.monotonic() - since > _COPY_TIMEOUT:
+                raise TransferCancelled("the trainer did not complete it")
+            self._clock.sleep(_COPY_POLL_INTERVAL)
 
 
 def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -189,13 +214,14 @@ def _folder_with_room(folders: Sequence[Path], size: int) -> Path:
 
 
 @contextmanager
-def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[dict[str, memoryview]]:
-    """Map the memory of the ranks.
+def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memoryview], dict[str, memoryview]]]:
+    """Map the memory of the ranks. The result is the streams, and the counters of what has been copied.
 
     Raises:
         StoreUnavailable: if a rank's memory is gone, so that there is nothing to publish.
     """
     views: dict[str, memoryview] = {}
+    counters: dict[str, memoryview] = {}
     for name, stream in streams.items():
         if not stream.size:
             continue
@@ -204,10 +230,13 @@ def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[dict[str, memoryview]
         except OSError as error:
             raise StoreUnavailable(f"the memory of {name} is gone: {error}") from error
         try:
-            views[name] = memoryview(mmap.mmap(file, stream.size, prot=mmap.PROT_READ))
+            end = stream.counter_at + _COUNTER_BYTES
+            mapped = memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
+            views[name], counters[name] = mapped[: stream.size], mapped[stream.counter_at : end]
         finally:
             os.close(file)
     try:
-        yield views
+        yield views, counters
     finally:
-        views.clear()  # the memory is unmapped with the last reference; a cancelled upload may hold one for a moment
+        views.clear()
+        counters.clear()  # the memory is unmapped with the last reference; a cancelled upload may hold one for a moment

@@ -14,13 +14,14 @@ WINDOW = timedelta(days=1)
 SEVERAL = 2
 """Number of instances with the same fault from which on it is more than bad luck."""
 
-_SAYS = {
+FAULT_WORDS = {
     FaultKind.NEVER_REPORTED: "never reported",
     FaultKind.GPUS: "had fewer GPUs than their type has, or broken ones",
     FaultKind.DISK: "had too little room on their disk",
     FaultKind.AGENT: "had an agent that failed again and again",
     FaultKind.JOBS: "failed jobs that did well elsewhere",
 }
+"""What several instances with such a fault did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def find_suspects(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRe
             count, name = len(own | launched_there), f"{pool[0]} in {pool[1]}"
             if len(own) >= SEVERAL:
                 suspects_list.append(
-                    Suspect(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count)
+                    Suspect(f"{len(own)} of {count} instances of {name} {FAULT_WORDS[kind]}", len(own) == count)
                 )
                 explained |= own
     alone = [f for f in lately if f.instance_id not in explained]

@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.baselines import in_use
@@ -23,11 +23,13 @@ from everspot_core.governance.anomalies import (
     idle_fleet,
     long_jobs,
     orphaned_capacity,
+    suspensions,
 )
 from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.market import PoolKey
 from everspot_core.records import Role
 from everspot_core.schedule import ClusterView, InstanceView
+from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.accounts import Accounts
@@ -122,8 +124,16 @@ class AnomalyWatch:
             *long_jobs(((job.submission, job.record) for job in view.jobs), now, beyond),
             *expensive_teams(self._spending.days, now.date(), beyond),
             *idle_fleet([_idling(i, ledger) for i in agents], now, beyond),
+            *suspensions(self._suspended_types(view, now)),
             *expensive_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now, beyond),
         ]
+
+    def _suspended_types(self, view: ClusterView, now: datetime) -> dict[str, str]:
+        elastic = self._declaration.manifest.elastic
+        if elastic is None:  # nothing is launched at all
+            return {}
+        suspended = suspensions_in(view, now)
+        return {name: suspension.message for name, suspension in suspended.items() if name in elastic.types}
 
     def _orphaned(self, described: Iterable[CloudInstance], ledger: Ledger) -> list[Finding]:
         """Return the fleets and groups that the stack does not declare; none if the stack has not said what it

@@ -41,7 +41,11 @@ class Faults:
         self._write(fault)
 
     def look_for_silent(
-        self, facts: Facts, reported: Mapping[str, object], late: Callable[[CloudInstance], bool]
+        self,
+        facts: Facts,
+        reported: Mapping[str, object],
+        late: Callable[[CloudInstance], bool],
+        generation: str,
     ) -> None:
         """Write a fault for each agent that never reported: the running ones that are `late`, and those that were late
         when they ended, unless the cloud took them.
@@ -50,6 +54,8 @@ class Faults:
             facts: The cloud's facts.
             reported: The instances that have a heartbeat.
             late: Whether an instance lives, or has lived, for longer than the boot deadline.
+            generation: The declared generation. An instance that was silent from its launch on was launched with it,
+                unless it changed within the boot deadline.
         """
         for name, instance in facts.described.items():
             checked = name in reported or name in self.records or name in self._cleared
@@ -60,7 +66,7 @@ class Faults:
             if instance.interrupted or name in facts.warned or self._has_reported(name):
                 self._cleared.add(name)
                 continue
-            self._write(_silent(instance, self._store))
+            self._write(_silent(instance, generation, self._store))
 
     def _has_reported(self, name: str) -> bool:
         """Return whether its last heartbeat is in the ledger, even if it cannot be read."""
@@ -78,13 +84,14 @@ class Faults:
             _log.warning("%s is of no use (%s): %s", name, fault.kind.value, fault.detail)
 
 
-def _silent(instance: CloudInstance, store: Store) -> FaultRecord:
+def _silent(instance: CloudInstance, generation: str, store: Store) -> FaultRecord:
     return FaultRecord(
         instance_id=instance.instance_id,
         instance_type=instance.instance_type,
         zone=instance.zone,
         market=instance.market,
         kind=FaultKind.NEVER_REPORTED,
+        generation=generation,
         image=instance.image,
         detail="its agent has never reported",
         at=store.clock.now(),

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.ledger import FaultKind, FaultRecord
+from everspot_core.manifest import Elastic
 from everspot_core.records import Assignment, InstanceState, Market, Order, Reason
 from everspot_store import SchedulerBeat
 
@@ -77,6 +78,20 @@ def test_an_image_of_which_no_instance_reports_is_named_wherever_somebody_waits(
     assert world.run("--json", "job", "waits").json["waits_because"].endswith(SENTENCE)
     checks = {check["name"]: check for check in world.run("--json", "doctor").json["checks"]}
     assert (checks["faults"]["verdict"], checks["faults"]["detail"]) == ("fail", SENTENCE)
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_doctor_says_which_type_is_launched_no_more(world, elastic):
+    capacity = Elastic(
+        types=["c6i.large"], markets=[Market.SPOT], max_instances=2, template="lt-1", template_version="1", places={}
+    )
+    manifest = world.store.manifest()
+    world.store.write_manifest(manifest.model_copy(update={"elastic": capacity if elastic else None}))
+    for iid in ("i-1", "i-2"):
+        fault(world, iid, FaultKind.GPUS, "CUDA error 802 on GPUs")
+    check = {check["name"]: check for check in world.run("--json", "doctor").json["checks"]}["faults"]
+    assert check["detail"].startswith("no c6i.large is launched: 2 instances of it had fewer GPUs") is elastic
+    assert (check["verdict"], "CUDA error 802 on GPUs" in check["detail"]) == ("fail", elastic)
 
 
 def test_an_unfit_instance_says_why(world):

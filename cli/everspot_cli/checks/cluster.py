@@ -7,6 +7,7 @@ from functools import partial
 from everspot_core.catalogue import Price
 from everspot_core.counting import counted
 from everspot_core.price_table import STALE, unlisted
+from everspot_core.schedule.provisioning.suspension import PROVEN, suspended_types
 from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS
 
@@ -142,7 +143,26 @@ def _list_prices(session: Session) -> list[Price]:
     return [price for price in prices if price is not None]
 
 
+def _suspensions(session: Session) -> list[str]:
+    """Return the reasons why the scheduler does not launch some of the types that it may launch."""
+    manifest = session.manifest
+    faults = [document.value for document in session.store.faults.scan().values()]
+    if manifest.elastic is None or not faults:
+        return []
+    proven = {
+        row["instance_type"]
+        for row in instance_rows(session)
+        if row["state"] in ("READY", "BUSY") and row["age_seconds"] >= PROVEN.total_seconds()
+    }
+    suspended = suspended_types(faults, proven, manifest.generation, session.now)
+    return [suspension.message for name, suspension in suspended.items() if name in manifest.elastic.types]
+
+
 def _faults(session: Session) -> Check:
+    suspensions = _suspensions(session)
+    if suspensions:
+        fix = "read the agents' logs (console, `agents/` of the data bucket), mend the image and bake it again"
+        return Check("cluster", "faults", Verdict.FAIL, "; ".join(suspensions), fix)
     suspects = read_suspects(session)
     words = "; ".join(doubt.words for doubt in suspects)
     if any(doubt.grave for doubt in suspects):

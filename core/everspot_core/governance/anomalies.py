@@ -40,6 +40,7 @@ class AnomalyKind(StrEnum):
     IDLE_FLEET = "idle-fleet"
     POOL_PRICE = "pool-price"
     ORPHANED_CAPACITY = "orphaned-capacity"
+    TYPE_SUSPENDED = "type-suspended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,12 @@ def _orphaned(name: str, instances: Sequence[StandingInstance]) -> Finding:
     )
     figures = {"instances": float(len(instances)), "usd_per_hour": usd}
     return Finding(AnomalyKind.ORPHANED_CAPACITY, name, words, figures)
+
+
+def suspensions(messages: Mapping[str, str]) -> list[Finding]:
+    """Return a finding for each instance type that is not launched, because its machines were of no use. `messages`:
+    the reasons, by type."""
+    return [Finding(AnomalyKind.TYPE_SUSPENDED, name, message) for name, message in sorted(messages.items())]
 
 
 def expensive_pools(

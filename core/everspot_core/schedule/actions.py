@@ -68,6 +68,7 @@ class Why(StrEnum):
     NO_SPOT = "no-spot"  # no spot pool can hold it
     UNKNOWN_LENGTH = "unknown-length"  # a deadline, and nobody has said how long it runs
     NO_CAPACITY = "no-capacity"  # tried
+    TYPE_SUSPENDED = "type-suspended"  # instance_type, faults, words, detail, until
     AT_CAP = "at-cap"  # nodes, needed_usd: what it needs; instances, usd: what runs or comes; most, most_usd; reserved
     AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
     CRITICAL = "critical"  # market: reserved or on-demand, immediately

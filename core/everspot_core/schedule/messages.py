@@ -22,6 +22,7 @@ from everspot_core.schedule.actions import (
     Void,
     Why,
 )
+from everspot_core.schedule.provisioning.suspension import SUSPENDED
 
 _BECAUSE = {
     Why.PREFERRED_MARKET: "the market that its priority prefers",
@@ -71,6 +72,7 @@ _BECAUSE = {
     Why.STAY_ON_DEMAND: "spot has been back for {up_hours:.2f} h only, of {needed_hours:.2f} h that moving asks for",
     Why.BACK_TO_SPOT: "spot has been back for {up_hours:.2f} h, and moving asks for {needed_hours:.2f} h",
     Why.RUNS_WELL: "it runs on {market} as it should",
+    Why.TYPE_SUSPENDED: SUSPENDED,
     Why.NO_CAPACITY: "none of {tried} pools has capacity for it",
     Why.AT_CAP: "{nodes} more, at ${needed_usd:.2f} an hour, would pass the cap on what is launched: {instances} of "
     "{most} instances run or come, at ${usd:.2f} of {most_usd} an hour; {reserved} are kept for those ahead",

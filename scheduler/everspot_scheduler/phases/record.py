@@ -51,7 +51,9 @@ class RecordPhase(TickPhase):
         )
 
     def _look_for_silent(self, tick: Tick) -> None:
-        self._services.faults.look_for_silent(self._services.facts, tick.observation.instances, self._is_late)
+        services = self._services
+        generation = services.manifest_watch.manifest.generation
+        services.faults.look_for_silent(services.facts, tick.observation.instances, self._is_late, generation)
 
     def _is_late(self, instance: CloudInstance) -> bool:
         """Return whether an instance has lived for longer than it may take to report."""

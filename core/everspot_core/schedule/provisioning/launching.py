@@ -3,31 +3,58 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from everspot_core.fit import Shape, fits
 from everspot_core.lower_precision import exceeds
 from everspot_core.records import Market
-from everspot_core.schedule.actions import Figures, Launch, Why
+from everspot_core.schedule.actions import Figures, Hold, Launch, Refuse, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
+from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.provisioning.launches import Launches
+from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
 
 
 class PoolChooser:
-    """The pools, less the capacity that this plan has launched from them, so that no capacity counts for two jobs."""
+    """The pools of all types that are not suspended, less the capacity that this plan has launched from them, so that
+    no capacity counts for two jobs."""
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
-        self._stocks = Stocks(view.pools, view.unions, now)
+        self._lasting_changeover = view.lasting_changeover
+        suspensions = suspensions_in(view, now)
+        self._suspended = {
+            p.instance_type.name: (p.instance_type, suspensions[p.instance_type.name])
+            for p in view.pools
+            if p.instance_type.name in suspensions
+        }
+        sound_pools = [p for p in view.pools if p.instance_type.name not in self._suspended]
+        self._stocks = Stocks(sound_pools, view.unions, now)
         self._room = CapRoom(view)
         self._at_cap: dict[str, Figures] = {}
 
     def offers(self, job: JobView) -> Offers:
         """Return the offers that are left for the job."""
         return build_offers(self._stocks.for_job(job), job, self._now)
+
+    def hold_for_suspension(self, job: JobView) -> Hold | None:
+        """Return the hold of a job that one of the suspended types could hold; None if none of them could."""
+        shape = job.submission.spec.resources
+        for name in sorted(self._suspended):
+            kind, suspension = self._suspended[name]
+            if fits(shape, Shape.from_machine(kind)):
+                return Hold(job_id=job.job_id, cause=Why.TYPE_SUSPENDED, figures=suspension.figures)
+        return None
+
+    def refusal(self, job: JobView, offers: Offers) -> Refuse | None:
+        """Return the refusal of a job whose deadline is infeasible. No job is refused for a suspension, which ends."""
+        if self.hold_for_suspension(job) is not None:
+            return None
+        return refusal(job, offers, self._now, self._lasting_changeover)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Return a launch in the market; None if no pool has enough instances, or none of these fits under the cap."""

@@ -3,9 +3,9 @@
 An instance that leaves gives back its job and powers itself off; the fleet replaces it only while the fleet is below
 its target. So the present size of the fleet limits all departures:
 
-- *Broken* instances go first, launched ones among them, but no more than CORDONS of a kind and type at the same time:
-  if each new machine is broken like the last, the image or the type is at fault, and replacing machines would never
-  end.
+- *Broken* instances go first. Of the standing fleets no more than CORDONS of a kind and type go at the same time: if
+  each new machine is broken like the last, the image or the type is at fault, and replacing machines would never end.
+  Launched ones all go, because `suspension` ends their replacement.
 - *Excess* instances go only while they are idle, only if the remaining units, without those recommended away, still
   make the target, and only once everything that the fleet was last asked for has had time to arrive.
 - *Old* instances (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from math import ceil
 
-from everspot_core.instances import AGENT_FAULT
 from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Standing
 from everspot_core.records import InstanceRecord, InstanceState, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Leave, Why
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.plan_state import PlanState
+from everspot_core.schedule.provisioning.suspension import fault_kind
 from everspot_core.schedule.view import InstanceView, JobView
 
 SHARE = 4
@@ -31,7 +31,8 @@ SHARE = 4
 YOUNG = timedelta(minutes=5)
 """Market time before which an instance does not leave as excess: the declaration may still be on its way."""
 CORDONS = 2
-"""The most broken instances of one kind of fault and one type that leave within CORDON_WINDOW."""
+"""The most broken instances of the standing fleets, of one kind of fault and one type, that leave within
+CORDON_WINDOW."""
 CORDON_WINDOW = timedelta(hours=1)
 JOBS_TO_CORDON = 2
 """The number of different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
@@ -85,7 +86,7 @@ class _Departures:
                 fault, cause, figures = FaultKind.JOBS, Why.JOBS_FAILED, {"jobs": ", ".join(jobs)}
             else:
                 continue
-            if sent[fault, record.instance_type] < CORDONS:
+            if instance.launched_for is not None or sent[fault, record.instance_type] < CORDONS:
                 sent[fault, record.instance_type] += 1
                 yield self._send(instance, Reason.CORDON, cause, fault, **figures)
 
@@ -167,14 +168,6 @@ def weight(standing: Standing, instance: InstanceView) -> float:
     """Return the units for which the instance counts in its fleet."""
     record = instance.record
     return standing.weights.get(record.instance_type, 1.0) if record is not None else 1.0
-
-
-def fault_kind(record: InstanceRecord) -> FaultKind:
-    """Return the kind of fault of an instance that found itself unfit, by its own words."""
-    words = record.detail.lower()
-    if words.startswith(AGENT_FAULT):
-        return FaultKind.AGENT
-    return FaultKind.GPUS if "gpu" in words or "cuda" in words else FaultKind.DISK
 
 
 def _agent(instance: InstanceView) -> InstanceRecord | None:

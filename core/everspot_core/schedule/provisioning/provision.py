@@ -31,7 +31,6 @@ from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_m
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.plan_state import PlanState
-from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.launch_order import sort_by_urgency
@@ -114,7 +113,7 @@ class _Provisioning:
         free."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
-        return refusal(job, self._launching.offers(job), self.now, self.view.lasting_changeover)
+        return self._launching.refusal(job, self._launching.offers(job))
 
     def not_before(self, job: JobView) -> datetime | None:
         """Return the end of the job's back-off after an error; None if it may begin."""
@@ -154,9 +153,9 @@ class _Provisioning:
         offers = self._launching.offers(job)
         if not offers.spot_pools and not offers.on_demand_pools:
             self.launches.keep(coming)
-            return [hold] if hold is not None else []
+            return [self._launching.hold_for_suspension(job) or hold] if hold is not None else []
         if job.epoch == 0 and owner is None and not coming:
-            refused = refusal(job, offers, self.now, self.view.lasting_changeover)
+            refused = self._launching.refusal(job, offers)
             if refused is not None:
                 return [refused]
         if owner is not None:

@@ -58,7 +58,8 @@ def cli() -> str:
     """The command's reference."""
     group = typer.main.get_command(app)
     commands = list(_iterate_commands("everspot", group))
-    shared = [row for row, count in Counter(r for _, c in commands for r in _parameters(c)).items() if count >= SHARED]
+    rows = Counter(row for _, command in commands for row in _parameters(command))
+    shared = [row for row, count in rows.items() if count >= SHARED and row[0] != "`--json`"]
     parts = ["# The `everspot` command", MADE, HELP, ""]
     parts += ["`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`", ""]
     parts += [*_entries(_parameters(group)), ""]
@@ -110,7 +111,7 @@ def _command(name: str, command: Any, shared: set[tuple[str, str]], level: str =
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     words = [f"{_metavar(p)}" if p.required or _metavar(p).startswith("[") else f"[{_metavar(p)}]" for p in arguments]
     title = f"{level} everspot {name} {' '.join(words)}".rstrip()
-    rows = _parameters(command)
+    rows = [row for row in _parameters(command) if row[0] != "`--json`"]  # said once: every command takes it
     entries = _entries(row for row in rows if row not in shared)
     if also := [shown for shown, description in rows if (shown, description) in shared]:
         entries.append(_wrapped(f"- Shared: {', '.join(also)}.", indent="  "))

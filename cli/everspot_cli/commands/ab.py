@@ -91,8 +91,8 @@ def ab(
 ) -> None:
     """Compare number formats: does a cheaper one reach the same metric? Run it again to continue.
 
-    Each format runs once with each seed: the same data in the same order. The runs are ordinary jobs, which may be
-    interrupted. Differences from the first format are taken seed by seed, with a 95 % interval by Student's t.
+    Each format runs once with each seed: the same data in the same order. The runs are ordinary jobs. Differences from
+    the first format are taken seed by seed, with a 95 % interval by Student's t.
 
     Exit code 0 only if every other format is equivalent or better, and with --try the type holds it; 1 otherwise, also
     as long as a run has not ended.

@@ -53,8 +53,7 @@ def audit(
 ) -> None:
     """Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.
 
-    Each saving is computed from what happened in the month, and says how. A measure whose saving is unknown, or is
-    none, is not recommended. The sums are those of the report.
+    Each saving is computed from what happened in the month, and says how. The sums are those of the report.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

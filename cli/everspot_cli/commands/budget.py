@@ -51,8 +51,8 @@ def budget(
 ) -> None:
     """Show what teams and the environment have spent and may spend, or set a cap.
 
-    Days and months are those of the calendar in UTC. A job that would pass a cap waits. A job that runs when a cap is
-    reached checkpoints and waits. It goes on once the cap is raised or the next period begins.
+    Days and months are those of the calendar in UTC. A job that would pass a cap waits; one that runs when the cap is
+    reached checkpoints and waits, until the cap is raised or the next period begins.
     """
     session = current_session(context, json)
     _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})

@@ -53,8 +53,8 @@ def chargeback(
 ) -> None:
     """Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.
 
-    Time lost to interruptions, boot, idle time, unused shares and the scheduler are lines of their own. Stages of
-    pipelines, which are jobs chained by `after`, are shown with what each cost, and each point of a metric gained.
+    Time lost to interruptions, boot, idle time, unused shares and the scheduler are lines of their own. Jobs chained by
+    `after` are shown with the cost of each, and of each point of a metric.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

@@ -42,8 +42,8 @@ def use(
 ) -> None:
     """Choose the cluster that all commands talk to from now on, in any folder.
 
-    The first time, --store or --stack says where the cluster is. Its description is read before its name is noted. The
-    names are kept in a file of the user, $XDG_CONFIG_HOME/everspot/config.toml.
+    The first time, --store or --stack says where the cluster is. The names are in
+    $XDG_CONFIG_HOME/everspot/config.toml.
     """
     session = current_session(context, json)
     if name is None:

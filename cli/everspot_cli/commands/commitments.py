@@ -36,8 +36,8 @@ def commitments(
 ) -> None:
     """Show which commitments would save: Savings Plans, Reserved Instances, committed use discounts.
 
-    They are advised from the floor of on-demand use, never above it, with break-even and what they would have saved.
-    A discount that the cloud publishes in no single figure has to be given; it is not guessed.
+    They cover at most the floor of on-demand use, and are shown with break-even and past savings. A discount that the
+    cloud does not publish as one figure must be given.
     """
     session = current_session(context, json)
     material = gather(session)

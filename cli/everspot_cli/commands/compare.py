@@ -19,9 +19,7 @@ from everspot_cli.session import Session
 from everspot_cli.set_comparison import compare_sets, describe_measure
 from everspot_cli.tables import duration
 
-_SET = (
-    "A tag as KEY=VALUE, or ids or names, also with * and ?; several with commas between them, or by giving it again."
-)
+_SET = "KEY=VALUE of a tag, or ids or names, also with * and ?; several with commas, or given again."
 
 
 def register(app: typer.Typer) -> None:
@@ -49,9 +47,8 @@ def compare(
 ) -> None:
     """Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.
 
-    Of one job the on-demand side is computed: its useful seconds at list price, without interruptions. With OTHER it is
-    another job as that one ran. With --a and --b the jobs of each set that succeeded are compared in dollars, duration,
-    useful share and final metric: the difference of the means with its 95 % confidence interval.
+    Of one job the on-demand side is computed: its useful seconds at list price, without interruptions. With --a and --b
+    the succeeded jobs of each set are compared: the difference of the means with its 95 % confidence interval.
     """
     session = current_session(context, json)
     _check(job_id, a, b, metric)

@@ -49,8 +49,8 @@ def interrupt(
 ) -> None:
     """Drill: interrupt a running job as the cloud would, and see it resume.
 
-    The job checkpoints and gives its instance back; the instance stays. It resumes on another instance if one is free,
-    and otherwise on the same one.
+    The job checkpoints and gives its instance back. It resumes on another instance if one is free, otherwise on the
+    same one.
     """
     session = current_session(context, json)
     request = ask_interrupt(session, find_job(session, job_id), note)

@@ -57,19 +57,17 @@ def down(
         bool,
         typer.Option(
             "--force",
-            help="Go on after that wait, though jobs still run; and delete buckets with jobs that have not ended. "
-            "What they lose is lost.",
+            help="Go on after that wait although jobs run, and delete buckets with jobs that have not ended.",
         ),
     ] = False,
     json: Json = False,
 ) -> None:
     """Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing is left.
 
-    Nothing is destroyed before every job has checkpointed and every instance that the scheduler launched has ended,
-    because nobody would end them afterwards. Instances that the scheduler does not release are ended with your own
-    credentials. So is what has the cluster's tag and is in no stack, such as the fleet of an update that was killed.
-    Buckets stay if the stack's settings keep them. If they do not, unfinished jobs would be lost with
-    them: they are named first, and --yes alone does not delete them.
+    Nothing is destroyed before every job has checkpointed and every launched instance has ended. Instances that the
+    scheduler does not release, and resources with the cluster's tag that are in no stack, are ended with your own
+    credentials. Buckets stay if the stack's settings keep them. Otherwise unfinished jobs are named first, and --yes
+    alone does not delete them.
     """
     session = current_session(context, json)
     limit = parse_duration_option(timeout, "--timeout")

@@ -54,8 +54,7 @@ def estimate(
 ) -> None:
     """Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.
 
-    It needs neither credentials nor Pulumi: settings and the known prices suffice. A preview of the same settings gives
-    the same figures.
+    It needs neither credentials nor Pulumi. A preview of the same settings gives the same figures.
     """
     session = current_session(context, json)
     files = settings or sorted(STACKS.glob("Pulumi.*.yaml"))

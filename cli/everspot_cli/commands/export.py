@@ -51,8 +51,8 @@ def export(
 ) -> None:
     """Export a month of the ledger as FOCUS, a row for each use of an instance in each hour.
 
-    The sum of BilledCost is what the report counts for the month, with what was copied for visits to other clusters.
-    Hours without a known price have no row: a warning names them. A note says so if the month is not over.
+    The sum of BilledCost is that of the report, with the copies for visits to other clusters. Hours without a known
+    price have no row: a warning names them.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

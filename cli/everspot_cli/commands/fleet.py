@@ -39,10 +39,9 @@ def fleet(
 ) -> None:
     """Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.
 
-    BUSY, IDLE and COMING count living instances. LAUNCHED counts all that the cluster ever had from the pool, and TAKEN
-    those that the cloud took back. LASTS is the time that instances ran for each one that was taken. REFUSED counts the
-    launches that the pool refused lately. A ! marks the figure by which a pool is over its norm: it takes more
-    instances, or costs more, than it usually does.
+    BUSY, IDLE and COMING count living instances, LAUNCHED all that the cluster ever had from the pool, TAKEN the
+    interrupted ones, REFUSED the recently refused launches. LASTS is the running time for each interruption. A ! marks
+    a figure above its usual value.
     """
     session = current_session(context, json)
     if session.json:

@@ -49,8 +49,7 @@ def init(
 ) -> None:
     """Begin a project of environments that are changed by pull requests: settings, program, workflows, and the steps.
 
-    It asks five questions and writes files, and does nothing else: SETUP.md says which commands to run, in which order,
-    what each does and what it costs.
+    It asks five questions and only writes files: SETUP.md says which commands to run, and what each does and costs.
     """
     session = current_session(context, json)
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}

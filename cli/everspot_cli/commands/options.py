@@ -13,16 +13,14 @@ JobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id, or the beginning of it. Where several jobs begin so, the only one that has not ended is "
-        "meant, which is said on standard error.",
+        help="The job's id, or the beginning of it. Of several, the only one that has not ended is meant.",
     ),
 ]
 EndedJobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id, or the beginning of it. Where several jobs begin so, the only one that has ended is "
-        "meant, which is said on standard error.",
+        help="The job's id, or the beginning of it. Of several, the only one that has ended is meant.",
     ),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the job's own name.")]
@@ -49,7 +47,7 @@ Watch = Annotated[
     typer.Option(
         "--watch",
         "-w",
-        help="Keep the table up to date until Ctrl-C; where that is no terminal, print a line for each change.",
+        help="Keep the table up to date until Ctrl-C; without a terminal, print a line for each change.",
     ),
 ]
 

@@ -42,8 +42,8 @@ def prices(
 ) -> None:
     """Show the prices that the cluster uses, or read newer ones from the cloud's own price lists.
 
-    refresh runs where the internet and your credentials are: a laptop, a pipeline. It writes one dated table into the
-    control bucket; catalogue, scheduler and report use it from then on.
+    refresh needs the internet and your credentials. It writes one dated table into the control bucket, which catalogue,
+    scheduler and report use from then on.
     """
     session = current_session(context, json)
     if action is PricesAction.REFRESH:

@@ -42,8 +42,7 @@ def report(
 ) -> None:
     """Show what was trained, what it cost, what on-demand would have cost, and what was lost.
 
-    The report only reads the ledger, which the scheduler keeps. --settle is for a cluster whose scheduler no longer
-    runs: it writes the ends and prices that the cloud knows, as the scheduler would.
+    The report reads the ledger, which the scheduler writes. --settle is for a cluster whose scheduler no longer runs.
     """
     session = current_session(context, json)
     only = find_job(session, job_id).job_id if job_id else None

@@ -29,8 +29,7 @@ def roll(
 ) -> None:
     """Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.
 
-    Without this command idle instances are replaced by themselves, and busy ones when their job leaves them. With it
-    their jobs checkpoint and move on, and the instances are replaced now.
+    Without this command idle instances are replaced by themselves, and busy ones when their job leaves them.
     """
     session = current_session(context, json)
     limit = parse_duration_option(timeout, "--timeout")

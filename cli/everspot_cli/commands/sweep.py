@@ -39,8 +39,8 @@ def sweep(
 ) -> None:
     """Run a job many times with different values of some fields, and find the best. Run it again to continue.
 
-    The trials are ordinary jobs, and the sweep's state is in the store. So the command may be ended at any moment: its
-    jobs run on, and the next command continues the sweep.
+    The trials are ordinary jobs, and the state is in the store: if the command ends, its jobs run on, and the next
+    command continues the sweep.
     """
     session = current_session(context, json)
     spec = read_sweep(file)

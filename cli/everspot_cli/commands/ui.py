@@ -31,8 +31,8 @@ def ui(
 ) -> None:
     """Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.
 
-    Only this machine can reach it, and only with the token in the address that is printed. To see it from elsewhere,
-    forward the port (ssh -L), with the same number on both sides.
+    Only this machine can reach it, with the token in the printed address. To see it from elsewhere, forward the port
+    (ssh -L), with the same number on both sides.
     """
     need("everspot ui", "ui")
     from everspot_cli.ui.guard import Guard, Keys  # only where the extra is installed

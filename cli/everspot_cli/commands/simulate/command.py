@@ -95,8 +95,7 @@ _Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="Simulate the jobs of many users on one fleet instead, or on several clusters "
-        "that take over jobs from each other, from YAML or JSON.",
+        help="Simulate the jobs of many users on one fleet or several clusters instead, from YAML or JSON.",
     ),
 ]
 _Generate = Annotated[

@@ -51,9 +51,8 @@ def submit(
 ) -> None:
     """Submit a job. Once this returns, the job is never lost.
 
-    A job is refused if nothing of the cluster can hold it; the error says what the cluster has. It is refused if its
-    deadline could not be kept even on-demand; the error says the earliest possible one and its cost. It is refused if
-    it has a budget in dollars and a price is unknown.
+    A job is refused if nothing of the cluster can hold it, if its deadline cannot be kept even on-demand, or if it has
+    a budget in dollars and a price is unknown. The error says what is possible.
     """
     session = current_session(context, json)
     overrides = Overrides.read(name, set or (), env or ())

@@ -38,8 +38,7 @@ def retry(
 ) -> None:
     """Submit a failed or cancelled job again; it goes on from its newest checkpoint.
 
-    It is a new job with the same code, datasets and settings; its retries, budget and deadline start again. The old
-    one and its history stay as they are.
+    The new job has the same code, datasets and settings; its retries, budget and deadline start again.
     """
     session = current_session(context, json)
     old = find_job(session, job_id, ended=True)

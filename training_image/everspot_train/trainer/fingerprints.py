@@ -29,9 +29,9 @@ def tensor_bits(tensor: torch.Tensor) -> torch.Tensor:
 def same_bits(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors have the same bytes in the same order. They are compared as 64-bit words, which is
     several times as fast as by bytes."""
-    words, rest = _split_words(tensor_bits(tensor).cpu())
-    other_words, other_rest = _split_words(tensor_bits(other).cpu())
-    return torch.equal(words, other_words) and torch.equal(rest, other_rest)
+    words, tail = _split_words(tensor_bits(tensor).cpu())
+    other_words, other_tail = _split_words(tensor_bits(other).cpu())
+    return torch.equal(words, other_words) and torch.equal(tail, other_tail)
 
 
 def tensor_signature(tensor: torch.Tensor) -> str:
@@ -79,11 +79,11 @@ def _of_tensor(tensor: torch.Tensor) -> str:
     head = tensor_signature(tensor)
     if tensor.is_meta or not tensor.numel():
         return head
-    words, rest = _split_words(tensor_bits(tensor))
+    words, tail = _split_words(tensor_bits(tensor))
     factors = _factors(min(len(words), _CHUNK), words.device)
     sums = [(part * factors[: len(part)]).sum() for part in words.split(_CHUNK)] if len(words) else []
     numbers = torch.stack(sums).tolist() if sums else []
-    return f"{head}:{numbers}:{rest.tolist()}"
+    return f"{head}:{numbers}:{tail.tolist()}"
 
 
 def _split_words(bits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -40,7 +40,7 @@ test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 nightly: setup ## For the night: properties with ten times as many examples, and variants of what takes long
-	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 
 # Checkov takes a minute to install and 300 MB, and has its own pins of what is used here: it lives apart.

@@ -21,11 +21,11 @@ from itertools import product
 from everspot_core.catalogue import builtin
 from everspot_core.changeover import Changeover
 from everspot_core.schedule import Action, ClusterView, JobView, PoolKey, plan
-from everspot_core.simulate.cluster import Cluster
-from everspot_core.simulate.drive import WorkloadRun, drive
-from everspot_core.simulate.state import SimulatedInstance
-from everspot_core.simulate.workload import Workload
-from everspot_core.simulate.workload_file import parse
+from everspot_simulator.cluster import Cluster
+from everspot_simulator.drive import WorkloadRun, drive
+from everspot_simulator.state import SimulatedInstance
+from everspot_simulator.workload import Workload
+from everspot_simulator.workload_file import parse
 
 JOBS, SEED = 60, 24
 LAUNCH, SETUP, SPREAD = timedelta(seconds=120), timedelta(seconds=3), timedelta(seconds=20)

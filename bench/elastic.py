@@ -25,8 +25,8 @@ from everspot_core.cost import bill
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.market import Market
-from everspot_core.simulate.account import Account, of_bill, simulated
-from everspot_core.simulate.workload_file import parse
+from everspot_simulator.account import Account, of_bill, simulated
+from everspot_simulator.workload_file import parse
 
 from bench._live import TYPE, ZONE, LiveCluster
 from bench.resume import imports

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.catalogue import builtin
-from everspot_core.simulate.federated_drive import simulate_federated
-from everspot_core.simulate.federated_figures import FederatedFigures, federated_figures
-from everspot_core.simulate.federated_file import parse_federated
-from everspot_core.simulate.federated_generator import dried, generate_federated
-from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import load_traces
+from everspot_simulator.federated_drive import simulate_federated
+from everspot_simulator.federated_figures import FederatedFigures, federated_figures
+from everspot_simulator.federated_file import parse_federated
+from everspot_simulator.federated_generator import dried, generate_federated
+from everspot_simulator.trace import Trace
+from everspot_simulator.trace import parse as parse_trace
+from everspot_simulator.workload import load_traces
 
 JOBS, CLUSTERS, DRY, BEGIN, HOURS = 200, 3, "east", 24.0, 24.0
 SEEDS = (1, 2, 3)

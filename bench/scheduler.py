@@ -21,12 +21,12 @@ from everspot_core.fit import Shape, fits
 from everspot_core.manifest import Limits
 from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
-from everspot_core.simulate import GENERATORS, POLICIES, Setting, runs, starts
-from everspot_core.simulate.state import SimulatedInstance, Task
-from everspot_core.simulate.supply import BEGIN
-from everspot_core.simulate.workload import Workload
-from everspot_core.simulate.workload_file import parse
-from everspot_core.simulate.workload_generator import generate
+from everspot_simulator import GENERATORS, POLICIES, Setting, runs, starts
+from everspot_simulator.state import SimulatedInstance, Task
+from everspot_simulator.supply import BEGIN
+from everspot_simulator.workload import Workload
+from everspot_simulator.workload_file import parse
+from everspot_simulator.workload_generator import generate
 
 SIZES = (1_000, 10_000, 100_000)
 MEASURED = 10_000

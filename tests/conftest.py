@@ -33,8 +33,9 @@ WAITING = ("e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engin
            "localcloud/")  # fmt: skip
 """What waits for providers, processes and markets' time, the longest first. Two workers of three begin here."""
 
-COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_everspot_policy",
-             "scheduler/test_scheduler_crowd", "components/", "trainer/")  # fmt: skip
+COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "simulator/",
+             "simulator/test_simulator_everspot_policy", "scheduler/test_scheduler_crowd", "components/",
+             "trainer/")  # fmt: skip
 """What only computes, the longest last. The third begins at that end, so that a processor is never left to tests that
 wait; what is short lies between, where both meet. A worker takes whole files: one that is long and begun last is what
 everybody waits for in the end. Of names that fit both or twice, the longest counts."""
@@ -43,8 +44,8 @@ TOGETHER = ("bridge/", "trainer/", "components/test_components_gcp", "components
 """Where names begin alike, one worker takes all files: what they share for the session, a provider, a cloud's SDK, or
 torch with its compilers, takes longer to make than most of their tests. The first that fits counts."""
 
-SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "stacks",
-           "store", "tools", "training_image")  # fmt: skip
+SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "simulator",
+           "stacks", "store", "tools", "training_image")  # fmt: skip
 
 
 MEMORY = Path("/dev/shm")
@@ -58,6 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     the tests' folders in memory: a store in a folder has each write reach the disk, and the suite makes some hundred
     thousand of them, for each of which a worker would wait."""
     if not hasattr(config, "workerinput"):
+        packages = (path.parent for name in SOURCES for path in (TESTS.parent / name).glob("everspot*/__init__.py"))
+        missing = [path.name for path in packages if importlib.util.find_spec(path.name) is None]
+        if missing:
+            raise pytest.UsageError(f"{', '.join(missing)} cannot be imported in this environment: run `make setup`")
         for folder in SOURCES:
             compileall.compile_dir(TESTS.parent / folder, quiet=2)
         if has_room(MEMORY):

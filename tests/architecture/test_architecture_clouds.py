@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("core", "scheduler", "training_image", "cli", "review")
+ROOMS = ("core", "simulator", "scheduler", "training_image", "cli", "review")
 """All but `clouds/`, `components/`, `policy/`, of which each rule is about one cloud's resources, and `localcloud/`,
 which are about clouds, and `store/`: its clients are one for each kind of bucket, chosen by the scheme of a store's
 URL, whichever cloud asks."""

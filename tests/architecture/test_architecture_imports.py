@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Room → (folder, what it may import beside itself and the standard library).
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy", "yaml"}),
+    # Only the CLI and the local cloud import it.
+    "everspot_simulator": ("simulator", {"everspot_core", "pydantic", "numpy"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic", "xxhash"}),
     "everspot_clouds": (
         "clouds",
@@ -44,7 +46,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_cli": (
         "cli",
         {
-            "everspot_core", "everspot_store", "everspot_clouds", "everspot_scheduler",
+            "everspot_core", "everspot_simulator", "everspot_store", "everspot_clouds", "everspot_scheduler",
             "typer", "click", "rich", "yaml", "pydantic", "pathspec",
             "numpy", "matplotlib", "pyarrow",
             "jinja2", "markupsafe", "starlette", "uvicorn",  # the page of `everspot ui`
@@ -60,7 +62,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "localcloud",
         # The last row: what the bridge speaks with, on both of its sides.
         {
-            "everspot_core", "everspot_clouds", "moto", "boto3", "botocore",
+            "everspot_core", "everspot_simulator", "everspot_clouds", "moto", "boto3", "botocore",
             "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
             "cryptography", "werkzeug", "flask", "xmltodict",
             "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
@@ -114,6 +116,8 @@ def test_room_imports_only_what_it_may(room: str) -> None:
     [
         ("everspot_core", "import boto3"),
         ("everspot_core", "from everspot_store import Store"),
+        ("everspot_core", "from everspot_simulator import run"),
+        ("everspot_scheduler", "import everspot_simulator.drive"),
         ("everspot_store", "import everspot_scheduler.loop"),
         ("everspot_clouds", "import everspot_scheduler.cloud"),
         ("everspot_scheduler", "import boto3"),
@@ -132,7 +136,7 @@ def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:
 
 
 CIRCLES = {
-    frozenset({"everspot_core.simulate.cluster", "everspot_core.simulate.interruptions"}),
+    frozenset({"everspot_simulator.cluster", "everspot_simulator.interruptions"}),
     frozenset({"everspot_store.resume_from", "everspot_store.store"}),
 }
 """Pairs of modules in which one names the other's class as the type of a parameter. No further one is to be added."""

@@ -6,7 +6,19 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("core", "policy", "store", "clouds", "scheduler", "training_image", "cli", "components", "review", "stacks")
+ROOMS = (
+    "core",
+    "simulator",
+    "policy",
+    "store",
+    "clouds",
+    "scheduler",
+    "training_image",
+    "cli",
+    "components",
+    "review",
+    "stacks",
+)
 """The rooms of the product. What pretends, in `localcloud/`, is called as what it pretends to be."""
 
 

@@ -33,6 +33,7 @@ CEILINGS = {
     "policy": 0.0,
     "review": 0.2,
     "scheduler": 0.0,
+    "simulator": 0.3,
     "stacks": 0.0,
     "store": 0.2,
     "tests": 0.2,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everspot_core.simulate import (
+from everspot_simulator import (
     GENERATORS,
     POLICIES,
     Setting,
@@ -216,7 +216,7 @@ def test_without_matplotlib_it_is_told_how_to_install_it_before_anything_is_run(
     command = ("simulate", *options(files), *JOB, "--policy", "up")
     answer = run_without_a_store(*command, "--plot", str(picture), PYTHONPATH=str(tmp_path))
     assert (answer.returncode, answer.stdout) == (1, "")
-    assert "--plot: needs matplotlib, which is not installed: pip install 'everspot[plot]'" in answer.stderr
+    assert "--plot: needs matplotlib, which is not installed: pip install 'everspot[simulate]'" in answer.stderr
     assert not picture.exists()
     assert run_without_a_store(*command, PYTHONPATH=str(tmp_path)).returncode == 0
 

@@ -5,12 +5,12 @@ import json
 import pytest
 import yaml
 from everspot_core.catalogue import builtin
-from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.federated_generator import generate_federated
-from everspot_core.simulate.figures import figures
-from everspot_core.simulate.workload import load_traces
-from everspot_core.simulate.workload_file import parse
-from everspot_core.simulate.workload_generator import generate
+from everspot_simulator.drive import simulate
+from everspot_simulator.federated_generator import generate_federated
+from everspot_simulator.figures import figures
+from everspot_simulator.workload import load_traces
+from everspot_simulator.workload_file import parse
+from everspot_simulator.workload_generator import generate
 
 GPU = {"instance_type": "g5.xlarge", "zone": "z", "market": "on-demand", "usd_per_hour": 1.0}
 FLEET = {"launch_hours": 0.25, "setup_hours": 0.25}

@@ -176,7 +176,7 @@ def test_the_command_speaks_of_a_second_cloud_by_its_own_rules(store: Store, pre
 def test_a_second_cloud_touches_its_own_folder_and_the_registry_alone() -> None:
     own = sorted(path.name for path in (Path(__file__).parent / "pretend_cloud").glob("*.py"))
     assert own == ["__init__.py", "cloud.py", "metadata.py", "provider.py", "rules.py"]
-    rooms = ("core", "store", "clouds", "scheduler", "training_image", "cli", "review")
+    rooms = ("core", "simulator", "store", "clouds", "scheduler", "training_image", "cli", "review")
     product = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     assert product
     assert [path for path in product if "pretend_cloud" in path.read_text()] == []

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from everspot_core.records import Notice, NoticeKind, Order
 from everspot_core.schedule import Assign, Cap, Cordon, Launch, plan
-from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.figures import figures
+from everspot_simulator.drive import simulate
+from everspot_simulator.figures import figures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import (

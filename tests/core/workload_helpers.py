@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import numpy as np
 from everspot_core.catalogue import builtin
-from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.figures import figures
-from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.workload_file import parse
+from everspot_simulator.drive import simulate
+from everspot_simulator.figures import figures
+from everspot_simulator.trace import Trace
+from everspot_simulator.workload_file import parse
 
 TYPE = {"name": "four", "vcpus": 4, "memory_gib": 16, "gpus": 4, "gpu": "X", "gpu_memory_gib": 16}
 GAP = timedelta(minutes=5)

@@ -27,9 +27,9 @@ from everspot_clouds.registry import provider
 from everspot_core.catalogue import builtin
 from everspot_core.cost import Bill
 from everspot_core.records import InstanceRecord, Market
-from everspot_core.simulate.account import Account
-from everspot_core.simulate.state import hours
-from everspot_core.simulate.workload import Workload
+from everspot_simulator.account import Account
+from everspot_simulator.state import hours
+from everspot_simulator.workload import Workload
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 
 FASTEST = 66.0

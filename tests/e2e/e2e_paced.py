@@ -18,16 +18,16 @@ from everspot_core.cost import Bill, bill
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
-from everspot_core.simulate.account import Account, of_bill
-from everspot_core.simulate.state import Task, hours
-from everspot_core.simulate.supply import BEGIN
-from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import Workload, WorkloadJob, load_traces
-from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.cloud import LocalCloud
 from everspot_local.controls.schedules import load
 from everspot_scheduler.settling import settle_ledger
+from everspot_simulator.account import Account, of_bill
+from everspot_simulator.state import Task, hours
+from everspot_simulator.supply import BEGIN
+from everspot_simulator.trace import Trace
+from everspot_simulator.trace import parse as parse_trace
+from everspot_simulator.workload import Workload, WorkloadJob, load_traces
+from everspot_simulator.workload_file import parse as parse_workload
 from everspot_store import Store, SystemClock
 
 HERE = Path(__file__).parent

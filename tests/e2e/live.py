@@ -21,8 +21,8 @@ from everspot_core.attempts import Attempt
 from everspot_core.cost import Bill
 from everspot_core.records import InstanceRecord, Market, Role
 from everspot_core.schedule.view import PoolKey
-from everspot_core.simulate.account import Account, differences, of_run
-from everspot_core.simulate.drive import WorkloadRun, simulate
+from everspot_simulator.account import Account, differences, of_run
+from everspot_simulator.drive import WorkloadRun, simulate
 from rich.console import Console
 from rich.table import Table
 

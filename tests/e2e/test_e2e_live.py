@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from e2e_live import live_through, of_cloud
 from e2e_paced import read
-from everspot_core.simulate.account import differences, simulated
+from everspot_simulator.account import differences, simulated
 
 pytestmark = pytest.mark.timeout(3600)  # as slow as the machine: its market waits for it
 

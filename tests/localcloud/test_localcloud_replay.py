@@ -10,12 +10,12 @@ import yaml
 from everspot_core.catalogue import builtin
 from everspot_core.records import Market
 from everspot_core.schedule.view import PoolKey
-from everspot_core.simulate.supply import BEGIN, PoolSupply
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import load_traces
-from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.controls.schedules import load
 from everspot_local.controls.script import BadScript
+from everspot_simulator.supply import BEGIN, PoolSupply
+from everspot_simulator.trace import parse as parse_trace
+from everspot_simulator.workload import load_traces
+from everspot_simulator.workload_file import parse as parse_workload
 
 POOL, OTHER = "m6i.large/us-east-1a", "c6i.large/us-east-1b"
 TRACE = {"metadata": {"gap_seconds": 60}, "data": [3, 3, 0, 2]}

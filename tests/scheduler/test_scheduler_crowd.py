@@ -19,14 +19,14 @@ from everspot_core.governance.usage import Sums, usage_rows
 from everspot_core.manifest import Limits
 from everspot_core.prices import total
 from everspot_core.records import JobState, Market
-from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.supply import BEGIN
-from everspot_core.simulate.workload_file import parse
 from everspot_local.aws.ec2 import throttle
 from everspot_local.cloud import LocalCloud
 from everspot_local.machines.machine import Machine
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
+from everspot_simulator.drive import simulate
+from everspot_simulator.supply import BEGIN
+from everspot_simulator.workload_file import parse
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import Agent

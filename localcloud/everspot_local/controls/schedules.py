@@ -13,11 +13,11 @@ from typing import Any
 from everspot_core.catalogue import Catalogue
 from everspot_core.problems import BadInputs
 from everspot_core.records import Market
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import ALWAYS, load_traces
-from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_core.yaml_text import BadYaml
 from everspot_core.yaml_text import load as read_yaml
+from everspot_simulator.trace import parse as parse_trace
+from everspot_simulator.workload import ALWAYS, load_traces
+from everspot_simulator.workload_file import parse as parse_workload
 
 from everspot_local.controls.replay import PoolSchedule
 from everspot_local.controls.script import BadScript

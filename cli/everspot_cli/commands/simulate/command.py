@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from everspot_core.simulate import GENERATORS
+from everspot_simulator import GENERATORS
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.simulate import inputs, runs, tables, workload
@@ -87,7 +87,7 @@ _Plot = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE",
-        help="Draw the first run of the first trace: .png, .svg or .pdf. Needs the extra `plot`.",
+        help="Draw the first run of the first trace: .png, .svg or .pdf. Needs the extra `simulate`.",
     ),
 ]
 _Workload = Annotated[

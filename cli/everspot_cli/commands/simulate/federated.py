@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everspot_core.simulate.federated_figures import ClusterFigures, FederatedFigures
+from everspot_simulator.federated_figures import ClusterFigures, FederatedFigures
 from rich.console import Group, RenderableType
 from rich.text import Text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from everspot_core.problems import BadInputs, Problem, near
-from everspot_core.simulate import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
+from everspot_simulator import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
 
 from everspot_cli.errors import CliError, Exit, list_problems
 
@@ -186,7 +186,7 @@ def _plot(options: SimulationOptions, faults: _Faults) -> None:
     try:
         importlib.import_module("matplotlib")
     except ImportError:
-        faults.add("--plot", "needs matplotlib, which is not installed: pip install 'everspot[plot]'")
+        faults.add("--plot", "needs matplotlib, which is not installed: pip install 'everspot[simulate]'")
 
 
 def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:

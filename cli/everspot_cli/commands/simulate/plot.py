@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import matplotlib
-from everspot_core.simulate import Mode, Setting, Step, outcome
+from everspot_simulator import Mode, Setting, Step, outcome
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from everspot_core.simulate import (
+from everspot_simulator import (
     POLICIES,
     Aggregate,
     Outcome,

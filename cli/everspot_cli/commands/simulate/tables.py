@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
-from everspot_core.simulate import Aggregate
+from everspot_simulator import Aggregate
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text

@@ -12,18 +12,18 @@ import yaml
 from everspot_core.catalogue import builtin
 from everspot_core.counting import counted
 from everspot_core.problems import BadInputs, Problems
-from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.federated import FederatedWorkload
-from everspot_core.simulate.federated_drive import simulate_federated
-from everspot_core.simulate.federated_figures import federated_figures
-from everspot_core.simulate.federated_file import is_federated, parse_federated
-from everspot_core.simulate.federated_generator import NAMES, generate_federated
-from everspot_core.simulate.figures import WaitingTimes, WorkloadFigures, figures
-from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import Workload, load_traces
-from everspot_core.simulate.workload_file import parse
-from everspot_core.simulate.workload_generator import generate
+from everspot_simulator.drive import simulate
+from everspot_simulator.federated import FederatedWorkload
+from everspot_simulator.federated_drive import simulate_federated
+from everspot_simulator.federated_figures import federated_figures
+from everspot_simulator.federated_file import is_federated, parse_federated
+from everspot_simulator.federated_generator import NAMES, generate_federated
+from everspot_simulator.figures import WaitingTimes, WorkloadFigures, figures
+from everspot_simulator.trace import Trace
+from everspot_simulator.trace import parse as parse_trace
+from everspot_simulator.workload import Workload, load_traces
+from everspot_simulator.workload_file import parse
+from everspot_simulator.workload_generator import generate
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text

@@ -1,8 +1,13 @@
 """What EC2 refuses of fleets: pools, groups, prices and targets that cannot be, and launches beyond a quota."""
 
+from itertools import product
 from typing import Any
 
 import pytest
+from everspot_clouds.aws.quotas import QUOTAS, find_quota
+from everspot_core.catalogue import builtin
+from everspot_core.records import Market
+from everspot_local.aws.quotas import DEFAULTS, quota_code
 from localcloud_refusals import refused
 
 
@@ -115,16 +120,29 @@ def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
     quotas = {quota["QuotaCode"]: quota for page in listed for quota in page["Quotas"]}
     assert quotas["L-34B43A08"]["QuotaName"] == "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
     assert quotas["L-C4BD4855"]["Value"] == 192
-    assert len(quotas) == 17
+    assert len(quotas) == 19
     described = api.get_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]
     assert described == quotas["L-C4BD4855"]
-    assert api.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]["Value"] != 192
+    new_account = {"L-C4BD4855": 0, "L-34B43A08": 5, "L-1216C47A": 5, "L-417A185B": 0}
+    for code, value in new_account.items():
+        assert api.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"] == value
     with refused("NoSuchResourceException"):
         api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
     checked = {call["action"] for line in kit.cloud.account.calls.read() for call in line["checked"]}
     assert "servicequotas:GetServiceQuota" in checked, "IAM writes it without a hyphen"
     with pytest.raises(ValueError, match="unknown quota"):
         kit.do("quota", code="L-1", value=3)
+
+
+def test_the_products_quotas_are_those_of_the_cloud() -> None:
+    """Two tables, each from AWS's own pages: the emulator would not show a mistake of a table that it shares."""
+    names = {quota.code: quota.name for quota in DEFAULTS}
+    assert {quota.code: quota.name for quota in QUOTAS}.items() <= names.items()
+    amazon = [kind for kind in builtin().types if "." in kind]
+    assert len(amazon) > 40
+    for kind, market in product([*amazon, "trn1.2xlarge", "inf2.xlarge", "dl1.24xlarge", "x2idn.metal"], Market):
+        quota = find_quota(kind, market)
+        assert quota is not None and quota.code == quota_code(kind, market), (kind, market)
 
 
 def test_a_price_above_the_maximum_takes_an_instance_with_notice(kit: Any, helpers: Any) -> None:

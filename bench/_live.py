@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
-from everspot_core.manifest import Elastic, Limits, Manifest
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic, Limits, Manifest
+from everspot_core.jobs.records import Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options

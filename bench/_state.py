@@ -27,7 +27,7 @@ def print_ratio(name: str, ratios: Sequence[float], limit: float | None, note: s
 
 def write_run(root: Path, store: Path, epoch: int, memory: Path | None = None, **policy: Any) -> None:
     """A run directory as an agent lays it out, for one ownership of the job. `memory`: the folder in memory."""
-    from everspot_core.job import JobSpec, JobSubmission
+    from everspot_core.jobs.job import JobSpec, JobSubmission
     from everspot_train.rundir import LeaseFile, RunContext, RunDir
 
     root.mkdir(parents=True)
@@ -86,7 +86,7 @@ def open_run(steps: int) -> Any:
 def train() -> None:
     """Train. FIRST_STEP names a file that is written after the first step; NOTICE_AT is the step after which this
     process asks itself to stop, as an agent would."""
-    from everspot_core.records import Reason
+    from everspot_core.jobs.records import Reason
     from everspot_train.rundir import RunDir, StopRequest
 
     notice_at = int(os.environ.get("NOTICE_AT", "0"))

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import product
 
-from everspot_core.catalogue import builtin
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.jobs.changeover import Changeover
 from everspot_core.schedule import Action, ClusterView, JobView, PoolKey, plan
 from everspot_simulator.cluster import Cluster
 from everspot_simulator.drive import WorkloadRun, drive

@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core import lease
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import LaunchRecord
-from everspot_core.manifest import Manifest
-from everspot_core.records import (
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import (
     Event,
     EventKind,
     InstanceRecord,

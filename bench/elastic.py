@@ -19,12 +19,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.catalogue import builtin
-from everspot_core.changeover import ChangeoverPart
-from everspot_core.cost import bill
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits
-from everspot_core.market import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Limits
+from everspot_core.costs.cost import bill
+from everspot_core.jobs.changeover import ChangeoverPart
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_simulator.account import Account, of_bill, simulated
 from everspot_simulator.workload_file import parse
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_simulator.federated_drive import simulate_federated
 from everspot_simulator.federated_figures import FederatedFigures, federated_figures
 from everspot_simulator.federated_file import parse_federated

@@ -20,11 +20,11 @@ from typing import Any
 
 from everspot_clouds.base import CloudInstance, PlacementScore
 from everspot_clouds.null_cloud import NullCloud
-from everspot_core import lease
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.backend import Entry, Version, Versioned, WriteResult

@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from everspot_core import lease
-from everspot_core.catalogue import builtin
-from everspot_core.fit import Shape, fits
-from everspot_core.manifest import Limits
-from everspot_core.records import Assignment, JobRecord, Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs import lease
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
 from everspot_simulator import GENERATORS, POLICIES, Setting, runs, starts
 from everspot_simulator.state import SimulatedInstance, Task

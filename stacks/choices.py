@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
 
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 
 @dataclass(frozen=True)

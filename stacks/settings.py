@@ -21,7 +21,7 @@ from typing import Any
 import pulumi
 from choices import CLOUDS, CloudChoice
 from everspot.common import CLUSTER_AT_MOST
-from everspot_core.problems import BadInputs, Problems, camel, near, shown
+from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""

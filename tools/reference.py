@@ -23,11 +23,11 @@ from everspot_cli.main import HELP, app
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.documents import format_duration
-from everspot_core.field_types import SAID_OF_NAMES
-from everspot_core.job import JobSpec
-from everspot_core.problems import camel
-from everspot_core.recipes import RECIPES
-from everspot_core.timing import SkipIf, Window
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.recipes import RECIPES
+from everspot_core.jobs.timing import SkipIf, Window
+from everspot_core.validation.field_types import SAID_OF_NAMES
+from everspot_core.validation.problems import camel
 from everspot_policy.rules import RULES
 from everspot_policy.settings import EnvironmentRules, RuleException
 from everspot_policy.stack import STACK_RULES

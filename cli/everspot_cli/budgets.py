@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from everspot_core.attempts import attempts
-from everspot_core.budgets import (
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.budgets import (
     ENVIRONMENT,
     Amount,
     Budgets,
@@ -19,10 +19,10 @@ from everspot_core.budgets import (
     spending,
     spent,
 )
-from everspot_core.job_archive import Dossier
-from everspot_core.occupancy import Tenure, in_order
-from everspot_core.prices import PriceBook
-from everspot_core.records import InstanceRecord
+from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.costs.prices import PriceBook
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import InstanceRecord
 from everspot_core.schedule.admission import commitment
 
 from everspot_cli.job_view import plain_view

@@ -4,8 +4,8 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from everspot_core.job import Earlier, JobSubmission, Series
-from everspot_core.records import JobState
+from everspot_core.jobs.job import Earlier, JobSubmission, Series
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.errors import CliError, Exit
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from everspot_cli.local_cloud_hints import with_local_cloud
 
 if TYPE_CHECKING:
-    from everspot_core.problems import Problem
+    from everspot_core.validation.problems import Problem
     from everspot_store import StoreError
 
 
@@ -38,8 +38,8 @@ MEANING = {
 
 def list_problems(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     """Return the problems of an error: the first ones are listed, the rest are counted."""
-    from everspot_core.problems import SHOWN_AT_MOST
-    from everspot_core.validation import legible  # most commands end well, and start fast
+    from everspot_core.validation.model_errors import legible  # most commands end well, and start fast
+    from everspot_core.validation.problems import SHOWN_AT_MOST
 
     shown = [(legible(problem.path), legible(problem.reason)) for problem in problems[:SHOWN_AT_MOST]]
     entries = [{"field": field or "the whole", "problem": reason} for field, reason in shown]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everspot_core.counting import counted
-from everspot_core.records import Event, EventKind, JobState
+from everspot_core.jobs.records import Event, EventKind, JobState
 from rich.console import Group, RenderableType
 from rich.text import Text
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from everspot_core.baselines import Norm
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market, PoolKey
+from everspot_core.costs.baselines import Norm
+from everspot_core.costs.pool_history import PoolHistory
 from everspot_core.counting import counted
 from everspot_core.documents import format_duration
-from everspot_core.launching import LaunchIntent
-from everspot_core.market import Market, PoolKey
-from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
 from everspot_cli.market import MarketAnswer, MarketHistory, list_zones, query_market, read_market_history

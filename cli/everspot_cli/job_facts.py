@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.documents import format_duration
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.stop_reasons import because
 from everspot_cli.tables import belongs, duration, format_date, steps

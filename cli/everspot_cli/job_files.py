@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everspot_core.problems import Problem, cut
+from everspot_core.validation.problems import Problem, cut
 
 _VALUE = 80  # characters of a wrong value that are shown
 

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from everspot_core.counting import size
-from everspot_core.records import Event, EventKind
-from everspot_core.reported_values import MOST_SECONDS, parse_number
+from everspot_core.jobs.records import Event, EventKind
+from everspot_core.jobs.reported_values import MOST_SECONDS, parse_number
 from rich.table import Table
 from rich.text import Text
 

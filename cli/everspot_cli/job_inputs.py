@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session

@@ -1,8 +1,8 @@
 """Finds the job that an id, or the beginning of one, means."""
 
 from everspot_core.counting import first_few
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session, side_by_side

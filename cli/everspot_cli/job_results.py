@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from everspot_core.budget import spent
-from everspot_core.budgets import Amount
-from everspot_core.job_archive import Dossier
-from everspot_core.prices import PriceBook
+from everspot_core.costs.budget import spent
+from everspot_core.costs.budgets import Amount
+from everspot_core.costs.prices import PriceBook
+from everspot_core.jobs.job_archive import Dossier
 
 from everspot_cli.session import Session
 from everspot_cli.visits import spent_abroad

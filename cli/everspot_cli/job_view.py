@@ -1,7 +1,7 @@
 """A plan's view of a job, made from the author's figures and the record alone."""
 
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 from everspot_core.schedule import JobView, Spent
 
 

@@ -4,19 +4,19 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everspot_core.baselines import Norm, in_use, over_norm
-from everspot_core.catalogue import Catalogue, InstanceType
-from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.market import Market, PoolKey
-from everspot_core.placement import groups
-from everspot_core.pool_history import PoolHistory, histories
-from everspot_core.price_table import PriceTable, TypePrice, priced
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.market import Market, PoolKey
+from everspot_core.capacity.placement import groups
+from everspot_core.capacity.price_table import PriceTable, TypePrice, priced
+from everspot_core.costs.baselines import Norm, in_use, over_norm
+from everspot_core.costs.ledger import EndRecord, LaunchRecord
+from everspot_core.costs.pool_history import PoolHistory, histories
 
 from everspot_cli.session import Session, side_by_side
 
 if TYPE_CHECKING:
     from everspot_clouds.base import Cloud, PlacementScore
-    from everspot_core.ledger import PricePoint
+    from everspot_core.costs.ledger import PricePoint
 
 Place = tuple[str, str]
 """Instance type and zone."""

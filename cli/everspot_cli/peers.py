@@ -7,7 +7,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.peers import Peer
+    from everspot_core.cluster.peers import Peer
     from everspot_store import PeerSight
 
 SCHEDULER, USER = "scheduler", "user"

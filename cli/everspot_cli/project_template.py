@@ -7,8 +7,8 @@ from typing import Any
 
 from everspot_clouds.base.project_setup import CloudStarter, ProjectAnswers, SetupStep
 from everspot_clouds.estimating import environment, estimated
-from everspot_core.problems import BadInputs
-from everspot_core.yaml_text import load
+from everspot_core.validation.problems import BadInputs
+from everspot_core.validation.yaml_text import load
 
 from everspot_cli.installing import own_requirement
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.job_archive import Dossier
-from everspot_core.records import Event, EventKind, InstanceRecord, JobState
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobState
 
 from everspot_cli.rows import job_row
 from everspot_cli.session import Session, side_by_side

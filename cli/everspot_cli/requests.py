@@ -5,9 +5,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_core.job import JobSubmission
-from everspot_core.lease import pending
-from everspot_core.records import EventKind, JobRecord, Request
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import EventKind, JobRecord, Request
 
 from everspot_cli.dependencies import live_run
 from everspot_cli.errors import CliError

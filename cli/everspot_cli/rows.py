@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.attempts import attempts
-from everspot_core.job import JobSubmission
-from everspot_core.lease import pending
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
-from everspot_core.suspects import Suspect, find_suspects
+from everspot_core.cluster.suspects import Suspect, find_suspects
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
 from everspot_cli.job_history import describe_interval, in_market_time
 from everspot_cli.session import Session, side_by_side

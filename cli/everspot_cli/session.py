@@ -15,10 +15,10 @@ from everspot_cli.target import Target, choose
 
 if TYPE_CHECKING:
     from everspot_clouds.base import Provider
-    from everspot_core.catalogue import Catalogue
-    from everspot_core.manifest import Manifest
-    from everspot_core.peers import Peer
-    from everspot_core.price_table import PriceTable
+    from everspot_core.capacity.catalogue import Catalogue
+    from everspot_core.capacity.price_table import PriceTable
+    from everspot_core.cluster.manifest import Manifest
+    from everspot_core.cluster.peers import Peer
     from everspot_store import Store, SystemClock
     from rich.console import RenderableType
 
@@ -128,8 +128,8 @@ class Session:
     @cached_property
     def catalogue(self) -> "Catalogue":
         """Types and prices: the newest that were read for the cluster, and the types that it declares."""
-        from everspot_core.catalogue import builtin
-        from everspot_core.price_table import priced
+        from everspot_core.capacity.catalogue import builtin
+        from everspot_core.capacity.price_table import priced
 
         return priced(builtin(), self.price_table).with_types(self.manifest.instance_types)
 

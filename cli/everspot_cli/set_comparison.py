@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.counting import counted, first_few
 from everspot_core.governance.comparison import FEW, Comparison, compared, parted_by_chance
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.errors import CliError, Exit
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from everspot_clouds.registry import job_rules
-from everspot_core.job import Budget, JobSpec
-from everspot_core.job_rules import program_faults, travel_faults
-from everspot_core.problems import Problem, near, shown
-from everspot_core.recipes import RECIPES, find_parameters
-from everspot_core.timing_rules import timing_faults, too_short_faults
-from everspot_core.validation import translate_errors
+from everspot_core.jobs.job import Budget, JobSpec
+from everspot_core.jobs.job_rules import program_faults, travel_faults
+from everspot_core.jobs.recipes import RECIPES, find_parameters
+from everspot_core.jobs.timing_rules import timing_faults, too_short_faults
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.problems import Problem, near, shown
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems

@@ -13,7 +13,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from everspot_clouds.stack_state import declared_clusters
-from everspot_core.deployment import PendingOperation, pending_operations, resources
+from everspot_core.cluster.deployment import PendingOperation, pending_operations, resources
 from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit

@@ -1,6 +1,6 @@
 """Why a job was told to stop or left its instance, in words."""
 
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 MEANING_OF_REASON: dict[Reason, str] = {
     Reason.FINISHED: "it finished",

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from everspot_core.budgets import Amount
+from everspot_core.costs.budgets import Amount
 from everspot_core.federation.migration import used
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 
 from everspot_cli.tables import format_date, where
 

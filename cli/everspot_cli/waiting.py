@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 from rich.table import Table
 

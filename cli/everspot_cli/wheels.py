@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everspot_core.counting import counted
-from everspot_core.job import Wheel
-from everspot_core.problems import Problem
+from everspot_core.jobs.job import Wheel
+from everspot_core.validation.problems import Problem
 
 from everspot_cli.errors import CliError, list_problems
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.counting import counted
-from everspot_core.yaml_text import NODES, BadYaml, load
+from everspot_core.validation.yaml_text import NODES, BadYaml, load
 
 from everspot_cli.errors import CliError, Exit, list_problems
 

@@ -10,8 +10,11 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import Any
 
-from everspot_core.catalogue import InstanceType, builtin, zone_region
-from everspot_core.declared import DeclaredResource, is_fully_known
+from everspot_core.capacity.catalogue import InstanceType, builtin, zone_region
+from everspot_core.capacity.fleet import TypeChoice
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import DeclaredResource, is_fully_known
+from everspot_core.costs.prices import exact
 from everspot_core.estimate.requested import (
     HOURS_A_MONTH,
     UNTAGGED,
@@ -20,10 +23,7 @@ from everspot_core.estimate.requested import (
     RequestedCapacity,
     StandingRequest,
 )
-from everspot_core.fleet import TypeChoice
-from everspot_core.market import Market
-from everspot_core.prices import exact
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 
 TEAM = "Team"
 """The tag that costs are divided by."""

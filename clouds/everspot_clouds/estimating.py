@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from everspot_core.bounds import check_values
-from everspot_core.catalogue import Catalogue, builtin
-from everspot_core.declared import DeclaredResource
+from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
 from everspot_core.estimate.requested import RequestedCapacity
 from everspot_core.estimate.totals import estimate
 from everspot_core.estimate.usage_history import Recent
-from everspot_core.problems import Problems
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems
 
 from everspot_clouds.aws import estimate as aws
 from everspot_clouds.aws import fixed_prices

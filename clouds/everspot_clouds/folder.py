@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.clock import Clock
-from everspot_core.launching import LaunchIntent
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.notify import Notifications
-from everspot_core.price_table import PriceTable
-from everspot_core.records import InstanceRecord, InstanceState
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.notify import Notifications
+from everspot_core.jobs.records import InstanceRecord, InstanceState
 from everspot_store import Store
 
 from everspot_clouds.base import (

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from everspot_core.gauges import Gauge
-from everspot_core.launching import LaunchIntent
-from everspot_core.ledger import PricePoint
-from everspot_core.market import Market
-from everspot_core.notify import Notifications
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.notify import Notifications
+from everspot_core.costs.ledger import PricePoint
 
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 

@@ -7,11 +7,11 @@ nobody ends it. An instance belongs to its fleet or group, so only the latter is
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import Catalogue, builtin
+from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.counting import counted
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
 
 from everspot_clouds.base import CloudError, Left, Site
 from everspot_clouds.registry import provider

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everspot_core.governance.commitments import CommitmentPlan
-    from everspot_core.job_rules import CloudRules
+    from everspot_core.jobs.job_rules import CloudRules
 
     from everspot_clouds.base.drift import AddedByHand, KeptResource
     from everspot_clouds.base.project_setup import CloudStarter
@@ -103,7 +103,7 @@ def starter(cloud: str) -> "CloudStarter":
 
 def job_rules() -> "CloudRules":
     """Return the rules of all known clouds for job files, because a job may move from one cloud to another."""
-    from everspot_core.job_rules import CloudRules
+    from everspot_core.jobs.job_rules import CloudRules
 
     laid_down = [provider(cloud).jobs for cloud in CLOUDS]
     return CloudRules(

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from everspot_core.problems import Problems, near
+from everspot_core.validation.problems import Problems, near
 
 PREFIX = "everspot:"
 CLOUD = "cloud"

@@ -9,13 +9,13 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from everspot_core.bounds import sound_numbers
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.declared import UNKNOWN, DeclaredResource
-from everspot_core.fleet import TypeChoice
-from everspot_core.problems import Problems
-from everspot_core.type_facts import OVERRIDE, fact_problems
-from everspot_core.validation import parse_model
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.capacity.fleet import TypeChoice
+from everspot_core.capacity.type_facts import OVERRIDE, fact_problems
+from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
+from everspot_core.validation.bounds import sound_numbers
+from everspot_core.validation.model_errors import parse_model
+from everspot_core.validation.problems import Problems
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""

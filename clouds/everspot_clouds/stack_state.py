@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_core.deployment import control_url, pending_resources, resources
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.deployment import control_url, pending_resources, resources
+from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.aws.rules import CLUSTER_TAG
 from everspot_clouds.gcp.rules import CLUSTER_LABEL

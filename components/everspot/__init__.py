@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
     from everspot_clouds.gcp.fleet import GcpPrefer, GcpShape
-    from everspot_core.fleet import WeightBy
+    from everspot_core.capacity.fleet import WeightBy
 
     from everspot.anomalies import AnomalyArgs
     from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
@@ -181,7 +181,7 @@ _HOMES = {
     "everspot.spending": ("TeamBudgetArgs",),
     "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
     "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),
-    "everspot_core.fleet": ("WeightBy",),
+    "everspot_core.capacity.fleet": ("WeightBy",),
 }
 """The modules that names come from."""
 

@@ -3,8 +3,8 @@
 from typing import NotRequired, TypedDict
 
 from everspot_core.governance.thresholds import Thresholds, threshold_problems
-from everspot_core.problems import Problems
-from everspot_core.validation import parse_model
+from everspot_core.validation.model_errors import parse_model
+from everspot_core.validation.problems import Problems
 
 
 class AnomalyArgs(TypedDict):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from everspot_core.problems import cut
+from everspot_core.validation.problems import cut
 
 Answer = dict[str, Any]
 

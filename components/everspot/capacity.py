@@ -7,16 +7,16 @@ names, and are read here.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core import catalogue
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity import catalogue
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, derived_weights
+from everspot_core.capacity.gpus import IMAGE_BUILD, Families, is_arch
+from everspot_core.capacity.hourly import ElasticCap, list_rates, no_room
+from everspot_core.capacity.market import Market
+from everspot_core.capacity.offers import gpu_problems, price_problems
+from everspot_core.cluster.manifest import Elastic, FleetOffer, Standing
 from everspot_core.documents import parse_duration
-from everspot_core.fleet import CapacitySpec, TypeChoice, derived_weights
-from everspot_core.gpus import IMAGE_BUILD, Families, is_arch
-from everspot_core.hourly import ElasticCap, list_rates, no_room
-from everspot_core.manifest import Elastic, FleetOffer, Standing
-from everspot_core.market import Market
-from everspot_core.offers import gpu_problems, price_problems
-from everspot_core.problems import Problems, camel, near
+from everspot_core.validation.problems import Problems, camel, near
 
 from everspot.declared import Entries, check_declared, declared_types, resolve_types
 from everspot.limits import IDLE_LIMIT, idle_limit_problems

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 
 import pulumi
-from everspot_core.problems import BadInputs, Problems, shown
+from everspot_core.validation.problems import BadInputs, Problems, shown
 
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""

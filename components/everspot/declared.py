@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from everspot_core import catalogue
-from everspot_core.catalogue import InstanceType
-from everspot_core.problems import Problems, near
-from everspot_core.type_facts import OVERRIDE, fact_problems
-from everspot_core.validation import parse_model
+from everspot_core.capacity import catalogue
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.type_facts import OVERRIDE, fact_problems
+from everspot_core.validation.model_errors import parse_model
+from everspot_core.validation.problems import Problems, near
 
 Entries = Sequence[Mapping[str, Any]]
 """A spec's list of instance types. Each entry has a `type` and possibly facts about it."""

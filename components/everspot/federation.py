@@ -6,9 +6,9 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.visiting import egress_usd_per_gb, provider_path, region_of_url, visitor
-from everspot_core.peers import Peer
-from everspot_core.problems import Problems, shown
-from everspot_core.visit_records import visit_prefix
+from everspot_core.cluster.peers import Peer
+from everspot_core.jobs.visit_records import visit_prefix
+from everspot_core.validation.problems import Problems, shown
 
 from everspot import common
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Sequence
 
 import pulumi
+from everspot_core.capacity.launching import launched_ids
 from everspot_core.counting import counted, first_few
-from everspot_core.launching import launched_ids
-from everspot_core.problems import cut
-from everspot_core.records import InstanceState, JobState, Market
+from everspot_core.jobs.records import InstanceState, JobState, Market
+from everspot_core.validation.problems import cut
 from everspot_store import Store, StoreError
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor

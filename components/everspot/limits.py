@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.documents import parse_duration
-from everspot_core.governance.thresholds import Thresholds
-from everspot_core.manifest import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import (
     DeclaredCapacity,
     Elastic,
     FleetOffer,
@@ -21,11 +19,13 @@ from everspot_core.manifest import (
     Standing,
     limit_problems,
 )
-from everspot_core.notify import Notifications
-from everspot_core.peers import Peer
-from everspot_core.problems import Problems, shown
-from everspot_core.records import Role
-from everspot_core.validation import parse_model
+from everspot_core.cluster.notify import Notifications
+from everspot_core.cluster.peers import Peer
+from everspot_core.documents import parse_duration
+from everspot_core.governance.thresholds import Thresholds
+from everspot_core.jobs.records import Role
+from everspot_core.validation.model_errors import parse_model
+from everspot_core.validation.problems import Problems, shown
 
 
 class LimitsArgs(TypedDict):

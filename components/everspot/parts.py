@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import pulumi
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 
 Args = TypeVar("Args")
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NotRequired, TypedDict
 
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 ISSUER = "https://token.actions.githubusercontent.com"
 """Who signs the identity tokens of GitHub's jobs (GitHub documentation, "OpenID Connect reference")."""

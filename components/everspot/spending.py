@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from everspot_clouds.base.project_setup import TEAM
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 
 class TeamBudgetArgs(TypedDict):

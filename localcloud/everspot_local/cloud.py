@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from everspot_core.catalogue import Catalogue, builtin
+from everspot_core.capacity.catalogue import Catalogue, builtin
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_core.encodings import degrade_output
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from rich.table import Table
 
 from everspot_local.address import Address, ControlRefused, NotRunning

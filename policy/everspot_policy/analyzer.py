@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2 as pb
 from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from math import isfinite
 from typing import Any
 
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 
 from everspot_policy.judgement import weigh
 from everspot_policy.rule import Level, Subject

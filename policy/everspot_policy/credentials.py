@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everspot_clouds.plain_credentials import credentials_under, list_kinds
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws import compute as aws_compute
 from everspot_policy.gcp import compute as gcp_compute

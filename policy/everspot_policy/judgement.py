@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.rule import Level, Rule, Subject
 from everspot_policy.settings import PolicySettings, RuleException

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 import grpc
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from pulumi.runtime.proto import analyzer_pb2_grpc
 
 from everspot_policy.analyzer import Analyzer

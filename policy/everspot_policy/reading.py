@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_core.declared import secret, unknown
+from everspot_core.cluster.declared import secret, unknown
 
 _YES = {"true", "yes", "1", "on", "y"}
 _DEEPEST = 40  # of a document's lists and objects: nobody's is deeper, and deeper ones exhaust the stack

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from everspot_core.declared import UNKNOWN, secret
+from everspot_core.cluster.declared import UNKNOWN, secret
 from google.protobuf import json_format
 from pulumi.runtime.proto import analyzer_pb2 as pb
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 
 class Level(StrEnum):

@@ -5,11 +5,11 @@ from datetime import date
 from fractions import Fraction
 from typing import Annotated, Any
 
-from everspot_core.bounds import text_problem
 from everspot_core.documents import Frozen
-from everspot_core.field_types import Number
-from everspot_core.problems import Problems, camel, shown
-from everspot_core.yaml_text import BadYaml, load
+from everspot_core.validation.bounds import text_problem
+from everspot_core.validation.field_types import Number
+from everspot_core.validation.problems import Problems, camel, shown
+from everspot_core.validation.yaml_text import BadYaml, load
 from pydantic import (
     AfterValidator,
     AliasGenerator,
@@ -142,7 +142,7 @@ def read(text: str, source: str = "The policy settings") -> PolicySettings:
     """Parse the settings from a YAML or JSON text. An empty text gives the defaults.
 
     Raises:
-        everspot_core.problems.BadInputs: with everything that is wrong in it.
+        everspot_core.validation.problems.BadInputs: with everything that is wrong in it.
     """
     problems = Problems()
     parsed = PolicySettings()

@@ -12,7 +12,7 @@ def settings(environ: Mapping[str, str]) -> PolicySettings:
     """Return the settings of the file that an environment variable names.
 
     Raises:
-        everspot_core.problems.BadInputs: with everything that is wrong in it.
+        everspot_core.validation.problems.BadInputs: with everything that is wrong in it.
         OSError, UnicodeDecodeError: if it cannot be read.
     """
     path = environ.get(SETTINGS, "")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws import cost as aws_cost
 from everspot_policy.aws import storage as aws_storage

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 
-from everspot_core.problems import cut, near
+from everspot_core.validation.problems import cut, near
 
 from everspot_policy.rule import Subject
 from everspot_policy.rules import RULES

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from everspot_core.yaml_text import BadYaml, load
+from everspot_core.validation.yaml_text import BadYaml, load
 
 from everspot_review.errors import ReviewError
 

@@ -8,8 +8,8 @@ from collections import Counter
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from everspot_core.applied_change import AppliedChange, PullRequest
-from everspot_core.deployment import control_url
+from everspot_core.cluster.applied_change import AppliedChange, PullRequest
+from everspot_core.cluster.deployment import control_url
 from everspot_store import Store, StoreError
 
 from everspot_review.apply import Applied, ApplyOutcome

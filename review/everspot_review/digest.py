@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from everspot_core.declared import SECRET, secret
+from everspot_core.cluster.declared import SECRET, secret
 
 from everspot_review.event_log import EventLog, LoggedStep, ResourceState
 from everspot_review.values import MISSING, at, differences, opened

@@ -18,8 +18,8 @@ from everspot_clouds.base.drift import AddedByHand, KeptResource
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import LOOKED_AT, added_by_hand
 from everspot_clouds.stack_state import declared_clusters, list_ids
-from everspot_core.deployment import PendingOperation, pending_operations
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.deployment import PendingOperation, pending_operations
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import SystemClock
 
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError

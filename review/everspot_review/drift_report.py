@@ -1,6 +1,6 @@
 """The report on drift for people: in the summary, on a terminal, and in one issue for each environment."""
 
-from everspot_core.deployment import resolve_pending
+from everspot_core.cluster.deployment import resolve_pending
 
 from everspot_review.drift import Drift
 from everspot_review.event_log import resource_name

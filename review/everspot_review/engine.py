@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from everspot_core.documents import format_duration
-from everspot_core.yaml_text import load
+from everspot_core.validation.yaml_text import load
 
 from everspot_review.errors import UnavailableError
 from everspot_review.identity import IdentityError, renew

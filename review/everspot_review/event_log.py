@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from everspot_core.declared import DeclaredResource
+from everspot_core.cluster.declared import DeclaredResource
 
 from everspot_review.report import BrokenRule, Diagnostic
 

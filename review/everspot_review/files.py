@@ -10,8 +10,8 @@ from typing import Any
 from everspot_clouds.estimating import Environment, estimated
 from everspot_clouds.estimating import environment as environment_of
 from everspot_core.estimate.model import Estimate
-from everspot_core.problems import BadInputs
-from everspot_core.yaml_text import BadYaml, load
+from everspot_core.validation.problems import BadInputs
+from everspot_core.validation.yaml_text import BadYaml, load
 
 from everspot_review.affected import NAMES_ALLOWED, is_misnamed
 from everspot_review.leaks import RULE, Leak, leaks_of_settings, struck

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from everspot_clouds.base.resources import FleetKind, ResourceKinds
 from everspot_core.counting import counted
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_review.event_log import LoggedStep
 from everspot_review.report import Deed, JobEffect

@@ -1,7 +1,7 @@
 """From the engine's event log to the report on an environment."""
 
 from everspot_clouds.base.resources import ResourceKinds
-from everspot_core.declared import secret
+from everspot_core.cluster.declared import secret
 from everspot_core.estimate.model import Estimate
 
 from everspot_review.digest import compared, digest

@@ -17,8 +17,8 @@ from everspot_clouds.plain_credentials import (
     strike,
     without_unseen,
 )
-from everspot_core.declared import SECRET
-from everspot_core.yaml_text import BadYaml, Scalar, scalars
+from everspot_core.cluster.declared import SECRET
+from everspot_core.validation.yaml_text import BadYaml, Scalar, scalars
 
 from everspot_review.affected import ChangeError, Project, git, git_output
 from everspot_review.report import BrokenRule

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
+from everspot_core.cluster.deployment import describe_pending, pending_operations, resolve_pending
 from everspot_core.counting import counted
-from everspot_core.deployment import describe_pending, pending_operations, resolve_pending
 from everspot_core.estimate.model import CostFigures, Estimate
 
 from everspot_review.affected import Project

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from everspot_core.deployment import control_url
-from everspot_core.launching import launched_ids
-from everspot_core.market import Market
-from everspot_core.records import JobState
+from everspot_core.capacity.launching import launched_ids
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.deployment import control_url
+from everspot_core.jobs.records import JobState
 from everspot_store import Store, StoreError
 
 from everspot_review.engine import Engine, EngineError

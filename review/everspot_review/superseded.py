@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from everspot_core.deployment import control_url
+from everspot_core.cluster.deployment import control_url
 from everspot_store import Store, StoreError
 
 from everspot_review.comment_state import CommentState, minute

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from everspot_clouds.plain_credentials import credentials_in, strike
-from everspot_core.declared import SECRET, secret, unknown
+from everspot_core.cluster.declared import SECRET, secret, unknown
 
 LONGEST = 300
 """Characters of a value that are shown: longer ones are cut, and their length is told."""

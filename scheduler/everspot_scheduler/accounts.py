@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from everspot_core.attempts import attempts
-from everspot_core.budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
-from everspot_core.job import JobSubmission
-from everspot_core.occupancy import Tenure, in_order
-from everspot_core.records import Event, JobRecord
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
+from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Event, JobRecord
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.backoff import Backoff

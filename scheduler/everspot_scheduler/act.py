@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import Enum
 from typing import assert_never
 
-from everspot_core import lease, sharing
-from everspot_core.market import PoolKey
-from everspot_core.pool_history import expected_hours
-from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
+from everspot_core.capacity.market import PoolKey
+from everspot_core.costs.pool_history import expected_hours
+from everspot_core.jobs import lease, sharing
+from everspot_core.jobs.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
     Assign,
     Clear,

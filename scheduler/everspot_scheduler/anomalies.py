@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
-from everspot_core.baselines import in_use
+from everspot_core.capacity.market import PoolKey
+from everspot_core.costs.baselines import in_use
 from everspot_core.governance.anomalies import (
     Anomalies,
     Anomaly,
@@ -26,8 +27,7 @@ from everspot_core.governance.anomalies import (
     suspensions,
 )
 from everspot_core.governance.thresholds import USUAL, Thresholds
-from everspot_core.market import PoolKey
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 from everspot_core.schedule import ClusterView, InstanceView
 from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_store import BadDocument, Store, StoreError

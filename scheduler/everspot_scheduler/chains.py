@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_store import Store
 
 from everspot_scheduler.observe import Observation

@@ -8,10 +8,10 @@ import logging
 from collections import deque
 from datetime import timedelta
 
-from everspot_core.changeover import Changeover, Changeovers, Experience, Measurement, added
-from everspot_core.changeover_samples import Arrival, measurements
-from everspot_core.records import Event, JobRecord
+from everspot_core.jobs.changeover import Changeover, Changeovers, Experience, Measurement, added
+from everspot_core.jobs.records import Event, JobRecord
 from everspot_core.schedule import PoolKey
+from everspot_core.schedule.changeover_samples import Arrival, measurements
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.backoff import Backoff

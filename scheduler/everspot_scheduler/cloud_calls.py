@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud, Message, Trouble
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 

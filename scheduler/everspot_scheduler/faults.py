@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from everspot_clouds.base import CloudInstance, Phase
-from everspot_core.ledger import FaultKind, FaultRecord
-from everspot_core.records import InstanceRecord, Role
+from everspot_core.costs.ledger import FaultKind, FaultRecord
+from everspot_core.jobs.records import InstanceRecord, Role
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts

@@ -7,7 +7,7 @@ older than its checkpoints: it was restored from a copy, or written by hand.
 import logging
 from collections.abc import Mapping
 
-from everspot_core.records import JobState, Reason
+from everspot_core.jobs.records import JobState, Reason
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.observe import Observation

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from everspot_core.records import Event, EventKind, JobRecord
+from everspot_core.jobs.records import Event, EventKind, JobRecord
 from everspot_store import Store
 
 from everspot_scheduler.parallel import run_parallel

@@ -7,8 +7,8 @@ that all schedulers share. A second write, after a crash or by another scheduler
 from contextlib import suppress
 from datetime import datetime
 
-from everspot_core.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
-from everspot_core.visit_records import Trip
+from everspot_core.jobs.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_core.jobs.visit_records import Trip
 from everspot_store import Store
 from everspot_store.errors import KeyTaken
 from pydantic import JsonValue

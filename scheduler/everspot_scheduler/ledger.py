@@ -10,15 +10,15 @@ from datetime import UTC, datetime, time, timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_clouds.registry import provider
-from everspot_core.budget import spent as spent_by
-from everspot_core.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Manifest
-from everspot_core.pool_history import PoolHistory, histories
-from everspot_core.price_table import priced
-from everspot_core.prices import PriceBook
-from everspot_core.records import JobRecord, Market
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
+from everspot_core.capacity.price_table import priced
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.budget import spent as spent_by
+from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
+from everspot_core.costs.pool_history import PoolHistory, histories
+from everspot_core.costs.prices import PriceBook
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord, Market
 from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
 from everspot_store import BadDocument, Store

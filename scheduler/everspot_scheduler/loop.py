@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS

@@ -11,7 +11,7 @@ from types import FrameType
 
 from everspot_clouds.base import CloudError
 from everspot_clouds.registry import provider
-from everspot_core.manifest import Manifest, left_out
+from everspot_core.cluster.manifest import Manifest, left_out
 from everspot_store import Store, StoreError, SystemClock, located
 from pydantic import ValidationError
 

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Limits, Manifest, Standing
-from everspot_core.records import Market, Role
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import Limits, Manifest, Standing
+from everspot_core.jobs.records import Market, Role
 from everspot_core.schedule import InstanceView
 from everspot_core.schedule.provisioning.leaving import weight
 from everspot_store import BadDocument, Store

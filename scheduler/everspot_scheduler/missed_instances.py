@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
-from everspot_core.records import InstanceRecord, Role
+from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord
+from everspot_core.jobs.records import InstanceRecord, Role
 from everspot_store import Versioned
 
 from everspot_scheduler.elastic.intents import Place

@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
+from everspot_core.cluster.notify import ANOMALY, Notification, Notifications, Occasion, due, due_anomalies
 from everspot_core.governance.anomalies import Anomaly
-from everspot_core.notify import ANOMALY, Notification, Notifications, Occasion, due, due_anomalies
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.manifest_watch import ManifestWatch

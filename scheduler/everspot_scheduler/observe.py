@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from everspot_core.job import JobSubmission
-from everspot_core.records import Assignment, InstanceRecord, JobRecord, JobState, Order, Request
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Assignment, InstanceRecord, JobRecord, JobState, Order, Request
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.manifest_watch import ManifestWatch

@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
 
-from everspot_core.fit import Shape, fits
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Market, Role
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.changeovers import ChangeoverLog

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from everspot_core.attempts import attempts
-from everspot_core.records import JobRecord, Market, Reason
+from everspot_core.costs.attempts import attempts
+from everspot_core.jobs.records import JobRecord, Market, Reason
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_store import Store, Versioned
 

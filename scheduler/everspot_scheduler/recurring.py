@@ -8,10 +8,10 @@ of schedulers create it once. It is created before the last run leaves the table
 import logging
 from sys import float_info
 
-from everspot_core.job import JobSubmission, Series
-from everspot_core.records import EventKind, JobRecord, JobState, Reason
-from everspot_core.reported_values import parse_number
-from everspot_core.series import next_id, next_run
+from everspot_core.jobs.job import JobSubmission, Series
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
+from everspot_core.jobs.reported_values import parse_number
+from everspot_core.jobs.series import next_id, next_run
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.observe import Observation

@@ -3,7 +3,7 @@
 import logging
 from datetime import datetime
 
-from everspot_core.records import JobRecord
+from everspot_core.jobs.records import JobRecord
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts

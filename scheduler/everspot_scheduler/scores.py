@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.placement import groups
 from everspot_core.clock import Clock
-from everspot_core.manifest import Elastic
-from everspot_core.placement import groups
-from everspot_core.records import Market
+from everspot_core.cluster.manifest import Elastic
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import PoolKey
 
 ASK_EVERY = timedelta(minutes=1)

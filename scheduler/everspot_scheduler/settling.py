@@ -1,7 +1,7 @@
 """Brings the ledger up to date once, without a scheduler, after the last one is gone."""
 
 from everspot_clouds.base import Cloud
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store
 
 from everspot_scheduler.elastic.intents import Intents

@@ -4,8 +4,8 @@ from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 from everspot_core.clock import Clock
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 
 SLOWEST, FASTEST = 1e-3, 1e3
 _NONE: Mapping[str, float] = MappingProxyType({})

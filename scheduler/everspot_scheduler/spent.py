@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.federation.migration import used
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_core.schedule import Spent
 
 from everspot_scheduler.backoff import Backoff

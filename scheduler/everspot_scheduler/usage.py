@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from everspot_core.records import JobRecord
+from everspot_core.jobs.records import JobRecord
 from everspot_core.schedule import PoolView
 from everspot_core.schedule.placement.queue import Rates
 from everspot_store import BadDocument, Store, StoreError, TeamUsage

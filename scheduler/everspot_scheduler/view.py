@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Phase
-from everspot_core.budgets import CapUse
 from everspot_core.clock import Clock
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import FaultRecord, LaunchRecord
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Reason, Role
+from everspot_core.costs.budgets import CapUse
+from everspot_core.costs.ledger import FaultRecord, LaunchRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Reason, Role
 from everspot_core.schedule import (
     Behaviour,
     ClusterView,

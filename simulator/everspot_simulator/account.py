@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from everspot_core.cost import Bill
-from everspot_core.job import JobSubmission
-from everspot_core.prices import total
-from everspot_core.records import Market, Reason, Role
+from everspot_core.costs.cost import Bill
+from everspot_core.costs.prices import total
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Market, Reason, Role
 from everspot_core.schedule import plan
 
 from everspot_simulator.drive import Plan, WorkloadRun, simulate

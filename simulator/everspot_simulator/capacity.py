@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from everspot_simulator.settings import Setting
 from everspot_simulator.trace import Trace

@@ -8,10 +8,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from everspot_core import lease
-from everspot_core.fit import Shape, fits
-from everspot_core.manifest import Limits
-from everspot_core.records import JobState, Market, Reason
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs import lease
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import JobState, Market, Reason
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import total_room
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import Action, ClusterView, Hold, Stay, Why, plan
 
 from everspot_simulator.cluster import Cluster

@@ -7,11 +7,11 @@ market that the job then holds is the choice. A launch takes no time here, becau
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core import lease
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

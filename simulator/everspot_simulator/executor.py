@@ -6,9 +6,9 @@ drills, and therefore not the actions that respond to them.
 
 from typing import assert_never
 
-from everspot_core import lease
-from everspot_core.fit import Shape, lacking
-from everspot_core.records import Assignment, JobState, Order, Reason
+from everspot_core.jobs import lease
+from everspot_core.jobs.fit import Shape, lacking
+from everspot_core.jobs.records import Assignment, JobState, Order, Reason
 from everspot_core.schedule.actions import (
     Action,
     Assign,

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.changeover import Changeover
 from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Traveller, decide, well_off
 from everspot_core.federation.forecast import Passage, forecast_job
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.job import JobSubmission
-from everspot_core.lease import waits_since
-from everspot_core.records import JobRecord, Order, Reason
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import waits_since
+from everspot_core.jobs.records import JobRecord, Order, Reason
 from everspot_core.schedule import JobView, PoolKey, plan
 from everspot_core.schedule.jobs import critical
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_core.schedule.jobs import HOUR
 
 from everspot_simulator.federated_drive import FederatedRun

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.problems import Problems
-from everspot_core.validation import unknown_field
+from everspot_core.validation.model_errors import unknown_field
+from everspot_core.validation.problems import Problems
 
 from everspot_simulator.federated import FederatedWorkload, FederationTerms
 from everspot_simulator.workload import Fleet, Workload, WorkloadJob

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.records import JobState, Market
+from everspot_core.jobs.records import JobState, Market
 from everspot_core.schedule.jobs import HOUR
 
 from everspot_simulator.drive import WorkloadRun

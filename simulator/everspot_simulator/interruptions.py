@@ -7,7 +7,7 @@ checkpoint and release their leases. The instance is paid until it is taken, idl
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from everspot_core.records import Market, Reason
+from everspot_core.jobs.records import Market, Reason
 from everspot_core.schedule.view import PoolKey
 
 from everspot_simulator.state import SimulatedInstance, Task

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from everspot_core.fit import Shape
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Action
 from everspot_core.schedule.placement.hosts import total_room
 

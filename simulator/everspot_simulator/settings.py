@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from numpy.typing import NDArray
 
 from everspot_simulator.trace import Trace

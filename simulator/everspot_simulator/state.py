@@ -5,9 +5,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

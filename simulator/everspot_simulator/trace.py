@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from numpy.typing import NDArray
 
 

@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Annotated, Protocol
 
 import numpy as np
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.field_types import Name
-from everspot_core.job import Priority, Resources
-from everspot_core.records import Market
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import Priority, Resources
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.view import Cap, PoolKey
+from everspot_core.validation.field_types import Name
 from pydantic import Field, model_validator
 
 from everspot_simulator.settings import Setting

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from everspot_core.catalogue import Catalogue, InstanceType, UnknownInstanceType
-from everspot_core.fit import Shape, fits
-from everspot_core.problems import Problems, near
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, UnknownInstanceType
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.view import PoolKey
-from everspot_core.validation import translate_errors, unknown_field
+from everspot_core.validation.model_errors import translate_errors, unknown_field
+from everspot_core.validation.problems import Problems, near
 from pydantic import BaseModel, ValidationError
 
 from everspot_simulator.workload import (

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from everspot_core.job import JobSubmission
-from everspot_core.job_archive import Dossier, end_month
-from everspot_core.records import Event, JobRecord, Request
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier, end_month
+from everspot_core.jobs.records import Event, JobRecord, Request
 
 from everspot_store.bucket import Bucket
 from everspot_store.document_cache import DocumentCache

@@ -1,6 +1,6 @@
 """The changes of a cluster's environment that were applied: `changes/{time}-{digest}.json`, each written once."""
 
-from everspot_core.applied_change import AppliedChange
+from everspot_core.cluster.applied_change import AppliedChange
 
 from everspot_store.bucket import Bucket
 from everspot_store.document_cache import DocumentCache

@@ -17,8 +17,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.clock import Clock
+from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
 from pydantic import JsonValue
 from xxhash import xxh3_128
 

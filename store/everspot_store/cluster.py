@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from everspot_core.budgets import Budgets
-from everspot_core.manifest import DeclaredCapacity, Manifest, left_out
-from everspot_core.price_table import PriceTable
-from everspot_core.problems import Problem
-from everspot_core.records import Request, RollRequest
+from everspot_core.capacity.price_table import PriceTable
+from everspot_core.cluster.manifest import DeclaredCapacity, Manifest, left_out
+from everspot_core.costs.budgets import Budgets
+from everspot_core.jobs.records import Request, RollRequest
+from everspot_core.validation.problems import Problem
 
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket

@@ -4,7 +4,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission
 
 from everspot_store import code
 from everspot_store.bucket import Bucket

@@ -4,7 +4,7 @@ import threading
 from datetime import datetime
 
 from everspot_core.clock import Clock
-from everspot_core.records import Event, EventKind
+from everspot_core.jobs.records import Event, EventKind
 from pydantic import JsonValue
 
 from everspot_store.errors import BadDocument, KeyTaken, StoreUnavailable

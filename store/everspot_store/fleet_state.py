@@ -6,9 +6,9 @@ Another cluster's scheduler wrote it, so every figure has bounds: one that is no
 
 from typing import Annotated
 
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.market import Market
 from everspot_core.documents import Document, Stored, Utc
-from everspot_core.market import Market
 from pydantic import Field
 
 Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from everspot_core.checkpoint import CheckpointHead
-from everspot_core.records import JobRecord
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.records import JobRecord
 
 from everspot_store.backend import Entry
 from everspot_store.code_store import NAMED, named_by, names

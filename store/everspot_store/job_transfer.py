@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.jobs.job import JobSubmission
 
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket

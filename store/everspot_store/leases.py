@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core import lease as transitions
 from everspot_core.clock import Clock
-from everspot_core.job import JobSpec
-from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 
 from everspot_store.backend import Versioned
 from everspot_store.errors import StoreUnavailable

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 
 from everspot_store.table import Table
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.federation.market import ClusterMarket, Headroom
 from everspot_core.federation.standing import Idle
-from everspot_core.fit import Shape
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.fit import Shape
 from everspot_core.schedule import Behaviour, PoolView
 
 from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PoolState

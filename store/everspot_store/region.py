@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 
 from everspot_store.errors import StoreError, StoreMissing, StoreUnavailable
 

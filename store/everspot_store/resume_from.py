@@ -3,9 +3,9 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from everspot_core.checkpoint import CheckpointHead
-from everspot_core.job import JobSubmission
-from everspot_core.records import EventKind
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import EventKind
 
 from everspot_store.backend import Versioned
 from everspot_store.errors import JobExists, NothingLeft, StoreError, StoreUnavailable

@@ -3,10 +3,10 @@ changeovers, anomalies."""
 
 from typing import Generic, TypeVar
 
-from everspot_core.changeover import Changeovers
+from everspot_core.capacity.market import Market
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.governance.anomalies import Anomalies, DailySpending
-from everspot_core.market import Market
+from everspot_core.jobs.changeover import Changeovers
 from pydantic import Field
 
 from everspot_store.bucket import Bucket

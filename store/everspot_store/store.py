@@ -9,15 +9,15 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everspot_core.checkpoint import CheckpointHead
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
+from everspot_core.costs.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.federation.offer import VisitOffer
-from everspot_core.job import JobSubmission
-from everspot_core.job_archive import Dossier
-from everspot_core.launching import LaunchIntent
-from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.market import Market
-from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
 
 from everspot_store import code, resume_from
 from everspot_store.archive import Archive

@@ -8,8 +8,8 @@ that is there. So any number of processes may run a sweep at the same time.
 
 from typing import Any
 
-from everspot_core.precision_comparison import ComparisonRecord
-from everspot_core.sweep import JournalEntry, SweepRecord
+from everspot_core.experiments.precision_comparison import ComparisonRecord
+from everspot_core.experiments.sweep import JournalEntry, SweepRecord
 
 from everspot_store.bucket import Bucket
 from everspot_store.errors import StoreUnavailable

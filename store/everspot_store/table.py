@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from everspot_core.documents import Document
-from everspot_core.problems import shown
+from everspot_core.validation.problems import shown
 from pydantic import ValidationError
 
 from everspot_store.backend import Version, Versioned, WriteOutcome, WriteResult

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import Assignment, Event, EventKind, JobRecord, JobState, Order, Reason
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Assignment, Event, EventKind, JobRecord, JobState, Order, Reason
 from everspot_store import Store, SystemClock, Versioned
 from metadata_server import MetadataServer, metadata_pages
 

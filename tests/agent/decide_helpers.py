@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.manifest import Limits
-from everspot_core.records import Assignment, Notice, NoticeKind
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.records import Assignment, Notice, NoticeKind
 from everspot_train.agent.actions import Action, JobKey
 from everspot_train.agent.decide import decide
 from everspot_train.agent.world import LeaseView, Memory, World

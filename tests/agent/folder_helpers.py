@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.notice_fit import FolderNoticeFit

@@ -5,7 +5,7 @@ import json
 import threading
 from datetime import datetime
 
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 
 
 class MetadataServer:

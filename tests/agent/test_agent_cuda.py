@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster
-from everspot_core.records import InstanceState, JobState, Reason
+from everspot_core.jobs.records import InstanceState, JobState, Reason
 from everspot_store import ManualClock
 from everspot_train.agent.cuda import CudaFault, await_cuda, check_cuda
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from decide_helpers import BUSY, JOB, LIMITS, NOON, TRAINING, acts, assignment, interruption, running, seconds, world
-from everspot_core.records import Notice, NoticeKind, Order, Reason
+from everspot_core.jobs.records import Notice, NoticeKind, Order, Reason
 from everspot_train.agent.actions import (
     Abandon,
     AskForCheckpoint,

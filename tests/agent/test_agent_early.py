@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster
-from everspot_core.records import EventKind, JobState
+from everspot_core.jobs.records import EventKind, JobState
 
 PROGRAM = Path(__file__).parent / "programs" / "early"
 

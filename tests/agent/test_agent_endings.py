@@ -1,7 +1,7 @@
 """How the ending of a training program is judged: a table."""
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.agent.endings import judge_ending
 from everspot_train.rundir import Status, TrainingPhase
 

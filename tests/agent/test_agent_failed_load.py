@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.job_artifacts import JobArtifacts

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, Proc, eventually
-from everspot_core import lease as transitions
-from everspot_core.records import InstanceState, JobRecord, JobState, Reason
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.records import InstanceState, JobRecord, JobState, Reason
 from everspot_train.agent.agent import AGENT_FAILURES
 from everspot_train.agent.starter import MOST_RESTARTS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from everspot_train.agent.artifacts.layouts import path_template

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store.outputs import Outputs
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.artifacts.assess import ProgramEnd

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.jobs.records import EventKind, JobState, Reason
 
 FRAMEWORKS = Path(__file__).parent / "programs" / "frameworks"
 LONG = 300.0

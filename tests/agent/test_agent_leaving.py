@@ -9,8 +9,8 @@ import pytest
 from everspot_clouds.base import Identity, MetadataUnavailable
 from everspot_clouds.folder import FolderMetadata
 from everspot_clouds.registry import provider
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import ManualClock
 from everspot_train.agent import main as agent
 from everspot_train.agent.health import Health, health_at

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.agent.containment import DELEGATED, ControlGroups
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import Failure

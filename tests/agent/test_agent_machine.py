@@ -2,7 +2,7 @@
 
 import pytest
 from agent_helpers import Cluster
-from everspot_core.records import InstanceState, JobState, Order, Reason
+from everspot_core.jobs.records import InstanceState, JobState, Order, Reason
 
 
 def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import eventually
-from everspot_core.records import Progress
+from everspot_core.jobs.records import Progress
 from everspot_train.agent import memory
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.rundir import Status

@@ -9,8 +9,8 @@ from agent_helpers import MetadataServer, metadata_pages
 from everspot_clouds.aws.metadata import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.folder import FolderMetadata
-from everspot_core.manifest import Manifest
-from everspot_core.records import Market, NoticeKind
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Market, NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent.metadata import read_interruption, read_manifest, read_rebalance
 from everspot_train.agent.watch import NoticeWatcher, sources_from

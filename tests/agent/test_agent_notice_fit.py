@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import Checkpoints, ManualClock
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from folder_helpers import Place, write

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import TOY, Cluster, Proc, eventually
-from everspot_core import lease as transitions
-from everspot_core.records import EventKind, JobState, Order, Reason
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.records import EventKind, JobState, Order, Reason
 
 SOME_POLLS = 1.0  # seconds
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from agent_helpers import Cluster, eventually, market_in
-from everspot_core.attempts import attempts, interruptions
-from everspot_core.records import EventKind, InstanceState, JobState, Reason
+from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.jobs.records import EventKind, InstanceState, JobState, Reason
 
 PLAIN = Path(__file__).parent / "programs" / "plain"
 
@@ -153,7 +153,7 @@ def test_an_ending_is_told_in_the_programs_own_words(
 @pytest.mark.torch
 @pytest.mark.parametrize(("mode", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
 def test_torchrun_hands_the_first_failure_on(tmp_path: Path, mode: str, code: int, first: str) -> None:
-    from everspot_core.job import JobSpec, Resources
+    from everspot_core.jobs.job import JobSpec, Resources
     from everspot_train.agent.endings import judge_ending
     from everspot_train.agent.failures import read_failure
     from everspot_train.agent.program import command_for, environment_for
@@ -175,7 +175,7 @@ def test_torchrun_hands_the_first_failure_on(tmp_path: Path, mode: str, code: in
 
 @pytest.mark.torch
 def test_a_program_of_one_process_may_open_a_process_group_and_torch_is_imported_once(tmp_path: Path) -> None:
-    from everspot_core.job import JobSpec
+    from everspot_core.jobs.job import JobSpec
     from everspot_train.agent.program import command_for, environment_for
 
     (tmp_path / "group.py").write_text(
@@ -196,7 +196,7 @@ def test_a_program_of_one_process_may_open_a_process_group_and_torch_is_imported
 @pytest.mark.torch
 def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp_path: Path) -> None:
     """torchrun kills after 30 s by default; the variable that sets the default is made a second here."""
-    from everspot_core.job import JobSpec, Resources
+    from everspot_core.jobs.job import JobSpec, Resources
     from everspot_train.agent.program import command_for, environment_for
 
     env = {"PLAIN": "count", "PLAIN_UNTIL": "100000", "PLAIN_SAVE_SECONDS": "3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}

@@ -15,8 +15,8 @@ from typing import Any
 import boto3
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.job import Earlier, JobSpec, JobSubmission, Wheel
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Wheel
+from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import TOY, Cluster, MetadataServer, eventually, market_in
-from everspot_core.attempts import attempts, interruptions
-from everspot_core.records import EventKind, InstanceState, JobState, Market, Reason
+from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.jobs.records import EventKind, InstanceState, JobState, Market, Reason
 
 sys.path.insert(0, str(TOY))
 from toy_train import expected

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds.base import Identity
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import Assignment, EventKind, InstanceState, Market
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Assignment, EventKind, InstanceState, Market
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from everspot_train.agent.actions import JobKey

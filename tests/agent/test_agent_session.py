@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from agent_helpers import FAST
 from everspot_clouds.base import Identity
-from everspot_core import lease as transitions
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission, Resources
-from everspot_core.manifest import Manifest
-from everspot_core.pool_history import USUAL_HOURS
-from everspot_core.records import EventKind, JobState, Market, Progress, Reason
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.pool_history import USUAL_HOURS
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending

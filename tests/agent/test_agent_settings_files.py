@@ -4,7 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from folder_helpers import Place, restore_tree, write
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from everspot_core.job import JobSpec
-from everspot_core.ledger import FaultKind
-from everspot_core.records import Reason
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import Reason
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
 from everspot_train.agent.program import command_for, environment_for, too_many_threads

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from agent_helpers import Cluster, Proc, eventually, market_in
-from everspot_core import lease as transitions
-from everspot_core import sharing
-from everspot_core.instances import InstanceRecord
-from everspot_core.records import Assignment, EventKind, InstanceState, JobState, Order, Reason
+from everspot_core.capacity.instances import InstanceRecord
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs import sharing
+from everspot_core.jobs.records import Assignment, EventKind, InstanceState, JobState, Order, Reason
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
 LONG = {"TOY_STEPS": "100000", "TOY_EVERY": "1000000", "TOY_STEP_SECONDS": "0.05"}

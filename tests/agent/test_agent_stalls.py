@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from decide_helpers import BUSY, LIMITS, TRAINING, acts, running, seconds
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_store import ManualClock
 from everspot_train.agent.actions import Conclude, Kill, Stalled
 from everspot_train.agent.decide import decide

@@ -4,8 +4,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import EventKind, Progress
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, Progress
 from everspot_store import ManualClock, Store
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.start_events import SILENCE, StartEvents

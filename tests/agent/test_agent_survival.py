@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import FAST, Cluster, eventually, market_in, metadata_pages
-from everspot_core import lease as transitions
+from everspot_core.cluster.manifest import Proxy
 from everspot_core.documents import parse_duration
-from everspot_core.manifest import Proxy
-from everspot_core.records import InstanceState, JobState, Role
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.records import InstanceState, JobState, Role
 from everspot_store import Store
 
 

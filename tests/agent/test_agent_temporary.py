@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_train.agent.temporary import MOST_BYTES, TemporaryFolders
 
 WORKERS = Path(__file__).parent / "programs" / "workers"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.agent.process_table import read_processes
 from everspot_train.agent.termination import SETTLE, ProcessInfo, Termination, program_name
 

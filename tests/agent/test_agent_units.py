@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds.registry import CLOUDS, provider
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 from everspot_train.agent.main import DEFAULT_HOME, RUNTIME_VARIABLE
 
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"

@@ -3,7 +3,7 @@
 import platform
 
 import pytest
-from everspot_core.job import Wheel
+from everspot_core.jobs.job import Wheel
 from everspot_train.prepare.fitting import fitting
 from pydantic import ValidationError
 

@@ -12,9 +12,9 @@ from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.checking import check_cluster
 from everspot_cli.main import app
 from everspot_cli.registry import GROUPS
-from everspot_core.job import JobSpec
-from everspot_core.problems import Problems
-from everspot_core.recipes import RECIPES
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.recipes import RECIPES
+from everspot_core.validation.problems import Problems
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(

@@ -14,11 +14,11 @@ from unittest import mock
 import pytest
 import yaml
 from everspot_cli.main import main
-from everspot_core import lease
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.records import EventKind, Market, Progress, Reason
-from everspot_core.sweep import SweepSpec
+from everspot_core.cluster.manifest import FleetOffer, Manifest
+from everspot_core.experiments.sweep import SweepSpec
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, Market, Progress, Reason
 from everspot_store import Store
 
 from .test_architecture_docs import blocks

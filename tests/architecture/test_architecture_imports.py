@@ -150,6 +150,35 @@ def test_no_modules_import_each_other_not_even_for_their_types() -> None:
     assert {circle for circle in circles if len(circle) > 1} == CIRCLES
 
 
+CORE = (
+    "validation", "capacity", "jobs", "costs", "estimate", "governance", "cluster", "experiments", "schedule",
+    "federation",
+)  # fmt: skip
+"""The folders of core. Each imports only folders that stand before it, as ARCHITECTURE.md says in the same order."""
+
+
+def test_folders_of_core_import_only_folders_before_them() -> None:
+    folders = {path.name for path in (ROOT / "core/everspot_core").iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(CORE)
+    listed = [line for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines() if line.startswith("| `")]
+    places = [listed.index(next(line for line in listed if line.startswith(f"| `{name}/` |"))) for name in CORE]
+    assert places == sorted(places)
+    paths = {_module_name(path): path for room, path in modules() if room == "everspot_core"}
+    backwards = {
+        f"{name} imports {target}"
+        for name, path in paths.items()
+        for target in _imported_modules(path, paths.keys())
+        if _core_rank(target) > _core_rank(name)
+    }
+    assert backwards == set()
+
+
+def _core_rank(module: str) -> int:
+    """Return the place of a module's folder in `CORE`; -1 for a module that lies in none."""
+    folder = module.split(".")[1] if "." in module else ""
+    return CORE.index(folder) if folder in CORE else -1
+
+
 def _module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from everspot_core.manifest import Manifest
-from everspot_core.peers import Peer
-from everspot_core.records import Market
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.peers import Peer
+from everspot_core.jobs.records import Market
 from everspot_store import ElasticUse, FleetState, PeerSight, PoolState, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)

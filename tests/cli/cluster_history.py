@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.records import EventKind, Reason
+from everspot_core.jobs.records import EventKind, Reason
 
 
 def record_history(world: Any) -> None:

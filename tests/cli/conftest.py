@@ -16,12 +16,12 @@ from unittest import mock
 
 import pytest
 from everspot_cli.main import main
-from everspot_core import lease
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import FleetOffer, Manifest
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import (
     EventKind,
     InstanceRecord,
     InstanceState,

@@ -6,8 +6,8 @@ from typing import Any
 
 from everspot_cli.session import Session
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding
-from everspot_core.records import EventKind, Progress, Reason
-from everspot_core.sweep import SweepRecord, SweepSpec
+from everspot_core.experiments.sweep import SweepRecord, SweepSpec
+from everspot_core.jobs.records import EventKind, Progress, Reason
 
 SWEEP: dict[str, Any] = {
     "name": "rates",

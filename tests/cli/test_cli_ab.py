@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.manifest import FleetOffer
-from everspot_core.records import EventKind, Market, Progress, Reason
+from everspot_core.cluster.manifest import FleetOffer
+from everspot_core.jobs.records import EventKind, Market, Progress, Reason
 
 OPTIONS = ("--precision", "fp32,bf16", "--seeds", "3", "--metric", "test_accuracy", "--tolerance", "1%")
 SPREAD = (0.80, 0.84, 0.88)

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from everspot_cli.ui.panels.changes import panel
-from everspot_core.applied_change import AppliedChange, PullRequest
+from everspot_core.cluster.applied_change import AppliedChange, PullRequest
 from everspot_core.estimate.model import CostFigures, Estimate, Range
 
 

@@ -6,10 +6,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from everspot_core.lease import pending
-from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
-from everspot_core.records import Market
-from everspot_core.visit_records import Trip, TripEnd
+from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import Market
+from everspot_core.jobs.visit_records import Trip, TripEnd
 from report_helpers import T0
 
 MARCH = ("--month", "2026-03")
@@ -175,7 +175,7 @@ def test_stages_of_a_pipeline_and_a_point_gained_are_shown(past, tmp_path):
 
 def pipeline(world, run: int, seconds: float, accuracy: float) -> None:
     """Two jobs of 200 s each on i-base, one after the other."""
-    from everspot_core.job import Earlier, JobSpec, JobSubmission
+    from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission
 
     before: list[Earlier] = []
     for stage in ("prepare", "train"):

@@ -1,8 +1,8 @@
 """What the command says of a job's checkpoints: how often and why, and what a notice costs."""
 
 import pytest
-from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.records import EventKind, Market
+from everspot_core.cluster.manifest import FleetOffer, Manifest
+from everspot_core.jobs.records import EventKind, Market
 
 REASON = "a checkpoint of 1 GB stalls training for 2 s, and an interruption comes about every 8 h"
 LOSS = "a checkpoint of 150 GB takes 240 s to be durable, longer than a notice of 120 s leaves: an interruption costs"

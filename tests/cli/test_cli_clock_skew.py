@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 SPEC = "name: train\nrecipe: image-classification\ndeadline: 9h\nexpected_duration: 1h\nbudget: {wall_clock: 2h}\n"
 SLOW_MACHINE = timedelta(minutes=10)

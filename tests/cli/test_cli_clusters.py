@@ -144,7 +144,7 @@ def test_a_profile_that_does_not_exist_is_named(nobody):
 
 def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, tmp_path, moto_endpoint):
     import boto3
-    from everspot_core.manifest import Manifest
+    from everspot_core.cluster.manifest import Manifest
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))

@@ -1,8 +1,8 @@
 """`everspot cost compare --a … --b …`: which jobs a set has, what is compared, and what is said of small sets."""
 
 import pytest
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Market
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs.records import Market
 from report_helpers import T0
 
 RUNS = {"a": (600, 660, 720), "b": (1800, 1860, 1920)}  # seconds of each job's run

@@ -3,8 +3,8 @@ import os
 from datetime import UTC, datetime
 
 import pytest
-from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
-from everspot_core.records import EventKind, Market, Reason
+from everspot_core.capacity.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.jobs.records import EventKind, Market, Reason
 
 from tests.cli.conftest import everspot
 

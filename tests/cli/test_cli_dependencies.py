@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from everspot_core.job import Earlier, Series
-from everspot_core.records import JobState, Reason
+from everspot_core.jobs.job import Earlier, Series
+from everspot_core.jobs.records import JobState, Reason
 
 JOB = "name: train\nrecipe: image-classification\n"
 

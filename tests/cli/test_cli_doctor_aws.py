@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from moto.server import ThreadedMotoServer
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}

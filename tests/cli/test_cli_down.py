@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from everspot_cli.commands import down
 from everspot_clouds.base import CloudError, Left, Trouble
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 from tests.cli.conftest import World, everspot
 

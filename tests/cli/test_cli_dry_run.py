@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from everspot_clouds.aws.placement import PlacementScores
 from everspot_clouds.base import PlacementScore
-from everspot_core.catalogue import builtin
-from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.manifest import FleetOffer, Manifest
+from everspot_core.costs.ledger import EndRecord, LaunchRecord
+from everspot_core.jobs.records import Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_store import SystemClock

@@ -8,10 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
-from everspot_core.manifest import Elastic
-from everspot_core.records import JobState, Market
-from everspot_core.visit_records import Trip, TripEnd
+from everspot_core.cluster.manifest import Elastic
+from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord
+from everspot_core.jobs.records import JobState, Market
+from everspot_core.jobs.visit_records import Trip, TripEnd
 from focus_data_toolkit import Mode, convert_to_focus_1_4, detect_focus_schema, lint_focus_1_4_structure
 from report_helpers import AS_OF, T0, audit, market_log
 
@@ -130,7 +130,7 @@ def test_visits_are_rows_that_others_bill_and_copies_are_billed_here(world, tmp_
     world.submit("away", 0, tags={"Team": "vision"})
     trip = Trip(cluster="beta", visit="visit-1", number=1, since=T0, until=T0, end=TripEnd.RETURNED, usd=1.5,
                 egress_usd=0.25, sent_bytes=5 * 10**9)  # fmt: skip
-    from everspot_core.lease import pending
+    from everspot_core.jobs.lease import pending
 
     world.store.records.put("away", pending("away", T0).model_copy(update={"trips": [trip], "state": JobState.PENDING}))
     rows = {r["x_UsageKind"]: r for r in exported(world, tmp_path)}

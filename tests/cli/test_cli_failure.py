@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from everspot_cli.failure import last_exception, own_lines
-from everspot_core.records import EventKind, JobState, Progress, Reason
+from everspot_core.jobs.records import EventKind, JobState, Progress, Reason
 
 from tests.cli.conftest import T0
 

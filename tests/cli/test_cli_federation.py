@@ -6,8 +6,8 @@ import pytest
 from cli_peers import T0, met, note, publish
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.visit_records import Origin, Trip, TripEnd, Visit, visit_id
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.visit_records import Origin, Trip, TripEnd, Visit, visit_id
 from everspot_store import PeerMarket
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 from cli_peers import met, note, publish
-from everspot_core.manifest import FleetOffer
-from everspot_core.records import Market
+from everspot_core.cluster.manifest import FleetOffer
+from everspot_core.jobs.records import Market
 from everspot_store import IdleState, PeerMarket
 
 

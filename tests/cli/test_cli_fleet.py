@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.baselines import over_norm
-from everspot_core.launching import LaunchIntent, LaunchPool
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Elastic, Manifest
-from everspot_core.records import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.cluster.manifest import Elastic, Manifest
+from everspot_core.costs.baselines import over_norm
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.jobs.records import Market
 from everspot_store import ElasticUse, FleetState, PoolState
 
 POOL = {"instance_type": "c6i.large", "market": Market.SPOT}

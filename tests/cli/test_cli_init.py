@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from tests.cli.conftest import everspot
 

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from everspot_core.records import EventKind, JobState, Progress, Reason
+from everspot_core.jobs.records import EventKind, JobState, Progress, Reason
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 
 def test_logs_are_the_bytes_that_were_printed(past):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from everspot_clouds.aws.pricelists import aws_prices
 from everspot_clouds.registry import provider
-from everspot_core.catalogue import builtin
-from everspot_core.manifest import Manifest
-from everspot_core.price_table import PriceTable, TypePrice
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.price_table import PriceTable, TypePrice
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_scheduler.ledger import Ledger

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core import lease
-from everspot_core.job import JobSpec
-from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
-from everspot_core.manifest import Standing
-from everspot_core.market import Market
-from everspot_core.records import JobRecord, JobState, Reason
+from everspot_core.capacity.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Standing
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_store import SchedulerBeat
 from everspot_store.bucket import Bucket
 

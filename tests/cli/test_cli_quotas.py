@@ -6,8 +6,8 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_core.manifest import Elastic, Manifest, Standing
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic, Manifest, Standing
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 

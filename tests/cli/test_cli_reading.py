@@ -8,8 +8,8 @@ from typing import Any
 import boto3
 import pytest
 from everspot_cli.registry import COMMANDS, GROUPS
-from everspot_core.records import Role
-from everspot_core.sweep import SweepRecord, SweepSpec
+from everspot_core.experiments.sweep import SweepRecord, SweepSpec
+from everspot_core.jobs.records import Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from sweep_helpers import SWEEP

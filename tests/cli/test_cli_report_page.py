@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 from everspot_cli.report.colours import fill, warning
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import EventKind, Market, Reason
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs.records import EventKind, Market, Reason
 from report_helpers import AS_OF, T0
 
 

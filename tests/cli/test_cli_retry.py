@@ -1,7 +1,7 @@
 """`everspot retry`: a new job that goes on from the newest checkpoint of one that has ended; and what is not packed."""
 
 import pytest
-from everspot_core.records import JobState, Reason
+from everspot_core.jobs.records import JobState, Reason
 from everspot_store import Store, StoreDenied, StoreUnavailable, code
 from everspot_store.events import EventWriter
 from everspot_store.table import Table

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.ledger import FaultKind, FaultRecord
-from everspot_core.manifest import Elastic
-from everspot_core.records import Assignment, InstanceState, Market, Order, Reason
+from everspot_core.cluster.manifest import Elastic
+from everspot_core.costs.ledger import FaultKind, FaultRecord
+from everspot_core.jobs.records import Assignment, InstanceState, Market, Order, Reason
 from everspot_store import SchedulerBeat
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from everspot_cli.commands.shell import inside
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import yaml
 from everspot_cli.errors import CliError
 from everspot_cli.specs import Overrides, override_spec, read_spec
 from everspot_cli.yamlfile import read_yaml
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.problems import SHOWN_AT_MOST
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.validation.problems import SHOWN_AT_MOST
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.changeover import Changeovers, PartTimes
-from everspot_core.manifest import Manifest
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.changeover import Changeovers, PartTimes
 
 JOB = """
 name: late

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from everspot_core.candidates import candidates
-from everspot_core.catalogue import builtin
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.experiments.sweep import SweepSpec
+from everspot_core.jobs.candidates import candidates
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import feasibility
-from everspot_core.sweep import SweepSpec
 
 ROOT = Path(__file__).parents[2]
 DEMO = sorted((ROOT / "localcloud/everspot_local/demo/jobs").glob("*.yaml"))

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from everspot_cli.sweeping import study as optuna
-from everspot_core.records import JobState, Reason
-from everspot_core.sweep import trial_job
-from everspot_core.visit_records import Away, Trip, TripEnd
+from everspot_core.experiments.sweep import trial_job
+from everspot_core.jobs.records import JobState, Reason
+from everspot_core.jobs.visit_records import Away, Trip, TripEnd
 from everspot_store.studies import Journal, Studies
 from sweep_helpers import Playground, record, under_way
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from everspot_cli.errors import CliError
 from everspot_core import extras
-from everspot_core.records import Reason
-from everspot_core.sweep import SweepSpec, trial_sweep
+from everspot_core.experiments.sweep import SweepSpec, trial_sweep
+from everspot_core.jobs.records import Reason
 from sweep_helpers import SWEEP, Playground, record
 
 

@@ -4,8 +4,8 @@ import math
 import zlib
 from typing import Any
 
-from everspot_core.records import Reason
-from everspot_core.sweep import trial_job
+from everspot_core.experiments.sweep import trial_job
+from everspot_core.jobs.records import Reason
 from sweep_helpers import Playground, under_way
 
 HYPERBAND: dict[str, Any] = {"parallel": 16, "trials": 16, "pruner": "hyperband", "min_steps": 10}

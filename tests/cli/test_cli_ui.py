@@ -10,7 +10,7 @@ import pytest
 from cluster_history import record_history
 from everspot_cli.report.terminal import money
 from everspot_core import extras
-from everspot_core.applied_change import PullRequest
+from everspot_core.cluster.applied_change import PullRequest
 from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding
 from test_cli_changes import a_change
 from ui_helpers import CLOCK, Served, served

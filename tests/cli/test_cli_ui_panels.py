@@ -7,7 +7,7 @@ import pytest
 from everspot_cli.stop_reasons import MEANING_OF_REASON
 from everspot_cli.ui.panels.jobs import SHOWN, Filter, list_reasons, panel
 from everspot_cli.ui.sources import RecentJobs
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_store import Store
 
 from tests.cli.conftest import T0, World

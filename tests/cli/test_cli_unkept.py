@@ -1,9 +1,9 @@
 """A job whose program keeps no checkpoints: said before it is submitted, while it runs, and in the report."""
 
 import pytest
-from everspot_core import lease
-from everspot_core.records import EventKind, Progress, Reason
-from everspot_core.records import JobState as State
+from everspot_core.jobs import lease
+from everspot_core.jobs.records import EventKind, Progress, Reason
+from everspot_core.jobs.records import JobState as State
 
 SPEC = """name: plain
 entrypoint: [train.py{argument}]

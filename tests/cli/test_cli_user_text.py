@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from everspot_core.encodings import SUBSTITUTES, degrade_output, substitute
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 MARKUP_TEAMS = ("[/INST]", "[ml] vision", "[bold red]x[/]", "[link=file:///etc]y", ":warning: team", "\\[z]")
 """Team names that rich would close a tag for, swallow, color, link, replace by an emoji, or unescape."""

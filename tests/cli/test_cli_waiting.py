@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from everspot_clouds.folder import FolderCloud
-from everspot_core.records import InstanceState, Market
+from everspot_core.jobs.records import InstanceState, Market
 from everspot_core.schedule.jobs import AGED
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Wait, Waiting, WaitPool

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_simulator.drive import simulate
 from everspot_simulator.federated_generator import generate_federated
 from everspot_simulator.figures import figures

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds import registry
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
 from everspot_local.options import Options

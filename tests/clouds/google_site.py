@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_clouds.gcp.http_api import Api
-from everspot_core.launching import LaunchIntent, LaunchPool
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_store import SystemClock
 

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from botocore.stub import ANY, Stubber
 from everspot_clouds.aws import capacity
 from everspot_clouds.base import Launched
-from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "0f" * 16

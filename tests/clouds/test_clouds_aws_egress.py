@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from everspot_clouds.aws.egress import Subnet, Ways, egress_problems, no_proxy, proxy_port, way_problems
 from everspot_clouds.aws.endpoints import endpoints_cost
-from everspot_core.manifest import Proxy
-from everspot_core.problems import Problems
+from everspot_core.cluster.manifest import Proxy
+from everspot_core.validation.problems import Problems
 
 NEEDED = ("ec2", "sqs")
 

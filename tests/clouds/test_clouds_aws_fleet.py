@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_clouds.aws.fleet import STRATEGIES, AwsOnDemandAllocation, AwsSpotAllocation, Ec2Capacity
-from everspot_core.allocation import Prefer
+from everspot_core.capacity.allocation import Prefer
 
 
 @pytest.mark.parametrize("prefer", list(Prefer))

@@ -2,8 +2,8 @@
 
 import pytest
 from everspot_clouds.aws.gpus import FAMILIES
-from everspot_core.catalogue import InstanceType
-from everspot_core.gpus import CAPABILITIES, IMAGE_BUILD, unfit
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.gpus import CAPABILITIES, IMAGE_BUILD, unfit
 
 
 def test_every_gpu_of_a_family_has_a_capability() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from everspot_clouds.aws.fleet import Ec2Capacity
 from everspot_clouds.aws.hourly import Always, hourly_cost
-from everspot_core import catalogue
-from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import TypeChoice, WeightBy
-from everspot_core.hourly import ElasticCap, list_rates, no_room
-from everspot_core.market import Market
+from everspot_core.capacity import catalogue
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.fleet import TypeChoice, WeightBy
+from everspot_core.capacity.hourly import ElasticCap, list_rates, no_room
+from everspot_core.capacity.market import Market
 
 KNOWN = catalogue.builtin()
 BOTH = (Market.SPOT, Market.ON_DEMAND)

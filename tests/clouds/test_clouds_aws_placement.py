@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from everspot_clouds.aws.placement import DAY, KEPT, NEW_A_DAY, REFUSED, PlacementScores
-from everspot_core.catalogue import builtin
-from everspot_core.placement import COUNT_AT_MOST, groups, request_count
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.placement import COUNT_AT_MOST, groups, request_count
 from everspot_store import ManualClock
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)

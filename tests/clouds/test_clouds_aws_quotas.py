@@ -2,8 +2,8 @@
 
 import pytest
 from everspot_clouds.aws.quotas import enough, find_quota, launchable, most_vcpus, needs, reaches, shortfalls
-from everspot_core.catalogue import builtin
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.jobs.records import Market
 
 
 @pytest.mark.parametrize(

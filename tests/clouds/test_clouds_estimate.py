@@ -11,7 +11,7 @@ from everspot_clouds.aws.alarms import USD_A_MONTH
 from everspot_clouds.aws.endpoints import NAT_USD_PER_HOUR
 from everspot_clouds.estimating import environment, estimated
 from everspot_clouds.gcp.hourly import MONITORING_USD_A_MONTH
-from everspot_core.declared import SECRET, UNKNOWN, DeclaredResource
+from everspot_core.cluster.declared import SECRET, UNKNOWN, DeclaredResource
 from everspot_core.estimate.model import Estimate
 
 STACKS = Path(__file__).resolve().parents[2] / "stacks"

@@ -8,10 +8,10 @@ from everspot_clouds.base import Verdict
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.prices import SOURCE
 from everspot_clouds.registry import provider
-from everspot_core.catalogue import builtin
-from everspot_core.launching import LaunchTrouble
-from everspot_core.manifest import Standing
-from everspot_core.market import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Standing
 from everspot_local.cloud import LocalCloud
 from google_site import REGION, A, B, C, GoogleSite
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from everspot_clouds.gcp import capacity
 from everspot_clouds.gcp.errors import OperationError, read_failures
-from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
 from everspot_local.gcp.discovery import Api
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from everspot_clouds.gcp.errors import (
     to_cloud_error,
     trouble,
 )
-from everspot_core.launching import LaunchTrouble
+from everspot_core.capacity.launching import LaunchTrouble
 from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
 
 

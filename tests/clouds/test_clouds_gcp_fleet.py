@@ -6,10 +6,10 @@ import pytest
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpShape, capacity_problems, scheduling, selections
 from everspot_clouds.gcp.machines import Machine, described, description, parse_type, type_name
 from everspot_clouds.gcp.quotas import find_quota, list_metrics, reaches
-from everspot_core.catalogue import builtin
-from everspot_core.fleet import TypeChoice
-from everspot_core.market import Market
-from everspot_core.problems import Problems
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.fleet import TypeChoice
+from everspot_core.capacity.market import Market
+from everspot_core.validation.problems import Problems
 
 KNOWN = builtin()
 

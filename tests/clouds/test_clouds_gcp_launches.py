@@ -13,10 +13,10 @@ from everspot_clouds.gcp.errors import ApiError, StillUnderWay
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
 from everspot_clouds.gcp.zones import Zones
-from everspot_core.launching import LaunchTrouble
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Role
 from everspot_local.cloud import LocalCloud
 from everspot_store import ManualClock
 from google_site import CLUSTER, SPOT, A, B, C, GoogleSite

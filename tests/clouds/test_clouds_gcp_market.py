@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.gcp import gauges, placement, prices
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 from everspot_local.gcp.discovery import Api
 
 AT = datetime(2026, 7, 20, 7, tzinfo=UTC)

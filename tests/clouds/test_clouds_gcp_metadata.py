@@ -10,7 +10,7 @@ import pytest
 from everspot_clouds.base import Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.gcp.metadata import GcpMetadata, MetadataServer
 from everspot_clouds.registry import provider
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 from everspot_local.cloud import LocalCloud
 from everspot_store import ManualClock
 from google_site import CLUSTER, SPOT, A, GoogleSite

@@ -10,11 +10,11 @@ from everspot_clouds.base import Check, CloudError, NotOffered, Verdict
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_clouds.registry import provider
-from everspot_core.catalogue import builtin
-from everspot_core.fleet import CapacitySpec, TypeChoice
-from everspot_core.hourly import ElasticCap
-from everspot_core.manifest import Elastic, Manifest, Standing
-from everspot_core.market import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice
+from everspot_core.capacity.hourly import ElasticCap
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic, Manifest, Standing
 from everspot_local.cloud import LocalCloud
 from google_site import CLUSTER, REGION, TEMPLATE, A, GoogleSite
 

@@ -16,7 +16,7 @@ from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.metadata import GcpMetadata, MetadataServer
 from everspot_clouds.gcp.names import agents
 from everspot_clouds.gcp.rules import LOG_FILTER, name_prefix
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
 from everspot_local.options import Options

@@ -18,9 +18,9 @@ from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.rules import PREEMPTED
 from everspot_clouds.gcp.secrets import GcpSecrets
 from everspot_clouds.gcp.site import GcpSite
-from everspot_core.gauges import Gauge
-from everspot_core.manifest import Manifest
-from everspot_core.notify import Notifications
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.notify import Notifications
 from everspot_local.cloud import LocalCloud
 from everspot_store import ManualClock, Store, SystemClock
 from test_clouds_gcp_messages import AT, entry, sent

@@ -11,8 +11,8 @@ from everspot_clouds.base import CloudError, Left
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
 from everspot_clouds.stack_state import declared_clusters, list_ids
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.aws.environment import owner as aws_owner
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from everspot_clouds import base
 from everspot_clouds.registry import CLOUDS, USUAL, UnknownCloud, find_cloud, job_rules, provider
-from everspot_core.records import NoticeKind
+from everspot_core.jobs.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
 from everspot_train.agent.metadata import read_interruption

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from everspot_clouds.estimating import environment
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))

@@ -6,7 +6,7 @@ import pulumi
 import pytest
 from everspot import AwsIdentity, AwsInterruptionEvents, AwsStore
 from everspot.aws.checking import check_cluster
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 
 KEY = "arn:aws:kms:eu-west-1:111122223333:key/k"
 

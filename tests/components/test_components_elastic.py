@@ -9,8 +9,8 @@ import pulumi
 import pytest
 from everspot import AwsTrainingCluster
 from everspot.limits import generation
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.documents import parse_duration
-from everspot_core.manifest import Manifest
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 

@@ -7,8 +7,8 @@ import pytest
 from everspot.aws.capacity import check_offers
 from everspot.aws.checking import check_cluster
 from everspot.gcp import checking as gcp_checking
-from everspot_core.catalogue import zone_region
-from everspot_core.problems import Problems
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.validation.problems import Problems
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from settings_helpers import loaded, written
 

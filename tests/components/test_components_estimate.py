@@ -11,7 +11,7 @@ import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
 from everspot.capacity import spelt
 from everspot_clouds.estimating import environment, estimated
-from everspot_core.declared import DeclaredResource
+from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from everspot_core.manifest import Manifest
-from everspot_core.problems import camel
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.validation.problems import camel
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.gcp.iam.conditions import compiled
 from federated_pair import AWS, GOOGLE, NEAR, NEIGHBOUR, ON_AWS, ON_GOOGLE, ROLE, Pair, statements

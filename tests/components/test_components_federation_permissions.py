@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from everspot_core.visit_records import visit_prefix
+from everspot_core.jobs.visit_records import visit_prefix
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.gcp.iam.conditions import is_true
 from federated_pair import AWS, GOOGLE, NEAR, ON_AWS, ON_GOOGLE, ROLE, Pair, statements

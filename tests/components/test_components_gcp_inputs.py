@@ -10,8 +10,8 @@ from everspot.gcp.checking import asked_zones, check_cluster
 from everspot_clouds.gcp.labels import label_key, label_problems, to_labels
 from everspot_clouds.gcp.machines import attached_problem
 from everspot_clouds.gcp.names import account_id
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from gcp_helpers import SPEC
 
 

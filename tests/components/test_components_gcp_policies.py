@@ -10,7 +10,7 @@ from everspot import GcpTrainingCluster
 from everspot.gcp import policies
 from everspot_clouds.gcp.names import standing
 from everspot_clouds.gcp.rules import instance_name
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 from gcp_helpers import SPEC
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]

@@ -7,9 +7,9 @@ import pulumi
 import pytest
 from everspot import guard as guard_room
 from everspot.guard import busy_jobs, describe_change, refuse_while_jobs_run
-from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
-from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_core.capacity.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.costs.ledger import EndRecord, LaunchRecord
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_store import Store, StoreError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pulumi
 import pytest
 from everspot import AwsMonitoring, AwsTrainingCluster
 from everspot_clouds.aws.alarms import ALARMS
-from everspot_core.gauges import Gauge
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.manifest import Manifest
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"

@@ -11,9 +11,9 @@ from typing import Any
 
 import everspot
 import pytest
+from everspot_core.cluster.manifest import Limits
 from everspot_core.documents import parse_duration
-from everspot_core.manifest import Limits
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 from pulumi.provider.experimental.component import ComponentProvider
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]

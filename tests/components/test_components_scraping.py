@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 from everspot import AwsTrainingCluster
-from everspot_core.manifest import Manifest, Metrics
+from everspot_core.cluster.manifest import Manifest, Metrics
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 GROUP = "aws:ec2/securityGroup:SecurityGroup"

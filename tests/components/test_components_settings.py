@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pytest
 from everspot.aws.checking import check_cluster
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 from settings_helpers import Config, loaded, refusal, written
 
 

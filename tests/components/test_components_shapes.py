@@ -7,9 +7,9 @@ import pytest
 from everspot.aws import policies
 from everspot_clouds.aws.fleet import Ec2Capacity, override_grid
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, split
-from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
-from everspot_core.problems import BadInputs, Problems
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
+from everspot_core.validation.problems import BadInputs, Problems
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -18,8 +18,8 @@ from everspot.gcp.bootstrap import GcpBootstrapArgs
 from everspot.gcp.bootstrap import bootstrap_problems as gcp_bootstrap_problems
 from everspot.gcp.checking import cluster_problems as gcp_cluster_problems
 from everspot_clouds.estimating import environment
-from everspot_core.bounds import check_values
-from everspot_core.problems import BadInputs, Problems, camel
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import BadInputs, Problems, camel
 from gcp_helpers import SPEC as GCP_SPEC
 from settings_helpers import Config, loaded, refusal
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.catalogue import builtin
-from everspot_core.cost import bill
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.records import Event, EventKind, Market, Role
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.cost import bill
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.jobs.records import Event, EventKind, Market, Role
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TYPE, ZONE = "m6i.large", "us-east-1a"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.job import JobSpec, JobSubmission, Resources
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_core.schedule import InstanceView, JobView, Outlook
 from view_helpers import instance_view, job_view, outlook_view
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core import lease
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

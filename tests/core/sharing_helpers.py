@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_core.schedule import Assign, Hold, InstanceView, JobView, plan
 from view_helpers import cluster_view, instance_view, job_view, outlook_view
 

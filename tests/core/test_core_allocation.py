@@ -1,6 +1,6 @@
 """EC2 Fleet's allocation, as properties and as the cases that its documentation tells."""
 
-from everspot_core.allocation import (
+from everspot_core.capacity.allocation import (
     Allocation,
     AllocationRequest,
     Cause,
@@ -9,7 +9,7 @@ from everspot_core.allocation import (
     Prefer,
     allocate,
 )
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.baselines import Norm, in_use, over_norm
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.market import Market, PoolKey
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market, PoolKey
+from everspot_core.costs.baselines import Norm, in_use, over_norm
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.jobs.records import Role
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 from cost_helpers import T0, at, compute, end, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.attempts import attempts
-from everspot_core.budgets import (
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.budgets import (
     ENVIRONMENT,
     Allowance,
     Amount,
@@ -23,10 +24,9 @@ from everspot_core.budgets import (
     spending,
     spent,
 )
-from everspot_core.catalogue import builtin
-from everspot_core.occupancy import Tenure, in_order
-from everspot_core.prices import PriceBook
-from everspot_core.records import Market
+from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.costs.prices import PriceBook
+from everspot_core.jobs.records import Market
 from hypothesis import given, settings
 from test_core_cost_properties import moments, worlds
 

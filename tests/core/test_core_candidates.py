@@ -1,8 +1,8 @@
 from datetime import timedelta
 
-from everspot_core.candidates import candidates, misfits, nearest
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.job import Resources
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.jobs.candidates import candidates, misfits, nearest
+from everspot_core.jobs.job import Resources
 
 
 def test_only_types_that_fit_are_offered_cheapest_spot_first():

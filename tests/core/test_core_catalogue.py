@@ -1,7 +1,7 @@
 from datetime import date
 
 import pytest
-from everspot_core.catalogue import InstanceType, Price, UnknownInstanceType, builtin, zone_region
+from everspot_core.capacity.catalogue import InstanceType, Price, UnknownInstanceType, builtin, zone_region
 from pydantic import ValidationError
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.changeover import (
+from everspot_core.jobs.changeover import (
     BELIEVED,
     KEPT,
     LONGEST,
@@ -18,8 +18,8 @@ from everspot_core.changeover import (
     estimate,
     lasting,
 )
-from everspot_core.changeover_samples import Arrival, measurements
-from everspot_core.records import Event, EventKind, Market
+from everspot_core.jobs.records import Event, EventKind, Market
+from everspot_core.schedule.changeover_samples import Arrival, measurements
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,8 +8,8 @@ from cost_helpers import at
 from everspot_core.governance.chargeback import LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, pipelines
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.job import Earlier, JobSpec, JobSubmission, Series
-from everspot_core.visit_records import Visit
+from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Series
+from everspot_core.jobs.visit_records import Visit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

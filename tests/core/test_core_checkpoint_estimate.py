@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.checkpoint_estimate import ASSUMED_GBPS, describe_estimates, estimate_types
-from everspot_core.checkpoint_interval import NoticeTime
-from everspot_core.job import CheckpointPolicy
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.jobs.checkpoint_estimate import ASSUMED_GBPS, describe_estimates, estimate_types
+from everspot_core.jobs.checkpoint_interval import NoticeTime
+from everspot_core.jobs.job import CheckpointPolicy
 
 NOTICE = NoticeTime(timedelta(seconds=120), timedelta(seconds=7))
 

@@ -4,7 +4,9 @@ from datetime import timedelta
 from math import isclose, sqrt
 
 import pytest
-from everspot_core.checkpoint_interval import (
+from everspot_core.capacity.market import Market
+from everspot_core.costs.pool_history import USUAL_HOURS, PoolHistory, expected_hours
+from everspot_core.jobs.checkpoint_interval import (
     LONGEST,
     LOSS_AT_NOTICE,
     SHORTEST,
@@ -20,8 +22,6 @@ from everspot_core.checkpoint_interval import (
     loss_at_notice,
     steps_at_notice,
 )
-from everspot_core.market import Market
-from everspot_core.pool_history import USUAL_HOURS, PoolHistory, expected_hours
 from everspot_core.schedule.market.lifetimes import UPS, Lifetimes
 from hypothesis import given
 from hypothesis import strategies as st

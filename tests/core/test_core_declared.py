@@ -1,7 +1,7 @@
 """A resource of a preview: what its URN says, and which of its values the event log does not have."""
 
 import pytest
-from everspot_core.declared import SECRET, UNKNOWN, DeclaredResource, is_fully_known, secret, unknown
+from everspot_core.cluster.declared import SECRET, UNKNOWN, DeclaredResource, is_fully_known, secret, unknown
 
 HIDDEN = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": SECRET}
 

@@ -3,8 +3,9 @@
 from datetime import date
 from fractions import Fraction
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import Catalogue, InstanceType, Offer, Price
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, Offer, Price
+from everspot_core.capacity.market import Market
 from everspot_core.estimate.model import CostFigures, Range
 from everspot_core.estimate.requested import (
     ElasticRequest,
@@ -15,7 +16,6 @@ from everspot_core.estimate.requested import (
     TypeOption,
 )
 from everspot_core.estimate.totals import estimate
-from everspot_core.market import Market
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from everspot_core.attempts import attempts, interruptions
-from everspot_core.changeover_samples import measurements
-from everspot_core.records import Event, EventKind
+from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.jobs.records import Event, EventKind
+from everspot_core.schedule.changeover_samples import measurements
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.federation.decision import MoveTerms, Traveller, decide
 from everspot_core.federation.forecast import Passage, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, Headroom, joined
-from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import JobRecord, JobState, Market
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.records import JobRecord, JobState, Market
+from everspot_core.jobs.visit_records import Visit
 from everspot_core.schedule import Behaviour, Cap, PoolKey
-from everspot_core.visit_records import Visit
 from hypothesis import given
 from hypothesis import strategies as st
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view

@@ -5,15 +5,15 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core import lease
+from everspot_core.cluster.peers import Peer, reachable
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.offer_id import is_own_offer, misnamed
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.lease import IllegalTransition
-from everspot_core.peers import Peer, reachable
-from everspot_core.records import JobRecord, JobState, Reason
-from everspot_core.visit_records import Origin, Trip, TripEnd, visit_id, visit_prefix
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.lease import IllegalTransition
+from everspot_core.jobs.records import JobRecord, JobState, Reason
+from everspot_core.jobs.visit_records import Origin, Trip, TripEnd, visit_id, visit_prefix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.federation.decision import DEFAULT, Forecast, MoveWhy, Traveller, decide, describe_move
 from everspot_core.federation.forecast import Passage, forecast_job
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import Idle, berth, idle_in, on_standing, standing_home
-from everspot_core.fit import Shape
-from everspot_core.job import JobSpec, JobSubmission, Resources
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, Market, Role
+from everspot_core.jobs.fit import Shape
+from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, Market, Role
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

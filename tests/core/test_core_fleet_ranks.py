@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from everspot_core.allocation import Prefer
-from everspot_core.fleet import CapacitySpec, TypeChoice, ranks
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, ranks
 
 PRICES = {"slow": 1.0, "fast": 3.0, "dear": 1.2, "dearest": 9.0}
 

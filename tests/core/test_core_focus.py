@@ -10,9 +10,9 @@ from everspot_clouds.aws.invoicing import INVOICING as AWS
 from everspot_clouds.gcp.invoicing import INVOICING as GOOGLE
 from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
 from everspot_core.governance.usage import Sums, usage_rows
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import EventKind, Market
-from everspot_core.visit_records import Visit
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, Market
+from everspot_core.jobs.visit_records import Visit
 from focus_data_toolkit import Mode, convert_to_focus_1_4, lint_focus_1_4_structure
 
 

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core import lease
-from everspot_core.job import JobSpec
-from everspot_core.lease import UNTOLD
-from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.lease import UNTOLD
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SPEC = JobSpec(name="j", recipe="r")

@@ -5,6 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from statistics import median
 
 import pytest
+from everspot_core.capacity.market import Market, PoolKey
+from everspot_core.costs.ledger import PricePoint
 from everspot_core.governance.anomalies import (
     KEPT,
     Anomalies,
@@ -21,10 +23,8 @@ from everspot_core.governance.anomalies import (
     orphaned_capacity,
 )
 from everspot_core.governance.thresholds import Thresholds
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.market import Market, PoolKey
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,8 @@ from fractions import Fraction
 
 import pytest
 from cost_helpers import LISTED, T0, TYPE, at, compute, end, event, interrupted_job, launch, price
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.prices import HOUR
 from everspot_core.governance.audit import month_facts
 from everspot_core.governance.measures import (
     Measure,
@@ -18,9 +19,8 @@ from everspot_core.governance.measures import (
 )
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, usage_rows
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.prices import HOUR
-from everspot_core.records import EventKind, JobRecord, JobState, Market, Progress, Role
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, Progress, Role
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import pytest
 from everspot_clouds.registry import UnknownCloud, commitment_plans
+from everspot_core.capacity.market import Market
+from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.governance.commitments import (
     LEAST_HOURS,
     YEAR_HOURS,
@@ -17,8 +19,6 @@ from everspot_core.governance.commitments import (
     whole_use,
 )
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.ledger import LaunchRecord
-from everspot_core.market import Market
 from hypothesis import given
 from hypothesis import strategies as st
 

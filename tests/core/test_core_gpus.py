@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.gpus import CAPABILITIES, IMAGE_BUILD, Families, runs_on, unfit
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.capacity.gpus import CAPABILITIES, IMAGE_BUILD, Families, runs_on, unfit
 
 FAMILIES = Families(models={"k8": "K80", "t4": "T4"}, without_cuda={"trn1": "Trainium"})
 

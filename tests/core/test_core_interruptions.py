@@ -3,10 +3,10 @@
 import pytest
 from cost_helpers import LISTED, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.attempts import attempts
-from everspot_core.catalogue import builtin
-from everspot_core.cost import bill
-from everspot_core.records import EventKind
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.cost import bill
+from everspot_core.jobs.records import EventKind
 
 
 def test_on_demand_comparison_leaves_out_the_seconds_lost_to_interruptions():

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.job_rules import NO_CLOUD, CloudRules
-from everspot_core.validation import translate_errors
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.job_rules import NO_CLOUD, CloudRules
+from everspot_core.validation.model_errors import translate_errors
 from pydantic import ValidationError
 
 VENUS = CloudRules(variables=("VENUS_",), secrets={"vault:NAME": "vault:[a-z]+", "safe:NAME": "safe:[a-z]+"})

@@ -1,9 +1,9 @@
 """When a job trains in mixed precision after a failover."""
 
 import pytest
-from everspot_core.job import JobSpec, Precision, Resources
-from everspot_core.lower_precision import may_lower, trains_mixed
-from everspot_core.records import Progress
+from everspot_core.jobs.job import JobSpec, Precision, Resources
+from everspot_core.jobs.lower_precision import may_lower, trains_mixed
+from everspot_core.jobs.records import Progress
 from pydantic import ValidationError
 
 FP32 = Progress(step=9, gpu_memory_gib=17.0, mixed=False)

@@ -1,8 +1,8 @@
 """What a manifest written by hand, or by a newer release, holds beyond what this one reads."""
 
 import pytest
-from everspot_core.manifest import Elastic, Manifest, left_out
-from everspot_core.records import Market
+from everspot_core.cluster.manifest import Elastic, Manifest, left_out
+from everspot_core.jobs.records import Market
 from pydantic import ValidationError
 
 BASE = '"cluster":"c","cloud":"folder","control_url":"file:///a","data_url":"file:///b"'

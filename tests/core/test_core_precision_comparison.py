@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from everspot_core.arm_results import ArmVerdict, Interval, compare_arms, interval, judge, seeds_needed
-from everspot_core.catalogue import builtin
-from everspot_core.job_parts import Precision, Resources
-from everspot_core.precision_comparison import ComparisonSpec, Tolerance, default_direction
-from everspot_core.smaller_types import Footprint, smaller_types
-from everspot_core.sweep import Direction
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.experiments.arm_results import ArmVerdict, Interval, compare_arms, interval, judge, seeds_needed
+from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance, default_direction
+from everspot_core.experiments.sweep import Direction
+from everspot_core.jobs.job_parts import Precision, Resources
+from everspot_core.jobs.smaller_types import Footprint, smaller_types
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.prices import Basis, PriceBook, notes
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.costs.prices import Basis, PriceBook, notes
+from everspot_core.jobs.records import Market
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 END = BEGIN + timedelta(hours=1)

@@ -1,7 +1,7 @@
 """What the reasons for which a job leaves its instance count for."""
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 
 
 @pytest.mark.parametrize("reason", [Reason.MACHINE, Reason.DENIED, Reason.DAMAGED])

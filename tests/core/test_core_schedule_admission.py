@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core import sharing
-from everspot_core.budgets import ENVIRONMENT, CapUse, Period, Unit
-from everspot_core.job import Resources
-from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
+from everspot_core.costs.budgets import ENVIRONMENT, CapUse, Period, Unit
+from everspot_core.jobs import sharing
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import Assignment, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, describe_action, plan_standing
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
 from view_helpers import cluster_view

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.job import JobSpec, Priority, Resources
-from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
+from everspot_core.jobs.job import JobSpec, Priority, Resources
+from everspot_core.jobs.records import Assignment, JobRecord, JobState, Market, Order, Reason
 from everspot_core.schedule import Assign, Hold, InstanceView, JobView, Why, describe_action, plan
 from gang_helpers import HOUR, NOW, busy, free, job
 from view_helpers import cluster_view, instance_view

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf
 from unittest.mock import patch
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import Assign, ClusterView, JobView, plan
 from everspot_core.schedule.placement.exclusive import Timeline
 from gang_helpers import HOUR, NOW, busy, free, job

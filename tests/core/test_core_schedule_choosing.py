@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import Priority, Resources
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import Priority, Resources
+from everspot_core.jobs.records import (
     InstanceState,
     JobState,
     Market,

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import Assignment, JobState, Market, Order, Reason
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Assignment, JobState, Market, Order, Reason
 from everspot_core.schedule import Assign, Finish, Hold, Release, Stop, Void, Why, describe_action, plan_standing
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.provisioning.feasibility import feasibility

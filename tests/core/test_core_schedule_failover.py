@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.lower_precision import HEADROOM, MIXED
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.lower_precision import HEADROOM, MIXED
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_core.schedule import (
     Behaviour,
     InstanceView,

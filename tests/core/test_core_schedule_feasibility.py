@@ -2,11 +2,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.candidates import Candidate
-from everspot_core.catalogue import InstanceType, Price
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import InstanceType, Price
 from everspot_core.documents import format_duration
-from everspot_core.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.candidates import Candidate
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
 from everspot_core.schedule import Launch, Refuse
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.provisioning.feasibility import feasibility

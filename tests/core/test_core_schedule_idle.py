@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.records import Assignment, InstanceState, Reason
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.records import Assignment, InstanceState, Reason
 from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, describe_action
 from provision_helpers import (
     NOW,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import HOUR, ON_DEMAND, TICK, WORK, World, job, pool

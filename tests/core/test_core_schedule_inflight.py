@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.changeover import Changeover
-from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 from everspot_core.schedule import Assign, Cap, Hold, Launch, Release, Why
 from everspot_core.schedule.provisioning.inflight import HANDFUL, WAITING
 from hypothesis import given, settings

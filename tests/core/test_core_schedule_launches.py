@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import Assignment, InstanceState, Notice, NoticeKind, Reason
+from everspot_core.jobs.records import Assignment, InstanceState, Notice, NoticeKind, Reason
 from everspot_core.schedule import (
     Assign,
     Finish,

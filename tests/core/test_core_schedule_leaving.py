@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core import lease
-from everspot_core.ledger import FaultKind, FaultRecord
-from everspot_core.manifest import Standing
-from everspot_core.records import (
+from everspot_core.cluster.manifest import Standing
+from everspot_core.costs.ledger import FaultKind, FaultRecord
+from everspot_core.jobs import lease
+from everspot_core.jobs.records import (
     Assignment,
     InstanceState,
     JobState,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import Notice, NoticeKind, Order
+from everspot_core.jobs.records import Notice, NoticeKind, Order
 from everspot_core.schedule import Assign, Cap, Cordon, Launch, plan
 from everspot_simulator.drive import simulate
 from everspot_simulator.figures import figures

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.job import CheckpointPolicy
-from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs.job import CheckpointPolicy
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 from everspot_core.schedule.jobs import job_outlook
 from provision_helpers import HOUR, NOW, job, outlook
 

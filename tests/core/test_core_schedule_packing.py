@@ -3,8 +3,8 @@
 from unittest.mock import patch
 
 import pytest
-from everspot_core.job import Priority
-from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
+from everspot_core.jobs.job import Priority
+from everspot_core.jobs.records import Assignment, JobRecord, JobState, Market, Order, Reason
 from everspot_core.schedule import Why
 from sharing_helpers import HOUR, NOW, decide, host, job, resident
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 from itertools import permutations
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import Budget, Priority, Resources
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import Budget, Priority, Resources
+from everspot_core.jobs.records import (
     JobState,
     Market,
     Order,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import Stay, Why, describe_action
 from everspot_core.schedule.market.policy import (
     DISBELIEF,

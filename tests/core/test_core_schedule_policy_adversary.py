@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.market.lifetimes import learnt
 from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe
 from everspot_core.schedule.market.renewal import ways

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.job import Budget, JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import (
+from everspot_core.jobs.job import Budget, JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

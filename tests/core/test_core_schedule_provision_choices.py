@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.schedule import (
     Behaviour,
     Launch,

@@ -4,9 +4,9 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import JobSpec, JobSubmission, Priority
-from everspot_core.records import (
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
-from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import InstanceRecord, InstanceState, Market, Role
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.jobs.records import InstanceRecord, InstanceState, Market, Role
 from everspot_core.schedule import Assign, Behaviour, InstanceView, JobView, Launch, PoolView, plan
 from everspot_core.schedule.market.ranking import (
     CHANGEOVER_HOURS,

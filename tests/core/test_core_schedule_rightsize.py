@@ -4,8 +4,8 @@ from datetime import timedelta
 from math import inf
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import Resources
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import Resources
 from everspot_core.schedule import Outlook
 from everspot_core.schedule.market.rightsize import PricedType, rightsize
 from hypothesis import given

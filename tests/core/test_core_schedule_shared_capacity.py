@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
-from everspot_core.job import Resources
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.job import Resources
 from everspot_core.schedule import Assign, Hold, Launch, Why
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import provision_helpers
 import pytest
-from everspot_core import sharing
-from everspot_core.catalogue import InstanceType
-from everspot_core.instances import InstanceRecord, InstanceState, Resident, Role
-from everspot_core.job import JobSpec, JobSubmission, Resources
-from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.instances import InstanceRecord, InstanceState, Resident, Role
+from everspot_core.jobs import sharing
+from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.records import Assignment, JobRecord, JobState, Market, Order, Reason
 from everspot_core.schedule import (
     Assign,
     Clear,

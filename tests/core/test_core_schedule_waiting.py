@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.schedule import Hold, Launch, Why
 from everspot_core.schedule.jobs import AGED
 from provision_helpers import (

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
-from everspot_core import sharing
-from everspot_core.instances import InstanceRecord, InstanceState, Role
-from everspot_core.job import Resources
-from everspot_core.records import Assignment, Market, Order, Reason
+from everspot_core.capacity.instances import InstanceRecord, InstanceState, Role
+from everspot_core.jobs import sharing
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import Assignment, Market, Order, Reason
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.ledger import FaultKind, FaultRecord, LaunchRecord
-from everspot_core.records import Market, Role
-from everspot_core.suspects import WINDOW, find_suspects
+from everspot_core.cluster.suspects import WINDOW, find_suspects
+from everspot_core.costs.ledger import FaultKind, FaultRecord, LaunchRecord
+from everspot_core.jobs.records import Market, Role
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.SPOT}

@@ -1,6 +1,6 @@
 """Which combinations of values are checked before a sweep begins."""
 
-from everspot_core.sweep import CHECKED_TRIALS, Dimension, trials_to_check
+from everspot_core.experiments.sweep import CHECKED_TRIALS, Dimension, trials_to_check
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, time, timedelta
 from itertools import islice, pairwise
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission, Series
-from everspot_core.job_rules import program_faults
-from everspot_core.series import next_run
-from everspot_core.timing import BadZone, Better, SkipIf, Window, effective, finish
-from everspot_core.timing_rules import timing_faults
+from everspot_core.jobs.job import JobSpec, JobSubmission, Series
+from everspot_core.jobs.job_rules import program_faults
+from everspot_core.jobs.series import next_run
+from everspot_core.jobs.timing import BadZone, Better, SkipIf, Window, effective, finish
+from everspot_core.jobs.timing_rules import timing_faults
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError

@@ -6,13 +6,13 @@ from fractions import Fraction
 import pytest
 from cost_helpers import T0, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.catalogue import builtin
-from everspot_core.cost import bill
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.cost import bill
+from everspot_core.costs.ledger import UNKNOWN
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, usage_rows
-from everspot_core.ledger import UNKNOWN
-from everspot_core.records import EventKind, JobRecord, JobState, Market, Role
-from everspot_core.visit_records import Away, Trip, TripEnd
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, Role
+from everspot_core.jobs.visit_records import Away, Trip, TripEnd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 import pytest
 from everspot_core.documents import Duration, Frozen, Utc
-from everspot_core.field_types import Whole
-from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem
-from everspot_core.validation import translate_errors
+from everspot_core.validation.field_types import Whole
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.problems import SHOWN_AT_MOST, BadInputs, Problem
 from pydantic import Field, ValidationError, field_validator
 
 

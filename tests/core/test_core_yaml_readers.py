@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from everspot_core.yaml_readers import value_difference
-from everspot_core.yaml_text import BadYaml, load, scalars
+from everspot_core.validation.yaml_readers import value_difference
+from everspot_core.validation.yaml_text import BadYaml, load, scalars
 from hypothesis import given
 from hypothesis import strategies as st
 

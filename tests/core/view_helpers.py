@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from everspot_core.manifest import Limits
+from everspot_core.cluster.manifest import Limits
 from everspot_core.schedule import (
     Behaviour,
     ClusterView,

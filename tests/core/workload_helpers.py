@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import numpy as np
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_simulator.drive import simulate
 from everspot_simulator.figures import figures
 from everspot_simulator.trace import Trace

@@ -14,7 +14,7 @@ from typing import Any
 from e2e_elastic import ElasticLive
 from e2e_helpers import BUCKETS, CLUSTER, REGION, everspot
 from everspot.aws import policies
-from everspot_core.peers import Peer
+from everspot_core.cluster.peers import Peer
 
 
 def main(folder: Path, home: str, control_url: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from e2e_helpers import BUCKETS, CLUSTER, REGION, LiveCluster
 from everspot.aws import launch_policy
 from everspot.limits import with_idle_limit
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Elastic, Manifest
-from everspot_core.records import Market, Role
+from everspot_core.cluster.manifest import Elastic, Manifest
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Market, Role
 
 ZONES = ("a", "b")
 TYPES = ("c6i.large", "m6i.large")

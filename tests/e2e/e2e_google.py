@@ -18,9 +18,9 @@ from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
 from everspot.limits import with_idle_limit
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Elastic, Limits, Manifest
-from everspot_core.records import Event, EventKind, JobState, Market, Role
+from everspot_core.cluster.manifest import Elastic, Limits, Manifest
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Event, EventKind, JobState, Market, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.environment import owner

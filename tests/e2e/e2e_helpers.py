@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import boto3
 from botocore.exceptions import ClientError
 from everspot.aws import policies
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest, Standing
-from everspot_core.records import Event, EventKind, JobState, Role
+from everspot_core.cluster.manifest import Limits, Manifest, Standing
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options

@@ -24,9 +24,9 @@ from e2e_google import GoogleLive
 from e2e_helpers import REGION
 from e2e_paced import BOOT, REPORTS, Paced, read
 from everspot_clouds.registry import provider
-from everspot_core.catalogue import builtin
-from everspot_core.cost import Bill
-from everspot_core.records import InstanceRecord, Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.cost import Bill
+from everspot_core.jobs.records import InstanceRecord, Market
 from everspot_simulator.account import Account
 from everspot_simulator.state import hours
 from everspot_simulator.workload import Workload

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 from everspot_clouds.registry import provider
-from everspot_core.attempts import attempts
-from everspot_core.catalogue import builtin
-from everspot_core.cost import Bill, bill
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits
-from everspot_core.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.manifest import Limits
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.cost import Bill, bill
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.controls.schedules import load
 from everspot_scheduler.settling import settle_ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from e2e_elastic import PROGRAM, ElasticLive
-from everspot_core.records import EventKind, JobState
+from everspot_core.jobs.records import EventKind, JobState
 
 pytestmark = pytest.mark.timeout(600)
 

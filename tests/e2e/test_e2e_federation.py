@@ -11,10 +11,10 @@ import e2e_google
 import pytest
 from e2e_abroad import Abroad
 from e2e_google import KIND, PROGRAMS, SCALE, URLS, GoogleLive, everspot
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.peers import Peer
-from everspot_core.records import EventKind, JobState
-from everspot_core.visit_records import Origin, TripEnd, visit_id
+from everspot_core.cluster.peers import Peer
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, JobState
+from everspot_core.jobs.visit_records import Origin, TripEnd, visit_id
 
 pytestmark = pytest.mark.timeout(1800)
 HOME = "home"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from e2e_google import GoogleLive, everspot
 from everspot_clouds.gcp.rules import PREEMPTED
-from everspot_core.attempts import Interruption, attempts, interruptions
-from everspot_core.records import EventKind, JobState, Market, Reason
+from everspot_core.costs.attempts import Interruption, attempts, interruptions
+from everspot_core.jobs.records import EventKind, JobState, Market, Reason
 
 pytestmark = pytest.mark.timeout(1800)
 AUDIT = Path(__file__).parents[2] / "tools/audit_bill.py"

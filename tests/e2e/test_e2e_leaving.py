@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from e2e_helpers import CLUSTER, PLAIN, LiveCluster, everspot, everspot_says
-from everspot_core.attempts import Interruption, attempts, interruptions
-from everspot_core.ledger import FaultKind
-from everspot_core.records import InstanceState, JobState, Reason, Role
+from everspot_core.costs.attempts import Interruption, attempts, interruptions
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import InstanceState, JobState, Reason, Role
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from e2e_helpers import PLAIN, LiveCluster
-from everspot_core.records import EventKind, JobState
+from everspot_core.jobs.records import EventKind, JobState
 
 pytestmark = pytest.mark.timeout(1800)
 

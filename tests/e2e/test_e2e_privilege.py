@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from e2e_helpers import BUCKETS, CLUSTER, PLAIN, PROGRAMS, LiveCluster, everspot
 from everspot.aws import policies
-from everspot_core.records import EventKind, JobState
+from everspot_core.jobs.records import EventKind, JobState
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 

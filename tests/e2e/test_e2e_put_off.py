@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from e2e_helpers import BUCKETS, PLAIN, PROGRAMS, LiveCluster, everspot
-from everspot_core.attempts import attempts
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.costs.attempts import attempts
+from everspot_core.jobs.records import EventKind, JobState, Reason
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from e2e_helpers import PLAIN, LiveCluster, everspot
-from everspot_core.records import EventKind, JobState, Reason, Request
+from everspot_core.jobs.records import EventKind, JobState, Reason, Request
 
 pytestmark = pytest.mark.timeout(900)
 

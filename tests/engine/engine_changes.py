@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from everspot_core.applied_change import AppliedChange
+from everspot_core.cluster.applied_change import AppliedChange
 from everspot_store import Store
 
 DIGEST = "d" * 64

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from everspot.guard import FORCE
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.records import JobRecord, JobState
 from everspot_store import Store
 from pulumi import automation
 

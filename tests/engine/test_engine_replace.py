@@ -17,9 +17,9 @@ from everspot_cli.commands import down
 from everspot_cli.main import main
 from everspot_clouds.aws import capacity
 from everspot_clouds.aws.cloud import AwsCloud
-from everspot_core.launching import LaunchIntent, LaunchPool
-from everspot_core.manifest import Manifest
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_scheduler.elastic.intents import Intents
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Store

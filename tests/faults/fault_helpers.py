@@ -22,9 +22,9 @@ from typing import Any
 from agent_helpers import TOY
 from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderCloud, FolderMetadata
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import EventKind, JobRecord, JobState, Market, Seat
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, Seat
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Fenced, ManualClock, Store, StoreUnavailable
 from everspot_store.folder import FolderBackend

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from agent_helpers import Cluster, Proc, eventually
-from everspot_core.manifest import Limits
-from everspot_core.records import EventKind, JobState
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.records import EventKind, JobState
 from everspot_store.folder import FolderBackend
 from fault_helpers import check_single_owner, expected
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, Proc, eventually, market_in
-from everspot_core.manifest import Limits
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.records import EventKind, JobState, Reason
 
 PROGRAM = Path(__file__).parents[1] / "agent" / "programs" / "torchtoy"
 STEPS = 120

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
 from everspot_local.demo.site import load_site

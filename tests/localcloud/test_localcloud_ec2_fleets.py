@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from everspot_clouds.aws.quotas import QUOTAS, find_quota
-from everspot_core.catalogue import builtin
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.jobs.records import Market
 from everspot_local.aws.quotas import DEFAULTS, quota_code
 from localcloud_refusals import refused
 

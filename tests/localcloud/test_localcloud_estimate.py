@@ -16,16 +16,16 @@ import pytest
 from everspot_clouds.aws.rules import BILLING as AWS_BILLING
 from everspot_clouds.estimating import collect_charges, environment
 from everspot_clouds.gcp.rules import BILLING as GCP_BILLING
-from everspot_core.allocation import AllocationRequest, Launchable, Prefer, allocate
-from everspot_core.catalogue import builtin
-from everspot_core.cost import bill
+from everspot_core.capacity.allocation import AllocationRequest, Launchable, Prefer, allocate
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.market import Market
+from everspot_core.costs.cost import bill
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.estimate.model import CostFigures, Range
 from everspot_core.estimate.requested import RequestedCapacity, TypeOption
 from everspot_core.estimate.totals import estimate
 from everspot_core.estimate.usage_history import Recent
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 from everspot_local.market.pools import Pools
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.catalogue import builtin
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.jobs.records import Market
 from everspot_local.controls.actions import Actions
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase

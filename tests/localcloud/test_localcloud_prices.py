@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from everspot_core.catalogue import builtin
-from everspot_core.price_table import PriceTable, TypePrice, priced
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.price_table import PriceTable, TypePrice, priced
 
 
 def client(kit, region):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from everspot.aws.launch_policy import launch_policy
 from everspot_clouds.aws import capacity
-from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
 from everspot_local.options import Options
 from localcloud_worker import ARN, Worker, enforcing
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from everspot_core.catalogue import builtin
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.view import PoolKey
 from everspot_local.controls.schedules import load
 from everspot_local.controls.script import BadScript

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from everspot_clouds.base import CloudError
 from everspot_clouds.peers import peer_credentials
-from everspot_core.manifest import Manifest
-from everspot_core.peers import Peer
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.peers import Peer
 from everspot_local.options import Options
 from everspot_scheduler.federation.peer_access import open_peer
 from everspot_store import StoreDenied, StoreUnavailable, SystemClock

@@ -15,7 +15,7 @@ from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, build_
 from everspot.gcp import federation as at_google
 from everspot.gcp import policies
 from everspot_clouds.visiting import pool, pool_provider, visitor
-from everspot_core.visit_records import TripEnd, visit_prefix
+from everspot_core.jobs.visit_records import TripEnd, visit_prefix
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options

@@ -2,7 +2,7 @@
 
 from aws_values import BUCKET, FLEET, GROUP, SIX, SPOT_FLEET, TAGS, TEMPLATE, fleet, mixed
 from cases import Cases
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 
 c = Cases()
 

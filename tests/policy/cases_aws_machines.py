@@ -19,7 +19,7 @@ from aws_values import (
     fleet,
 )
 from cases import Cases
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 
 c = Cases()
 

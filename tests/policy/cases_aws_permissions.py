@@ -2,7 +2,7 @@
 
 from aws_values import BUCKET, FEDERATED, GITHUB, ONE, ROLE, ROLE_TRUST, TAGS, TLS
 from cases import Cases, allow, document
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 
 c = Cases()
 

@@ -4,7 +4,7 @@ import json
 
 from aws_values import KEY, TAGS
 from cases import Cases
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 
 c = Cases()
 TOKEN = f"ghp_{'a1B2' * 9}"

@@ -4,7 +4,7 @@ import base64
 import json
 
 from cases import Cases
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 
 LABELS = {"project": "vision", "team": "ml", "environment": "dev"}
 INSTANCE = "gcp:compute/instance:Instance"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.declared import UNKNOWN
-from everspot_core.problems import BadInputs
+from everspot_core.cluster.declared import UNKNOWN
+from everspot_core.validation.problems import BadInputs
 from everspot_policy import cost, pack, settings_source
 from everspot_policy.analyzer import Analyzer
 from everspot_policy.request import UNKNOWNS, plain

@@ -8,8 +8,8 @@ import cases_everywhere
 import cases_gcp
 import pytest
 from everspot_clouds.plain_credentials import KINDS
-from everspot_core.declared import UNKNOWN
-from everspot_core.problems import Problem
+from everspot_core.cluster.declared import UNKNOWN
+from everspot_core.validation.problems import Problem
 from everspot_policy.rule import Rule, Subject, judge, problems
 from everspot_policy.rules import RULES
 from hypothesis import given

@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 
 import pytest
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from everspot_policy.judgement import Judgement, weigh
 from everspot_policy.rule import Level, Subject, problems
 from everspot_policy.rules import RULES

@@ -14,7 +14,7 @@ import pytest
 from everspot_clouds.aws.resources import KINDS as AWS
 from everspot_clouds.base.resources import ResourceKinds, joined
 from everspot_clouds.gcp.resources import KINDS as GCP
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 from everspot_review.event_log import EventLog
 from everspot_review.events import read
 from everspot_review.jobs import RunningJobs

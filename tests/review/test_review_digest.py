@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 from everspot_review.digest import digest
 from everspot_review.event_log import EventLog
 from everspot_review.events import read

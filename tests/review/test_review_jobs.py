@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from everspot_clouds.registry import resource_kinds
-from everspot_core.declared import UNKNOWN
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import UNKNOWN
 from everspot_review.events import read
 from everspot_review.jobs import RunningJobs
 from everspot_review.judge import judge

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.base.resources import ResourceKinds
-from everspot_core.declared import UNKNOWN
+from everspot_core.cluster.declared import UNKNOWN
 from everspot_review.events import read
 from everspot_review.judge import judge
 from everspot_review.markdown import comment, summary

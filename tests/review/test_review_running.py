@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from everspot_core.market import Market
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Role
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Role
 from everspot_review.engine import EngineError
 from everspot_review.running import running_jobs
 from everspot_store import Store

@@ -13,7 +13,7 @@ from everspot_store import ManualClock, Store
 sys.path.insert(0, str(Path(__file__).parent))
 
 from elastic_helpers import ElasticCluster, LocalAccount
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
 from everspot_local.market.delays import Delays

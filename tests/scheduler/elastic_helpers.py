@@ -9,10 +9,10 @@ from typing import Any
 import boto3
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.launching import LaunchError, LaunchIntent, LaunchTrouble
-from everspot_core.manifest import Elastic
-from everspot_core.records import Market, Role
+from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchTrouble
+from everspot_core.cluster.manifest import Elastic
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Market, Role
 from everspot_core.schedule import PoolKey
 from everspot_local.cloud import LocalCloud
 from everspot_scheduler.loop import Scheduler

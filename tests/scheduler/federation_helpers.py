@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from everspot_core.cluster.peers import Peer
 from everspot_core.federation.decision import Forecast, Move, MoveWhy
 from everspot_core.federation.offer import OfferState
-from everspot_core.peers import Peer
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.visit_records import Origin, visit_id
 from everspot_core.schedule import ClusterView, JobView
-from everspot_core.visit_records import Origin, visit_id
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.federation.peers import News
 from everspot_scheduler.loop import Scheduler

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "clouds"))  # the network and
 from elastic_helpers import ElasticCluster, Killer, elastic
 from everspot_clouds.base import Phase
 from everspot_clouds.gcp.cloud import GcpCloud
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_local.cloud import LocalCloud
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock

@@ -13,7 +13,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.rules import LOG_FILTER
-from everspot_core.records import JobState, Market
+from everspot_core.jobs.records import JobState, Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
 from everspot_local.options import Options

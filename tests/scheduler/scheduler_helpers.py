@@ -7,11 +7,21 @@ from pathlib import Path
 
 from everspot_clouds.base import CloudEnd, CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
 from everspot_clouds.null_cloud import NullCloud
-from everspot_core.gauges import Gauge
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import Event, EventKind, InstanceRecord, InstanceState, Market, Order, Progress, Reason, Role
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import (
+    Event,
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    Market,
+    Order,
+    Progress,
+    Reason,
+    Role,
+)
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Lease, ManualClock, Store, SystemClock
 

@@ -6,12 +6,12 @@ from datetime import date, timedelta
 
 import boto3
 from everspot_clouds.aws.cloud import AwsCloud
+from everspot_core.cluster.manifest import DeclaredCapacity
+from everspot_core.cluster.notify import Notifications
+from everspot_core.costs.ledger import PricePoint
 from everspot_core.governance.anomalies import DailySpending
 from everspot_core.governance.thresholds import Thresholds
-from everspot_core.ledger import PricePoint
-from everspot_core.manifest import DeclaredCapacity
-from everspot_core.notify import Notifications
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_scheduler.anomalies import LOOK_EVERY, SPENT_EVERY
 from scheduler_helpers import Cluster
 from test_scheduler_notify import TOPIC, settle

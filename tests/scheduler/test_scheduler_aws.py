@@ -15,8 +15,8 @@ from everspot_clouds.aws.instances import parse as parse_instance
 from everspot_clouds.aws.messages import UnreadableMessage, parse
 from everspot_clouds.aws.rules import EVENTS, NOTICE, EventPattern
 from everspot_clouds.base import MessageKind, Phase, Trouble
-from everspot_core.manifest import Manifest
-from everspot_core.records import Market, Order, Reason, Role
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Market, Order, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, SystemClock
 from scheduler_helpers import Cluster

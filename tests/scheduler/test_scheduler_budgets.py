@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
-from everspot_core.cost import bill
-from everspot_core.records import Event, EventKind, JobState, Market, Reason, Request
+from everspot_core.costs.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
+from everspot_core.costs.cost import bill
+from everspot_core.jobs.records import Event, EventKind, JobState, Market, Reason, Request
 from everspot_scheduler.accounts import READ_EVERY, Accounts
 from scheduler_helpers import Cluster
 

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from everspot_core.changeover import Changeovers, PartTimes
-from everspot_core.records import EventKind, JobState, Market
+from everspot_core.jobs.changeover import Changeovers, PartTimes
+from everspot_core.jobs.records import EventKind, JobState, Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler.changeovers import WRITE_EVERY, ChangeoverLog
 from everspot_scheduler.elastic.manager import ElasticManager

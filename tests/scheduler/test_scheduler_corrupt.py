@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from everspot_core.budgets import Budgets
-from everspot_core.ledger import UNKNOWN
-from everspot_core.notify import Notifications
-from everspot_core.records import EventKind, Market, Reason
+from everspot_core.cluster.notify import Notifications
+from everspot_core.costs.budgets import Budgets
+from everspot_core.costs.ledger import UNKNOWN
+from everspot_core.jobs.records import EventKind, Market, Reason
 from everspot_scheduler.fleet_status import FleetStatusWriter
 from everspot_store import BadDocument, Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend

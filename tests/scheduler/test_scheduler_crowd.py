@@ -13,12 +13,12 @@ import pytest
 from elastic_helpers import ElasticCluster, elastic, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.catalogue import builtin
-from everspot_core.cost import Bill, bill
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.manifest import Limits
+from everspot_core.costs.cost import Bill, bill
+from everspot_core.costs.prices import total
 from everspot_core.governance.usage import Sums, usage_rows
-from everspot_core.manifest import Limits
-from everspot_core.prices import total
-from everspot_core.records import JobState, Market
+from everspot_core.jobs.records import JobState, Market
 from everspot_local.aws.ec2 import throttle
 from everspot_local.cloud import LocalCloud
 from everspot_local.machines.machine import Machine

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from elastic_helpers import ElasticCluster
-from everspot_core.records import JobState, Market
+from everspot_core.jobs.records import JobState, Market
 from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS
 from everspot_scheduler.early_tick import LOOKS
 from everspot_store import Bucket, ManualClock, Store, StoreUnavailable

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from elastic_helpers import ON_DEMAND, SPOT, TYPE, ZONE, ElasticCluster, elastic, words
 from everspot_clouds.base import CloudInstance
-from everspot_core.catalogue import InstanceType
-from everspot_core.launching import LaunchTrouble
-from everspot_core.ledger import PricePoint
-from everspot_core.records import EventKind, Market, Reason, Role
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import EventKind, Market, Reason, Role
 from everspot_core.schedule import Launch, PoolKey, Why
 from everspot_scheduler.elastic.groups import groups, launchable_pools
 from everspot_store import Bucket, ManualClock, Store

@@ -9,9 +9,9 @@ import pytest
 from elastic_helpers import TYPE, ZONE, LocalAccount, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Phase
-from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.manifest import Manifest
-from everspot_core.records import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Market
 from everspot_store import ManualClock
 
 OTHER = "m6i.large"

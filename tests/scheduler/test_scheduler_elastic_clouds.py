@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from elastic_helpers import TYPE, ZONE, ElasticCluster, LocalAccount, LocalElastic, elastic
-from everspot_core.launching import LaunchIntent
-from everspot_core.records import Market
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.jobs.records import Market
 from everspot_store import ManualClock
 from google_helpers import TYPE as GOOGLE_TYPE
 from google_helpers import GoogleElastic, GoogleProject

@@ -1,8 +1,8 @@
 """How launched instances end: taken by the cloud, drained, broken, or let go by a scheduler whose word is lost."""
 
 from everspot_clouds.base import MessageKind
-from everspot_core.ledger import FaultKind
-from everspot_core.records import InstanceState, Order, Reason, Request
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import InstanceState, Order, Reason, Request
 
 
 def test_what_the_cloud_takes_from_a_job_is_launched_anew(here):

@@ -7,9 +7,9 @@ import pytest
 from elastic_helpers import TYPE, ZONE, elastic, words
 from everspot_clouds.aws.rules import BILLING
 from everspot_clouds.base import MessageKind, Trouble
-from everspot_core.catalogue import builtin
-from everspot_core.cost import bill
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.cost import bill
+from everspot_core.jobs.records import Market
 from everspot_scheduler.settling import settle_ledger
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster, Killed, Killer, LocalAccount, LocalElastic, Through
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
 from google_helpers import GoogleElastic, GoogleProject

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 from elastic_helpers import SPOT, TYPE, ElasticCluster, count_launches, elastic, words
-from everspot_core.launching import LaunchTrouble
-from everspot_core.records import Market, Notice, NoticeKind, Request
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.jobs.records import Market, Notice, NoticeKind, Request
 from everspot_core.schedule import Behaviour, PoolKey
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
 from everspot_scheduler.pools import PRESUMED

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from everspot_core.federation.offer import OfferState
-from everspot_core.records import EventKind, JobState, Reason, Request
-from everspot_core.visit_records import TripEnd
+from everspot_core.jobs.records import EventKind, JobState, Reason, Request
+from everspot_core.jobs.visit_records import TripEnd
 from everspot_scheduler.federation.inbound import OFFER_LIFE
 from everspot_store import ManualClock, job_transfer
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
-from everspot_core.launching import LaunchTrouble
-from everspot_core.records import Market
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.jobs.records import Market
 from everspot_store import StoreUnavailable, job_transfer
 from scheduler_helpers import Agent
 from test_scheduler_federation_choosing import POOLS, Two

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.cluster.peers import Peer
 from everspot_core.federation import migration
 from everspot_core.federation.forecast import Forecast, forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.launching import LaunchTrouble
-from everspot_core.lease import waits_since
-from everspot_core.peers import Peer
-from everspot_core.records import Market
+from everspot_core.jobs.lease import waits_since
+from everspot_core.jobs.records import Market
+from everspot_core.jobs.visit_records import Origin
 from everspot_core.schedule import JobView, PoolKey
-from everspot_core.visit_records import Origin
 from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler

@@ -5,10 +5,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from everspot_core.experiments.sweep import trial_job
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.sweep import trial_job
-from everspot_core.visit_records import TripEnd, Visit
+from everspot_core.jobs.visit_records import TripEnd, Visit
 from everspot_store import ManualClock, Store
 from federation_helpers import Member, Pair, memory_store
 

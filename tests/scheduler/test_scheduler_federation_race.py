@@ -5,8 +5,8 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from everspot_core.peers import Peer
-from everspot_core.records import JobState, Request
+from everspot_core.cluster.peers import Peer
+from everspot_core.jobs.records import JobState, Request
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 from everspot_store import FleetState, ManualClock, PeerSight, PoolState, SchedulerBeat
 from federation_helpers import Pair
 

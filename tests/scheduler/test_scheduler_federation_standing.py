@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.peers import Peer
-from everspot_core.visit_records import TripEnd
+from everspot_core.cluster.peers import Peer
+from everspot_core.jobs.visit_records import TripEnd
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store

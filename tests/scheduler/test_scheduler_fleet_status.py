@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.catalogue import builtin
-from everspot_core.changeover import Changeover
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.ledger import PricePoint
 from everspot_core.federation.market import ClusterMarket, Headroom
-from everspot_core.ledger import PricePoint
-from everspot_core.records import Market
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import Behaviour, Cap, ClusterView, PoolView
 from everspot_scheduler.fleet_status import WRITE_EVERY, FleetStatusWriter
 from everspot_store import FleetState, StoreDenied

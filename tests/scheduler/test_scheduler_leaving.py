@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.base import CloudInstance, MessageKind, Phase
-from everspot_core import lease
-from everspot_core.ledger import FaultKind
-from everspot_core.manifest import Standing
-from everspot_core.records import InstanceState, JobState, Market, Reason, RollRequest
+from everspot_core.cluster.manifest import Standing
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs import lease
+from everspot_core.jobs.records import InstanceState, JobState, Market, Reason, RollRequest
 from everspot_scheduler.manifest_watch import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
 from everspot_store import Bucket, Store

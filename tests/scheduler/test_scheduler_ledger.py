@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
-from everspot_core.ledger import PricePoint
-from everspot_core.records import Market, Role
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import Market, Role
 from everspot_scheduler.ledger import GRACE
 from everspot_scheduler.settling import settle_ledger
 from pytest import approx

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.base import MessageKind, Trouble
-from everspot_core.records import (
+from everspot_core.jobs.records import (
     Assignment,
     EventKind,
     Market,

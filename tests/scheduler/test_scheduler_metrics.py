@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.base import PlacementScore
-from everspot_core.budgets import Budgets
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.cluster.manifest import Metrics
+from everspot_core.costs.budgets import Budgets
 from everspot_core.governance.thresholds import Thresholds
-from everspot_core.launching import LaunchTrouble
-from everspot_core.manifest import Metrics
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler import main
 from everspot_scheduler.anomalies import LOOK_EVERY

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import JobState, Market, Progress, Reason
+from everspot_core.jobs.records import JobState, Market, Progress, Reason
 from everspot_scheduler.speeds import Speeds
 from everspot_store import ManualClock, StoreDenied
 from everspot_store.testing import FaultScript, MemoryBackend, faulty_store

@@ -10,9 +10,9 @@ import boto3
 import pytest
 from botocore.config import Config
 from everspot_clouds.aws.notify import Sender
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.notify import SUBJECT, Notifications, Occasion, due
-from everspot_core.records import JobRecord, JobState, Request
+from everspot_core.cluster.notify import SUBJECT, Notifications, Occasion, due
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState, Request
 from scheduler_helpers import Cluster
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

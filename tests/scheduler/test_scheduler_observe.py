@@ -3,8 +3,17 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.manifest import Manifest
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, Market, Notice, NoticeKind, Order, Role
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    Market,
+    Notice,
+    NoticeKind,
+    Order,
+    Role,
+)
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import BUSY_READS, Observer
 from everspot_store import Bucket, ManualClock, Store

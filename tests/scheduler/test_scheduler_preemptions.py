@@ -1,7 +1,7 @@
 """A job that loses spot instances one after the other goes on-demand, where there is a choice."""
 
 import pytest
-from everspot_core.records import Market, Request
+from everspot_core.jobs.records import Market, Request
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from scheduler_helpers import Cluster
 

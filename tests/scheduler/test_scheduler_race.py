@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from everspot_core.records import EventKind, Market, Request
+from everspot_core.jobs.records import EventKind, Market, Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Store
 from restarting import Restarting

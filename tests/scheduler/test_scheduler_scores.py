@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 from everspot_clouds.base import PlacementScore
-from everspot_core.manifest import Elastic
-from everspot_core.records import Market
+from everspot_core.cluster.manifest import Elastic
+from everspot_core.jobs.records import Market
 from everspot_scheduler.scores import BELIEVED
 from scheduler_helpers import Cluster
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.base import MessageKind
-from everspot_core.instances import Resident
-from everspot_core.records import EventKind, InstanceState, Order, Progress, Reason, Request
+from everspot_core.capacity.instances import Resident
+from everspot_core.jobs.records import EventKind, InstanceState, Order, Progress, Reason, Request
 from everspot_store import Lease
 from scheduler_helpers import LIMITS, Agent, Cluster
 

@@ -1,9 +1,9 @@
 """Jobs that no instance could bring further: they end, with a reason of their own, before their owner pays for more."""
 
 import pytest
-from everspot_core.checkpoint import CheckpointHead
-from everspot_core.lease import FRUITLESS_MOST
-from everspot_core.records import EventKind, JobState, Progress, Reason
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.lease import FRUITLESS_MOST
+from everspot_core.jobs.records import EventKind, JobState, Progress, Reason
 from scheduler_helpers import Agent, Cluster
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from elastic_helpers import ElasticCluster, elastic, words
+from everspot_core.costs.ledger import FaultKind, FaultRecord
 from everspot_core.governance.anomalies import AnomalyKind
-from everspot_core.ledger import FaultKind, FaultRecord
-from everspot_core.records import InstanceState, Reason
+from everspot_core.jobs.records import InstanceState, Reason
 from everspot_core.schedule.provisioning.suspension import CLOSE_TOGETHER, RETRY_AFTER
 from everspot_store import ManualClock
 from scheduler_helpers import folder_store

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from everspot_core.records import EventKind, Market, Order, Reason, Request
+from everspot_core.jobs.records import EventKind, Market, Order, Reason, Request
 from scheduler_helpers import LIMITS, Cluster
 
 SILENT = int(LIMITS.lease_ttl.total_seconds()) + 5

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.job import Earlier, JobSpec, JobSubmission, Series
-from everspot_core.records import EventKind, JobRecord, JobState, Progress, Reason, Request
-from everspot_core.series import next_id
+from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Series
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Progress, Reason, Request
+from everspot_core.jobs.series import next_id
 from everspot_scheduler.recurring import RecurringJobs
 from everspot_store import Store
 from scheduler_helpers import Cluster

@@ -1,7 +1,7 @@
 """Documents that this scheduler cannot read, such as those of a newer release: left alone, and in nobody's way."""
 
 import pytest
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from scheduler_helpers import Cluster
 
 LATER = b'{"job_id": "a", "state": "HIBERNATING", "epoch": 3, "changed_at": "2026-01-01T00:00:00Z"}'

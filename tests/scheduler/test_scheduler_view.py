@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from everspot_clouds.base import MessageKind
-from everspot_core.catalogue import builtin
-from everspot_core.ledger import PricePoint
-from everspot_core.records import Market, Notice, NoticeKind, Progress
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import Market, Notice, NoticeKind, Progress
 from everspot_core.schedule import ClusterView, JobView, MeasuredUse, PoolView, plan_standing
 from everspot_scheduler import usage
 from everspot_scheduler.backoff import QUIET_FACTOR

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from elastic_helpers import TYPE, ZONE, ElasticCluster
-from everspot_core.launching import LaunchTrouble
-from everspot_core.records import Market
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.jobs.records import Market
 from everspot_core.schedule import Hold, PoolKey, Why
 from everspot_scheduler.waiting import WRITE_EVERY, Waits
 from everspot_store import ManualClock, Wait, WaitPool

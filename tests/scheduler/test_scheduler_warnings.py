@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.base import MessageKind, Phase
-from everspot_core.records import (
+from everspot_core.jobs.records import (
     EventKind,
     InstanceState,
     JobState,
@@ -12,7 +12,7 @@ from everspot_core.records import (
     Order,
     Reason,
 )
-from everspot_core.records import Notice as CloudNotice
+from everspot_core.jobs.records import Notice as CloudNotice
 from everspot_store import StoreUnavailable
 from scheduler_helpers import Cluster
 

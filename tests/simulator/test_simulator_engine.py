@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from everspot_simulator import (
     POLICIES,
     UNTIL_CHANGE,

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_core.federation.decision import DEFAULT, MoveWhy
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from everspot_simulator.federated_drive import simulate_federated
 from everspot_simulator.federated_figures import federated_figures
 from everspot_simulator.federated_file import parse_federated

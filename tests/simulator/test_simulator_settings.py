@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from everspot_simulator import Setting, Trace, starts
 
 GOOD = {"job_hours": 48, "deadline_hours": 60, "changeover_hours": 0.2, "price_ratio": 3.0}

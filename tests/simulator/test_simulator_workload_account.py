@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.billing import BillingRules
-from everspot_core.catalogue import Catalogue, InstanceType
-from everspot_core.cost import bill
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.records import Event, EventKind, Market, Role
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.costs.billing import BillingRules
+from everspot_core.costs.cost import bill
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Event, EventKind, Market, Role
 from everspot_core.schedule import plan
 from everspot_simulator.account import Account, differences, of_bill, of_run, simulated
 from everspot_simulator.drive import simulate

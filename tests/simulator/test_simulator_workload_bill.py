@@ -1,7 +1,7 @@
 """Small workloads worked out by hand. Launch takes 0.25 h, set-up 0.25 h; a tick is five minutes."""
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from workload_helpers import drive, offer, standing, trace
 
 HOUR = 12  # ticks

@@ -1,8 +1,8 @@
 """What a workload file may say, and what is said of one that is wrong."""
 
 import pytest
-from everspot_core.catalogue import builtin
-from everspot_core.problems import BadInputs
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.validation.problems import BadInputs
 from everspot_simulator.workload import load_traces
 from everspot_simulator.workload_file import parse
 from workload_helpers import TYPE, offer, standing, trace

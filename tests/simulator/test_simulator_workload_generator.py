@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_simulator.drive import simulate
 from everspot_simulator.figures import figures
 from everspot_simulator.workload import load_traces

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from everspot_core.records import JobState, Market, Reason
+from everspot_core.jobs.records import JobState, Market, Reason
 from everspot_simulator import drive as driving
 from everspot_simulator.drive import simulate
 from everspot_simulator.figures import figures, jain

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))

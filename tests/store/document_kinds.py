@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, get_args, get_origin
 
 from everspot_core.documents import Document
-from everspot_core.job import JobSpec
+from everspot_core.jobs.job import JobSpec
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 

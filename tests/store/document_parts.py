@@ -3,10 +3,24 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.launching import (
+    LaunchedInstance,
+    LaunchError,
+    LaunchIntent,
+    LaunchOutcome,
+    LaunchPool,
+    LaunchTrouble,
+)
+from everspot_core.capacity.price_table import PriceTable, TypePrice
+from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
+from everspot_core.cluster.notify import Notifications, Occasion
+from everspot_core.cluster.peers import Peer
+from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance
+from everspot_core.experiments.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
 from everspot_core.governance.thresholds import Thresholds
-from everspot_core.job import (
+from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.jobs.job import (
     Budget,
     CheckpointPolicy,
     Earlier,
@@ -19,21 +33,8 @@ from everspot_core.job import (
     Visit,
     Wheel,
 )
-from everspot_core.job_parts import Precision
-from everspot_core.launching import (
-    LaunchedInstance,
-    LaunchError,
-    LaunchIntent,
-    LaunchOutcome,
-    LaunchPool,
-    LaunchTrouble,
-)
-from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
-from everspot_core.notify import Notifications, Occasion
-from everspot_core.peers import Peer
-from everspot_core.precision_comparison import ComparisonSpec, Tolerance
-from everspot_core.price_table import PriceTable, TypePrice
-from everspot_core.records import (
+from everspot_core.jobs.job_parts import Precision
+from everspot_core.jobs.records import (
     Event,
     EventKind,
     InstanceRecord,
@@ -48,8 +49,7 @@ from everspot_core.records import (
     Resident,
     Role,
 )
-from everspot_core.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
-from everspot_core.visit_records import Away, Berth, Trip, TripEnd
+from everspot_core.jobs.visit_records import Away, Berth, Trip, TripEnd
 from pydantic import BaseModel
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from datetime import date
 
 from document_parts import AT, SHA, every_field
-from everspot_core.applied_change import AppliedChange, PullRequest
+from everspot_core.cluster.applied_change import AppliedChange, PullRequest
 from everspot_core.estimate.model import CostFigures, CostPart, Estimate, Range
 from everspot_review.report import (
     BrokenRule,

@@ -27,16 +27,17 @@ from document_parts import (
     some_prices,
 )
 from document_review import a_change, a_report
-from everspot_core.budgets import Allowance, Budgets, Caps
-from everspot_core.changeover import Changeovers, PartTimes
+from everspot_core.cluster.manifest import DeclaredCapacity
+from everspot_core.costs.budgets import Allowance, Budgets, Caps
+from everspot_core.costs.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.documents import Document
+from everspot_core.experiments.precision_comparison import ComparisonRecord
+from everspot_core.experiments.sweep import JournalEntry, SweepRecord
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
-from everspot_core.job_archive import Dossier
-from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import DeclaredCapacity
-from everspot_core.precision_comparison import ComparisonRecord
-from everspot_core.records import (
+from everspot_core.jobs.changeover import Changeovers, PartTimes
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import (
     Assignment,
     JobState,
     Market,
@@ -47,7 +48,6 @@ from everspot_core.records import (
     RollRequest,
     Seat,
 )
-from everspot_core.sweep import JournalEntry, SweepRecord
 from everspot_store import (
     Dataset,
     DatasetFile,

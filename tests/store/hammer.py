@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_store import Bucket, Table
 
 

@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.records import Progress
+from everspot_core.jobs.records import Progress
 from everspot_store import Fenced, Store
 
 

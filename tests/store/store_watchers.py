@@ -2,8 +2,8 @@
 
 import hashlib
 
-from everspot_core.checkpoint import CheckpointHead
-from everspot_core.records import JobRecord, JobState, Reason
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_store.testing import MemoryBackend
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from everspot_core.checkpoint import CheckpointHead
-from everspot_core.job import JobSpec, JobSubmission, Wheel
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.job import JobSpec, JobSubmission, Wheel
 from everspot_store import Bucket, ManualClock, Store, StoreDenied, job_transfer
 from everspot_store.backend import Moved, Uploaded, WriteResult
 from everspot_store.testing import MemoryBackend

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from everspot_core import lease
-from everspot_core.job import JobSubmission
-from everspot_core.records import Event, EventKind, JobRecord, JobState, Reason, Request
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Event, EventKind, JobRecord, JobState, Reason, Request
 from everspot_store import BadDocument, ManualClock, Store
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 

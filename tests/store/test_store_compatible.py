@@ -9,9 +9,9 @@ import pytest
 from document_kinds import accepts, kinds, least
 from document_parts import MISSING
 from documents_helpers import GOLDEN, examples
+from everspot_core.cluster.manifest import Limits, Manifest
 from everspot_core.documents import Document
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_store import Store
 from pydantic import ValidationError
 

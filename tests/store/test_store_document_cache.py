@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_store import Bucket, ManualClock
 from everspot_store.document_cache import DocumentCache
 from everspot_store.table import Table

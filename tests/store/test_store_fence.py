@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from everspot_core import lease as transitions
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobState
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState
 from everspot_store import Store
 from everspot_store.folder import FolderBackend
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.ledger import EndRecord
-from everspot_core.records import EventKind, JobRecord, Reason
+from everspot_core.costs.ledger import EndRecord
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, JobRecord, Reason
 from everspot_store import ManualClock, NothingLeft, Store, StoreDenied, Unreadable
 from everspot_store.garbage import Collector, Garbage, GarbageKind
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store

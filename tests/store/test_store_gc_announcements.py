@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.garbage import Collector, GarbageKind
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
@@ -262,8 +262,8 @@ def test_a_head_whose_job_has_come_meanwhile_stays(store_with_retry: tuple[Store
 @pytest.fixture
 def store_with_retry(clock: ManualClock, tmp_path: Path) -> tuple[Store, ManualClock]:
     """A store with a job that ended long ago and has a checkpoint of one part."""
-    from everspot_core import lease as transitions
-    from everspot_core.records import Reason
+    from everspot_core.jobs import lease as transitions
+    from everspot_core.jobs.records import Reason
 
     store = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
     store.submit(JobSubmission(job_id="old", spec=SPEC, submitted_at=clock.now()))

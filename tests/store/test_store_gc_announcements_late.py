@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_store.backend import Entry
 from everspot_store.garbage import Collector, GarbageKind

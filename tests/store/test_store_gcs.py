@@ -8,7 +8,7 @@ from typing import Any
 
 import obstore
 import pytest
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_store import (
     Bucket,
     KeyTaken,

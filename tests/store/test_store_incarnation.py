@@ -4,9 +4,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import Progress
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Progress
 from everspot_store import Checkpoints, Fenced, Lease, ManualClock, Store
 
 CLOCK = ManualClock()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from everspot_core.records import Request
+from everspot_core.jobs.records import Request
 from everspot_store import Bucket, StoreError, Table
 
 HAMMER = Path(__file__).with_name("hammer.py")

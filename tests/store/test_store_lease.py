@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core import lease
-from everspot_core.job import JobSpec, Retries
-from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs import lease
+from everspot_core.jobs.job import JobSpec, Retries
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import JobState, Progress, Reason
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobState, Progress, Reason
 from everspot_store import Checkpoints, Fenced, JobExists, Lease, ManualClock, Store, StoreUnavailable
 from everspot_store.testing import Crash, Fault, FaultScript, faulty_store
 from hypothesis import HealthCheck, settings

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core import lease as transitions
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.records import JobState, Market, Progress, Reason, Request
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState, Market, Progress, Reason, Request
 from everspot_store import BadDocument, JobExists, Lease, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 

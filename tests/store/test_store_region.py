@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import boto3
 import pytest
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_store import Bucket, ManualClock, Store, StoreError, StoreMissing, StoreUnavailable, region

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core import lease as transitions
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.records import EventKind, JobState, Market, Progress, Reason, Request
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason, Request
 from everspot_store import Fenced, JobExists, KeyTaken, ManualClock, Store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.checkpoint import Checkpoint, Part
+from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import ManualClock, Store
 from everspot_store.backend import Moved
 from everspot_store.checkpoints import split_stream

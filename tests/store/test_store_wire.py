@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import boto3
 import pytest
-from everspot_core.job import JobSubmission
-from everspot_core.records import Request
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Request
 from everspot_store import (
     Bucket,
     KeyTaken,

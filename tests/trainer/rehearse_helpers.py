@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 
 
 def rehearsed(folder: Path, script: str, *places: str, gpus: int = 0, steps: int | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
 from trainer_post import Post, wait_for
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from everspot_core.lower_precision import HEADROOM
+from everspot_core.jobs.lower_precision import HEADROOM
 from everspot_train.trainer import Run, TrainerError
 from everspot_train.trainer import batch_fit as fit
 from hypothesis import given

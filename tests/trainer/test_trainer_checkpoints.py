@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import trainer_loop
-from everspot_core.records import EventKind, Reason
+from everspot_core.jobs.records import EventKind, Reason
 from everspot_store import StoreUnavailable
 from everspot_train.rundir import StopRequest, TrainingPhase
 from everspot_train.trainer import NonFiniteLoss, RunFenced, RunStopped

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import CheckpointRequest, StopRequest
 from everspot_train.trainer import Run, StateMismatch, UnsafeState, UnsupportedState
 from everspot_train.trainer.fingerprints import fingerprint
@@ -479,7 +479,7 @@ import numpy as np
 import torch
 from pathlib import Path
 from torch import nn
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import RunDir, StopRequest
 from everspot_train.trainer import Run, resumable_loader
 

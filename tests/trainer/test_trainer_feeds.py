@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import trainer_feeds
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
 from everspot_train.trainer import Run, RunStopped
 from everspot_train.trainer.feeds import as_feed

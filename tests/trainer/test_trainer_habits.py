@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import trainer_habits
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
 from everspot_train.trainer import RunStopped
 from everspot_train.trainer.digests import flatten

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import EventKind
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind
 from everspot_store import ManualClock
 from everspot_train.rundir import RunContext
 from everspot_train.trainer.interval import INTERVAL, CheckpointInterval

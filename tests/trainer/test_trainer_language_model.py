@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from everspot_core.recipes import METRICS
+from everspot_core.jobs.recipes import METRICS
 from everspot_train.recipes import language_model as recipe
 from everspot_train.recipes.gpt import Gpt
 from everspot_train.recipes.images import BadDataset

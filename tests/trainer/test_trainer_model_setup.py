@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import RunDir, StopRequest
 from everspot_train.trainer import BatchOrder, Run, RunStopped, TensorLoader
 from torch import nn

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from everspot_core.job import Precision
+from everspot_core.jobs.job import Precision
 from everspot_train.trainer.errors import StateMismatch
 from everspot_train.trainer.precision import resolve
 from everspot_train.trainer.run_invariants import RunInvariants

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from everspot_core.job import Precision
+from everspot_core.jobs.job import Precision
 from everspot_train.trainer import NonFiniteLoss
 from everspot_train.trainer.environment import cpu_has_bf16
 from everspot_train.trainer.finite_checks import FiniteChecks, _PendingCheck

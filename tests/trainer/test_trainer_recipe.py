@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 import torch
-from everspot_core.recipes import METRICS
+from everspot_core.jobs.recipes import METRICS
 from everspot_train.recipes import image_classification as recipe
 from everspot_train.recipes.command import parse_arguments
 from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find_folder, load_images, parse_idx

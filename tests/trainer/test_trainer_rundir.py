@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import LeaseFile, RunDir, RunDirError, Status, StopRequest, TrainingPhase
 
 

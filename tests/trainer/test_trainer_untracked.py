@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook

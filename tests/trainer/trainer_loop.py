@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunDir, StopRequest
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_store import Store, SystemClock
 from everspot_store.folder import FolderBackend
 from everspot_train.rundir import LeaseFile, RunContext, RunDir, Status

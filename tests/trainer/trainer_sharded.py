@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_train.rundir import RunDir, StopRequest
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn

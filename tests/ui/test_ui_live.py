@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from e2e_helpers import BUCKETS, PLAIN, LiveCluster
-from everspot_core.budgets import Allowance, Caps
-from everspot_core.records import JobState
+from everspot_core.costs.budgets import Allowance, Caps
+from everspot_core.jobs.records import JobState
 from playwright.sync_api import Browser, expect
 from test_cli_changes import a_change
 from ui_browser import browser, executable, open_view

@@ -13,12 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeVar
 
+from everspot_core.capacity.market import Market
+from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.documents import Document, Duration, Utc
-from everspot_core.job import JobSubmission
-from everspot_core.market import Market
-from everspot_core.pool_history import USUAL_HOURS
-from everspot_core.records import Reason
-from everspot_core.reported_values import Gib, PerEpoch, Rate, Step, Steps
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Reason
+from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Step, Steps
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from everspot_core.catalogue import Price
+from everspot_core.capacity.catalogue import Price
+from everspot_core.capacity.price_table import STALE, unlisted
 from everspot_core.counting import counted
-from everspot_core.price_table import STALE, unlisted
 from everspot_core.schedule.provisioning.suspension import PROVEN, suspended_types
 from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS

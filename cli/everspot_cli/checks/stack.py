@@ -9,9 +9,9 @@ from everspot_clouds.base import CloudError
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import LOOKED_AT
 from everspot_clouds.stack_state import declared_clusters, list_ids
-from everspot_core.catalogue import Catalogue
-from everspot_core.deployment import control_url, describe_pending, pending_operations, resolve_pending
-from everspot_core.manifest import Manifest
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.cluster.deployment import control_url, describe_pending, pending_operations, resolve_pending
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import BadDocument
 
 from everspot_cli.checks import Check, Verdict

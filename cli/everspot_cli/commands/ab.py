@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.precision_comparison import MOST_SEEDS, ComparisonSpec, default_direction
-from everspot_core.problems import Problem, near, shown
-from everspot_core.recipes import find_metrics
-from everspot_core.sweep import Direction
-from everspot_core.validation import translate_errors
+from everspot_core.experiments.precision_comparison import MOST_SEEDS, ComparisonSpec, default_direction
+from everspot_core.experiments.sweep import Direction
+from everspot_core.jobs.recipes import find_metrics
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.problems import Problem, near, shown
 from pydantic import ValidationError
 from rich.text import Text
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import typer
-from everspot_core.applied_change import AppliedChange
+from everspot_core.cluster.applied_change import AppliedChange
 from everspot_core.estimate.model import CostFigures
 from rich.table import Table
 from rich.text import Text

@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
+from everspot_core.capacity.launching import launched_ids
 from everspot_core.documents import format_duration
-from everspot_core.launching import launched_ids
-from everspot_core.records import InstanceState, JobState
+from everspot_core.jobs.records import InstanceState, JobState
 
 from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError

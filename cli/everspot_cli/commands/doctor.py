@@ -2,7 +2,7 @@
 
 import typer
 from everspot_clouds.registry import find_cloud, provider
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_store import StoreError
 from everspot_store.region import split_region
 from rich.table import Table

@@ -11,9 +11,9 @@ from everspot_clouds.base import CloudError, Left, Site
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import find_cloud, provider
 from everspot_clouds.stack_state import list_ids
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.counting import counted, first_few
 from everspot_core.documents import format_duration
-from everspot_core.manifest import Manifest
 from everspot_store import NoCluster, StoreMissing
 
 from everspot_cli.commands.control import list_owned_jobs

@@ -8,7 +8,7 @@ import typer
 from everspot_clouds.estimating import Environment, environment, estimated
 from everspot_core.estimate.model import CostFigures, Estimate, Range
 from everspot_core.estimate.usage_history import Recent
-from everspot_core.problems import BadInputs
+from everspot_core.validation.problems import BadInputs
 from rich.table import Table
 
 from everspot_cli.commands.options import Json, current_session

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from everspot_core.costs.prices import HOUR
 from everspot_core.counting import counted
 from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended
-from everspot_core.prices import HOUR
 
 from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit

@@ -17,7 +17,7 @@ from everspot_cli.tables import humane, sheet, state_text, where
 from everspot_cli.visits import travels
 
 if TYPE_CHECKING:
-    from everspot_core.records import JobRecord
+    from everspot_core.jobs.records import JobRecord
 
 
 def register(app: typer.Typer) -> None:

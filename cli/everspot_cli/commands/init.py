@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.registry import LOOKED_AT, starter
-from everspot_core.problems import Problem, Problems, shown
-from everspot_core.validation import legible
+from everspot_core.validation.model_errors import legible
+from everspot_core.validation.problems import Problem, Problems, shown
 
 from everspot_cli import project_template
 from everspot_cli.commands.options import Json, current_session

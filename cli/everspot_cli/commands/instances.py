@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from everspot_core.capacity.launching import launched_ids
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.documents import format_duration
-from everspot_core.launching import launched_ids
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 from rich.console import Group, RenderableType
 from rich.text import Text
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.documents import format_duration
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from rich.console import RenderableType
 
 from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
@@ -15,7 +15,7 @@ from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.visit_records import Away
+    from everspot_core.jobs.visit_records import Away
     from everspot_store import Chunk
 
 POLL = timedelta(seconds=1)

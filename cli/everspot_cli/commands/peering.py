@@ -6,7 +6,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.peers import Peer
+    from everspot_core.cluster.peers import Peer
 
 FOLDER = "folder"
 
@@ -18,7 +18,7 @@ def add(session: Session, url: str, egress: float) -> None:
         CliError: if this cluster is not on a folder, or there is no cluster to name behind the URL.
         StoreError: if it cannot be read.
     """
-    from everspot_core.peers import Peer
+    from everspot_core.cluster.peers import Peer
 
     _need_folder(session)
     doc = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url)).read_manifest()

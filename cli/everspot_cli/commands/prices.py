@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from everspot_clouds.base import CloudError, NotOffered
+from everspot_core.capacity.price_table import PriceTable, unlisted
 from everspot_core.counting import counted
-from everspot_core.price_table import PriceTable, unlisted
 from rich.table import Table
 
 from everspot_cli.commands.options import Json, current_session

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from everspot_core.counting import counted
 from everspot_core.governance.reconcile import BillSide, MatchKind, reconcile
-from everspot_core.validation import legible
+from everspot_core.validation.model_errors import legible
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Month, current_session

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.documents import format_duration
-from everspot_core.records import InstanceRecord, InstanceState, Order, Role, RollRequest
+from everspot_core.jobs.records import InstanceRecord, InstanceState, Order, Role, RollRequest
 
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit

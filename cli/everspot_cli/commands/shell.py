@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 from everspot_clouds.base import CloudError, Door, Handover
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, current_session
 from everspot_cli.errors import CliError, Exit

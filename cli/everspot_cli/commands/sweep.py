@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.problems import SHOWN_AT_MOST
-from everspot_core.sweep import Direction, SweepRecord, SweepSpec, Value, trials_to_check
+from everspot_core.experiments.sweep import Direction, SweepRecord, SweepSpec, Value, trials_to_check
+from everspot_core.validation.problems import SHOWN_AT_MOST
 from rich.table import Table
 from rich.text import Text
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_clouds.registry import commitment_plans
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.governance.audit import MonthFacts, month_facts
 from everspot_core.governance.commitments import Span, advised, hourly_use
 from everspot_core.governance.measures import (
@@ -19,8 +20,7 @@ from everspot_core.governance.measures import (
     oversized,
     small_on_gpus,
 )
-from everspot_core.manifest import Manifest
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 
 from everspot_cli.governance.commitment_advice import parse_discounts
 from everspot_cli.governance.month_ledger import MonthLedger

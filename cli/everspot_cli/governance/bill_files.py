@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from everspot_core.governance.bill_rows import BillRow, UnknownTable, find_table, read_row
 from everspot_core.governance.invoicing import BillTable, Invoicing
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.governance import bill_cells

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from everspot_core.costs.prices import HOUR, Basis, total
 from everspot_core.governance.chargeback import KEYS, ChargeLine, Charges, LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, PipelineRun, pipelines
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, visit_rows
-from everspot_core.prices import HOUR, Basis, total
 
 from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_clouds.registry import commitment_plans
+from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.governance.commitments import (
     LEAST_HOURS,
     Advice,
@@ -17,7 +18,6 @@ from everspot_core.governance.commitments import (
     whole_use,
 )
 from everspot_core.governance.usage import usage_rows
-from everspot_core.ledger import LaunchRecord
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.report.gather import Material

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from everspot_core.costs.prices import total
 from everspot_core.governance.chargeback import KEYS
 from everspot_core.governance.reconcile import BillSide, Count, MatchKind, Pair, Reconciliation, by_tag
-from everspot_core.prices import total
 
 from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd

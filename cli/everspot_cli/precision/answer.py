@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from everspot_core.arm_results import Interval
-from everspot_core.precision_comparison import ComparisonSpec
-from everspot_core.records import JobState
-from everspot_core.smaller_types import SmallerType
+from everspot_core.experiments.arm_results import Interval
+from everspot_core.experiments.precision_comparison import ComparisonSpec
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.smaller_types import SmallerType
 from rich.table import Table
 from rich.text import Text
 

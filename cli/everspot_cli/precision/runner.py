@@ -13,15 +13,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.arm_results import ArmResult, compare_arms
-from everspot_core.attempts import attempts
-from everspot_core.budgets import Amount
-from everspot_core.job import JobSubmission
-from everspot_core.job_archive import Dossier
-from everspot_core.job_parts import Precision
-from everspot_core.precision_comparison import AB_TAG, ComparisonRecord, ComparisonSpec
-from everspot_core.records import JobState
-from everspot_core.smaller_types import Footprint, SmallerType, smaller_types
+from everspot_core.costs.attempts import attempts
+from everspot_core.costs.budgets import Amount
+from everspot_core.experiments.arm_results import ArmResult, compare_arms
+from everspot_core.experiments.precision_comparison import AB_TAG, ComparisonRecord, ComparisonSpec
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.job_parts import Precision
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.smaller_types import Footprint, SmallerType, smaller_types
 from everspot_store import JobExists
 
 from everspot_cli.commands.submit.command import note_submitted, send

@@ -3,12 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from everspot_core.catalogue import InstanceType, UnknownInstanceType
-from everspot_core.fit import Shape, lacking
-from everspot_core.job import JobSubmission
-from everspot_core.precision_comparison import ComparisonSpec
-from everspot_core.records import JobState
-from everspot_core.smaller_types import needed_resources
+from everspot_core.capacity.catalogue import InstanceType, UnknownInstanceType
+from everspot_core.experiments.precision_comparison import ComparisonSpec
+from everspot_core.jobs.fit import Shape, lacking
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.smaller_types import needed_resources
 
 from everspot_cli.errors import CliError
 from everspot_cli.job_results import compute_spending, read_dossiers

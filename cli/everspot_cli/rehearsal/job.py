@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from everspot_core.job import Budget, CheckpointPolicy, JobSpec, Retries
-from everspot_core.problems import Problem
+from everspot_core.jobs.job import Budget, CheckpointPolicy, JobSpec, Retries
+from everspot_core.validation.problems import Problem
 from everspot_store import UnsafeArchive, code
 
 from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE

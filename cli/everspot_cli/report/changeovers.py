@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.changeover import Changeover, ChangeoverPart, Changeovers, Experience
+from everspot_core.jobs.changeover import Changeover, ChangeoverPart, Changeovers, Experience
 from rich.console import RenderableType
 
 from everspot_cli.tables import duration, sheet

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from everspot_core.attempts import attempts, interruptions
-from everspot_core.catalogue import Catalogue
-from everspot_core.changeover import Changeovers
-from everspot_core.cost import Bill, bill
-from everspot_core.job import JobSubmission
-from everspot_core.job_archive import Dossier
-from everspot_core.lease import pending
-from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
-from everspot_core.sweep import SweepRecord
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.costs.cost import Bill, bill
+from everspot_core.experiments.sweep import SweepRecord
+from everspot_core.jobs.changeover import Changeovers
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_store import BadDocument, Store
 
 from everspot_cli.report.sweeps import read_sweeps

@@ -6,13 +6,13 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-from everspot_core.attempts import Interruption
-from everspot_core.catalogue import zone_region
-from everspot_core.cost import JobBill, Usage, savings_percent
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.costs.attempts import Interruption
+from everspot_core.costs.cost import JobBill, Usage, savings_percent
+from everspot_core.costs.prices import HOUR, Basis, rounded, total
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY
 from everspot_core.governance.usage import visit_rows
-from everspot_core.prices import HOUR, Basis, rounded, total
-from everspot_core.records import JobRecord, JobState, Market, Role
+from everspot_core.jobs.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material

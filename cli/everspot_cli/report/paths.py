@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from everspot_core.attempts import Attempt, Interruption
-from everspot_core.cost import JobBill
+from everspot_core.costs.attempts import Attempt, Interruption
+from everspot_core.costs.cost import JobBill
 from everspot_core.counting import counted
-from everspot_core.records import JobRecord
+from everspot_core.jobs.records import JobRecord
 
 from everspot_cli.report.colours import fill, swatch
 from everspot_cli.report.gather import Material

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobState
-from everspot_core.sweep import SweepCost, SweepRecord, is_useful, trial_sweep
+from everspot_core.experiments.sweep import SweepCost, SweepRecord, is_useful, trial_sweep
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, Store
 
 from everspot_cli.session import side_by_side

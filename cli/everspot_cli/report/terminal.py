@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from everspot_core.counting import counted
-from everspot_core.visit_records import TripEnd
+from everspot_core.jobs.visit_records import TripEnd
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text

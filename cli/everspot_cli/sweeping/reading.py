@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everspot_core.field_types import NAME
-from everspot_core.problems import Problem, near, shown
-from everspot_core.recipes import find_metrics
-from everspot_core.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
-from everspot_core.validation import translate_errors
+from everspot_core.experiments.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
+from everspot_core.jobs.recipes import find_metrics
+from everspot_core.validation.field_types import NAME
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.problems import Problem, near, shown
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, fields_wrong, list_problems

@@ -10,11 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.budgets import Amount
-from everspot_core.job import JobSubmission
-from everspot_core.job_archive import Dossier
-from everspot_core.records import JobState, Request
-from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
+from everspot_core.costs.budgets import Amount
+from everspot_core.experiments.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import JobState, Request
 from everspot_store import JobExists
 
 from everspot_cli.commands.submit.command import note_submitted, send

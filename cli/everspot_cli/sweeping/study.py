@@ -4,7 +4,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from everspot_core.sweep import Dimension, Direction, Pruning, SweepSpec
+from everspot_core.experiments.sweep import Dimension, Direction, Pruning, SweepSpec
 from everspot_store.studies import Journal
 
 from everspot_cli.errors import need

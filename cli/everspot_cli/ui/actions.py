@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission
 
 from everspot_cli.requests import Requested, ask_cancel, ask_interrupt
 from everspot_cli.session import Session

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.attempts import attempts, interruptions
-from everspot_core.job import JobSubmission
-from everspot_core.lease import pending
-from everspot_core.records import Event
+from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import Event
 
 from everspot_cli import budgets, fleet
 from everspot_cli.job_history import in_market_time

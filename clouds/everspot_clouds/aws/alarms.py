@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.base.alarms import (

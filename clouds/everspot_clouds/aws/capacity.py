@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from everspot_core.allocation import Prefer
-from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import Role
 
 from everspot_clouds.aws import errors, instances
 from everspot_clouds.aws.fleet import STRATEGIES, max_unit_price

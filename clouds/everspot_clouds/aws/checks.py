@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.counting import counted
-from everspot_core.manifest import Elastic, Manifest
-from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
 from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, find_quota, launchable, needs

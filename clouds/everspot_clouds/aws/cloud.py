@@ -6,13 +6,13 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.gauges import Gauge
-from everspot_core.launching import LaunchIntent
-from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.notify import Notifications
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.notify import Notifications
+from everspot_core.costs.ledger import PricePoint
 
 from everspot_clouds.aws import capacity, errors, instances, prices, quotas
 from everspot_clouds.aws.gauges import Gauges

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
 
-from everspot_core.cidr import parse_block
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.cidr import parse_block
+from everspot_core.validation.problems import Problems, shown
 
 ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 """Hosts that are never reached through a proxy: the metadata service, and the machine itself."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everspot_core.catalogue import Price
+from everspot_core.capacity.catalogue import Price
 from everspot_core.counting import counted
 from everspot_core.estimate.requested import HOURS_A_MONTH as HOURS_PER_MONTH
 

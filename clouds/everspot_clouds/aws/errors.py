@@ -22,7 +22,7 @@ from botocore.exceptions import (
     SSOError,
     TokenRetrievalError,
 )
-from everspot_core.launching import LaunchTrouble
+from everspot_core.capacity.launching import LaunchTrouble
 
 from everspot_clouds.base import CloudError, Codes, Trouble, fixes
 

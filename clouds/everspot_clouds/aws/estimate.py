@@ -6,7 +6,7 @@ A resource of a type that is neither priced here nor free is reported as unknown
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.cluster.declared import DeclaredResource, unknown
 from everspot_core.estimate.requested import RequestedCapacity
 
 from everspot_clouds.aws import estimate_machines as machines

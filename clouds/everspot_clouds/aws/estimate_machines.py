@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from everspot_core.allocation import Prefer
-from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import DeclaredResource, unknown
 from everspot_core.estimate.requested import ElasticRequest, Extra, StandingRequest, TypeOption
-from everspot_core.market import Market
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS

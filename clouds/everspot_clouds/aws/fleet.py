@@ -4,11 +4,11 @@ subnets."""
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
 from everspot_core.documents import Frozen
-from everspot_core.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 OVERRIDES_AT_MOST = 300
 """EC2's quota of pools (type and subnet) in one fleet of type maintain."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 
 from everspot_clouds.aws.alarms import CLUSTER, metric_name
 

@@ -1,6 +1,6 @@
 """GPUs by family of EC2 types (EC2 instance types guide)."""
 
-from everspot_core.gpus import Families
+from everspot_core.capacity.gpus import Families
 
 FAMILIES = Families(
     models={

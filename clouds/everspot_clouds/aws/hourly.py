@@ -4,11 +4,18 @@ cap."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.fleet import derived_weights
+from everspot_core.capacity.hourly import (
+    ElasticCap,
+    describe_cap,
+    describe_hour,
+    describe_price,
+    describe_standing,
+    list_rates,
+)
+from everspot_core.capacity.market import Market
 from everspot_core.counting import counted
-from everspot_core.fleet import derived_weights
-from everspot_core.hourly import ElasticCap, describe_cap, describe_hour, describe_price, describe_standing, list_rates
-from everspot_core.market import Market
 
 from everspot_clouds.aws import endpoints
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.records import Market, Role
+from everspot_core.jobs.records import Market, Role
 
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import CloudInstance, Phase

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
-from everspot_core.catalogue import zone_region
-from everspot_core.cidr import parse_block
-from everspot_core.problems import Problems, near, shown
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.validation.cidr import parse_block
+from everspot_core.validation.problems import Problems, near, shown
 
 from everspot_clouds.aws.tags import ZONE
 

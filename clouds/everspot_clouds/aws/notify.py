@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.notify import Notifications
+from everspot_core.cluster.notify import Notifications
 
 from everspot_clouds.webhook import post
 

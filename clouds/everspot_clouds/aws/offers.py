@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from everspot_core.fleet import TypeChoice
-from everspot_core.problems import Problems
+from everspot_core.capacity.fleet import TypeChoice
+from everspot_core.validation.problems import Problems
 
 Offered = Collection[tuple[str, str]]
 """Pairs of instance type and zone that EC2 offers."""

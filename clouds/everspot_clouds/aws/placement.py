@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import ClientError
+from everspot_core.capacity.placement import request_count
 from everspot_core.clock import Clock
-from everspot_core.placement import request_count
 
 from everspot_clouds.aws.errors import error_code
 from everspot_clouds.base import PlacementScore

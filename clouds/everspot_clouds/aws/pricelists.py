@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from everspot_core.price_table import PriceTable, TypePrice
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 
 from everspot_clouds.aws.prices import PRODUCT
 from everspot_clouds.aws.prices import SOURCE as SPOT_SOURCE

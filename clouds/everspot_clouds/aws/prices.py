@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.ledger import PricePoint
-from everspot_core.records import Market
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import Market
 
 SOURCE = "ec2:DescribeSpotPriceHistory"
 PRODUCT = "Linux/UNIX"

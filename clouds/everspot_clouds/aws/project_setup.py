@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 import boto3
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import bootstrap_steps

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from everspot_clouds.base.package_provider import PackageProvider
 
 if TYPE_CHECKING:
+    from everspot_core.capacity.market import Market
     from everspot_core.clock import Clock
-    from everspot_core.manifest import Manifest
-    from everspot_core.market import Market
+    from everspot_core.cluster.manifest import Manifest
 
     from everspot_clouds.base import Door, Metadata, Prover, Provider, Site
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.market import Market
 from everspot_core.counting import counted
-from everspot_core.market import Market
 
 CONSOLE = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
 """Where a person asks for more of a quota."""

@@ -5,7 +5,7 @@ at most 500 IOPS per GiB of size and at most 0.25 MiB/s per provisioned IOPS.
 """
 
 from everspot_core.documents import Frozen
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 SIZES = (8, 65_536)
 IOPS = (3_000, 80_000)

@@ -6,8 +6,8 @@ Each figure has its source. Nothing here needs boto3, so that a Pulumi program m
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.billing import BillingRules
-from everspot_core.job_rules import CloudRules
+from everspot_core.costs.billing import BillingRules
+from everspot_core.jobs.job_rules import CloudRules
 
 FLEET_TAG, GROUP_TAG = "aws:ec2:fleet-id", "aws:autoscaling:groupName"
 """Tags that EC2 and EC2 Auto Scaling give their instances (EC2 User Guide, "Tag your Amazon EC2 resources", tags that

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.catalogue import builtin, zone_region
-from everspot_core.declared import UNKNOWN, DeclaredResource
-from everspot_core.fleet import WeightBy
-from everspot_core.market import Market
-from everspot_core.problems import Problems
+from everspot_core.capacity.catalogue import builtin, zone_region
+from everspot_core.capacity.fleet import WeightBy
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
+from everspot_core.validation.problems import Problems
 
 from everspot_clouds.aws.alarms import ALARMS
 from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, needs_internet, services_for

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 TAGS_AT_MOST = 50
 """Most tags of one resource, on every service in use."""

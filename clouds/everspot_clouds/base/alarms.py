@@ -6,7 +6,7 @@ Nothing here needs a client, so that a Pulumi program can use it.
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 
 BUDGET_AT = 0.8
 """The fraction of a budget at which people are warned; `BUDGET` has it in its name and sentence."""

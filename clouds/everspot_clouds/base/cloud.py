@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from everspot_core.gauges import Gauge
-    from everspot_core.launching import LaunchError, LaunchIntent
-    from everspot_core.ledger import PricePoint
-    from everspot_core.market import Market
-    from everspot_core.notify import Notifications
-    from everspot_core.records import Role
+    from everspot_core.capacity.launching import LaunchError, LaunchIntent
+    from everspot_core.capacity.market import Market
+    from everspot_core.cluster.gauges import Gauge
+    from everspot_core.cluster.notify import Notifications
+    from everspot_core.costs.ledger import PricePoint
+    from everspot_core.jobs.records import Role
 
     from everspot_clouds.base.errors import Trouble
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_core.deployment import resources
+from everspot_core.cluster.deployment import resources
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from everspot_core.market import Market
+    from everspot_core.capacity.market import Market
 
 
 class MetadataError(Exception):

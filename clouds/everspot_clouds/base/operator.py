@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from everspot_core.market import Market
+    from everspot_core.capacity.market import Market
 
 
 class Verdict(StrEnum):

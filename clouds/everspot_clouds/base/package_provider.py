@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
-    from everspot_core.billing import BillingRules
-    from everspot_core.catalogue import Catalogue
+    from everspot_core.capacity.catalogue import Catalogue
+    from everspot_core.capacity.price_table import PriceTable
     from everspot_core.clock import Clock
+    from everspot_core.cluster.manifest import Manifest
+    from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
-    from everspot_core.job_rules import CloudRules
-    from everspot_core.manifest import Manifest
-    from everspot_core.price_table import PriceTable
+    from everspot_core.jobs.job_rules import CloudRules
     from everspot_store import Store
 
     from everspot_clouds.base.cloud import Cloud

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from string import Template
 from typing import Protocol
 
-from everspot_core.catalogue import builtin
-from everspot_core.problems import Problems, near, shown
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.validation.problems import Problems, near, shown
 
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
 """OWNER/NAME of a repository, as GitHub allows it; no wildcards."""

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 
 from everspot_clouds.base.alarms import (
     BUDGET,

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from everspot_core.catalogue import zone_region
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase, Trouble
 from everspot_clouds.gcp import errors, instances

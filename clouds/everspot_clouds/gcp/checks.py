@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
+from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.base import Check, CloudError, Trouble, Verdict, image_check
 from everspot_clouds.gcp.quota_claims import LAUNCHED, QuotaClaim, claims, most

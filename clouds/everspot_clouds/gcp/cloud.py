@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.gauges import Gauge
-from everspot_core.launching import LaunchIntent
-from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.notify import Notifications
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.notify import Notifications
+from everspot_core.costs.ledger import PricePoint
 
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, Phase, PlacementScore, Trouble
 from everspot_clouds.gcp import errors, instances, quotas, terminations

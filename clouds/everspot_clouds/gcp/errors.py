@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-from everspot_core.launching import LaunchTrouble
+from everspot_core.capacity.launching import LaunchTrouble
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from everspot_clouds.base import CloudError, Codes, Trouble, fixes

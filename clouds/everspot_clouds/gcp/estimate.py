@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-from everspot_core.declared import DeclaredResource
+from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.requested import FixedRequest, RequestedCapacity
 
 from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import zone_region
-from everspot_core.declared import DeclaredResource, unknown
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import DeclaredResource, unknown
 from everspot_core.estimate.requested import ElasticRequest, Extra, StandingRequest, TypeOption
-from everspot_core.market import Market
 
 from everspot_clouds.costing import TEAM, Costing, choices, items, list_markets, nearest, number, part, read_team, texts
 from everspot_clouds.gcp import fixed_prices as fixed

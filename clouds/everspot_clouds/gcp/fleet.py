@@ -12,11 +12,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import CapacitySpec, TypeChoice
-from everspot_core.market import Market
-from everspot_core.problems import Problems
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.fleet import CapacitySpec, TypeChoice
+from everspot_core.capacity.market import Market
+from everspot_core.validation.problems import Problems
 
 from everspot_clouds.gcp.machines import attached_problem, parse_type
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.gauges import Gauge
+from everspot_core.cluster.gauges import Gauge
 
 from everspot_clouds.gcp.alarms import CLUSTER, RESOURCE, metric_type
 from everspot_clouds.gcp.http_api import Api

@@ -1,6 +1,6 @@
 """GPUs by family of machine types (Compute Engine documentation, "GPU machine types")."""
 
-from everspot_core.gpus import Families
+from everspot_core.capacity.gpus import Families
 
 FAMILIES = Families(
     models={"g2": "L4", "a2": "A100", "a3": "H100", "a4": "B200", "g4": "RTX PRO 6000"},

@@ -4,9 +4,9 @@ elastic capacity."""
 import dataclasses
 from dataclasses import dataclass
 
-from everspot_core.catalogue import Catalogue
-from everspot_core.fleet import CapacitySpec
-from everspot_core.hourly import (
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.fleet import CapacitySpec
+from everspot_core.capacity.hourly import (
     ElasticCap,
     Rate,
     describe_cap,
@@ -15,7 +15,7 @@ from everspot_core.hourly import (
     describe_standing,
     list_rates,
 )
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import Role
 
 from everspot_clouds.base import CloudEnd, CloudInstance, Phase
 from everspot_clouds.gcp.http_api import Api

@@ -8,7 +8,7 @@ values are allowed. Other alphabets, which are allowed too, are refused here, be
 import re
 from collections.abc import Mapping
 
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 LABELS_AT_MOST = 64
 _KEY = re.compile(r"^[a-z][a-z0-9_-]{0,62}\Z")

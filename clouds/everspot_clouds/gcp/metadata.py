@@ -12,8 +12,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.market import Market
 
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.gcp import endpoints

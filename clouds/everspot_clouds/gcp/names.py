@@ -4,9 +4,9 @@ standing agents' begin with `CLUSTER-agent-`, and launched ones' with what `rule
 import hashlib
 import re
 
-from everspot_core.market import Market
-from everspot_core.problems import Problems, shown
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems, shown
 
 from everspot_clouds.gcp.rules import name_prefix
 

@@ -4,7 +4,7 @@ import base64
 import json
 from typing import Any
 
-from everspot_core.notify import Notifications
+from everspot_core.cluster.notify import Notifications
 
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.secrets import version_path

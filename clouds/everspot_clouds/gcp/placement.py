@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from everspot_core.capacity.placement import request_count
 from everspot_core.clock import Clock
-from everspot_core.placement import request_count
 
 from everspot_clouds.base import PlacementScore, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble

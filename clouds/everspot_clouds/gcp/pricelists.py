@@ -8,8 +8,8 @@ price composed by such names would be a guess.
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_core.clock import Clock
-from everspot_core.price_table import PriceTable, TypePrice
 
 from everspot_clouds.base import NotOffered, Trouble
 from everspot_clouds.gcp.machines import parse_type

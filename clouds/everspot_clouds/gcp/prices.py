@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
-from everspot_core.catalogue import builtin, zone_region
+from everspot_core.capacity.catalogue import builtin, zone_region
+from everspot_core.capacity.market import Market
 from everspot_core.clock import Clock
-from everspot_core.ledger import PricePoint
-from everspot_core.market import Market
+from everspot_core.costs.ledger import PricePoint
 
 from everspot_clouds.base import Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 
 from everspot_clouds.base import bootstrap_steps
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_region, filled, list_offered

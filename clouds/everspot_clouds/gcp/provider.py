@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from everspot_clouds.base.package_provider import PackageProvider
 
 if TYPE_CHECKING:
+    from everspot_core.capacity.market import Market
+    from everspot_core.capacity.price_table import PriceTable
     from everspot_core.clock import Clock
-    from everspot_core.manifest import Manifest
-    from everspot_core.market import Market
-    from everspot_core.price_table import PriceTable
+    from everspot_core.cluster.manifest import Manifest
 
     from everspot_clouds.base import Door, Metadata, Prover, Provider, Site
 
@@ -40,7 +40,7 @@ class GcpProvider(PackageProvider):
 
     def stop_within(self, market: Market) -> timedelta:
         """See `Provider`."""
-        from everspot_core.market import Market
+        from everspot_core.capacity.market import Market
 
         from everspot_clouds.gcp.rules import STOP_SPOT, STOP_STANDARD
 

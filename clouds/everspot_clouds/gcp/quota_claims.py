@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.market import Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.market import Market
 
 from everspot_clouds.gcp.quotas import ALL_REGIONS, count_units, list_metrics
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.market import Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.market import Market
 
 from everspot_clouds.gcp.machines import parse_type
 

@@ -6,8 +6,8 @@ that name in the Compute Engine documentation.
 
 from datetime import timedelta
 
-from everspot_core.billing import BillingRules
-from everspot_core.job_rules import CloudRules
+from everspot_core.costs.billing import BillingRules
+from everspot_core.jobs.job_rules import CloudRules
 
 from everspot_clouds.gcp.boot_rules import MANIFEST_KEY as MANIFEST_KEY
 from everspot_clouds.gcp.boot_rules import TRUSTED as TRUSTED

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import Catalogue, builtin
-from everspot_core.declared import DeclaredResource
-from everspot_core.fleet import ranks
-from everspot_core.market import Market
-from everspot_core.problems import Problems
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_core.capacity.fleet import ranks
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.declared import DeclaredResource
+from everspot_core.validation.problems import Problems
 
 from everspot_clouds.costing import choices
 from everspot_clouds.gcp.alarms import ALERTS

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import requests
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
-from everspot_core.manifest import Manifest
 from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base import Left, Phase

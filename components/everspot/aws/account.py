@@ -4,8 +4,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
-from everspot_core.bounds import check_values
-from everspot_core.problems import Problems
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems
 from pulumi_aws import iam, kms
 
 from everspot import common

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everspot_clouds.aws.tags import arn_problem
-from everspot_core.problems import Problems, camel, shown
+from everspot_core.validation.problems import Problems, camel, shown
 
 SECRETS = {"secretsmanager": "secret:", "ssm": "parameter/"}
 """The services whose values jobs may read, and how the ARNs of their resources begin."""

@@ -5,8 +5,8 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import STATE_ALIAS
-from everspot_core.bounds import check_values
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import iam, kms
 
 from everspot import common

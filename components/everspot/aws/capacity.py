@@ -11,9 +11,9 @@ from everspot_clouds.aws.fleet import (
     capacity_problems,
 )
 from everspot_clouds.aws.offers import Offered, zone_problems
-from everspot_core.bounds import sound_numbers
-from everspot_core.fleet import WeightBy
-from everspot_core.problems import Problems
+from everspot_core.capacity.fleet import WeightBy
+from everspot_core.validation.bounds import sound_numbers
+from everspot_core.validation.problems import Problems
 
 from everspot.capacity import check_elastic, check_prices, check_some, check_types, parse_choice
 

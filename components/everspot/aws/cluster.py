@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 from everspot_clouds.aws.hourly import Always
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 
 from everspot import common
 from everspot.anomalies import build_thresholds

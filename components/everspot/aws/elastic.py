@@ -10,8 +10,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.gpus import FAMILIES
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2, iam
 
 from everspot import common

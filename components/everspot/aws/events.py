@@ -5,7 +5,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import EVENTS
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from pulumi_aws import cloudwatch, sqs
 
 from everspot import common

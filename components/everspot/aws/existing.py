@@ -6,7 +6,7 @@ from typing import Any
 
 import pulumi
 from everspot_clouds.aws.egress import Subnet, Ways, way_problems
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from everspot import common
 from everspot.aws import asking

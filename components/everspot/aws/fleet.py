@@ -21,8 +21,8 @@ from everspot_clouds.aws.fleet import (
     override_grid,
 )
 from everspot_clouds.aws.gpus import FAMILIES
-from everspot_core.problems import Problems
-from everspot_core.records import Market, Role
+from everspot_core.jobs.records import Market, Role
+from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2
 
 from everspot import common

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from pulumi_aws import iam
 
 from everspot import common

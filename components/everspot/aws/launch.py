@@ -8,9 +8,9 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.root_volume import Volume, resolved_gib, volume_problems
-from everspot_core.manifest import USER_DATA_LIMIT
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.cluster.manifest import USER_DATA_LIMIT
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2
 
 from everspot import common

@@ -12,7 +12,7 @@ New ones are restricted to the cluster's launch template, and to the tags that t
 from collections.abc import Sequence
 
 from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 
 from everspot.aws.policies import Document, Statement, allow, document
 

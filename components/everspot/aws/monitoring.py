@@ -8,8 +8,8 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.alarms import ALARMS, CLUSTER, Alarm, dashboard, metric_name
-from everspot_core.manifest import Monitoring
-from everspot_core.problems import Problems
+from everspot_core.cluster.manifest import Monitoring
+from everspot_core.validation.problems import Problems
 from pulumi_aws import cloudwatch, iam
 
 from everspot import common

@@ -9,7 +9,7 @@ import pulumi
 from everspot_clouds.aws.egress import egress_problems
 from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, endpoints_cost
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, zone_problems
-from everspot_core.problems import Problems, camel, shown
+from everspot_core.validation.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 
 from everspot import common

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from everspot_core.notify import Notifications, Occasion
-from everspot_core.problems import Problems
+from everspot_core.cluster.notify import Notifications, Occasion
+from everspot_core.validation.problems import Problems
 
 from everspot.aws import arns
 

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_clouds.aws.offers import Offered
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from everspot import common
 from everspot.aws import asking

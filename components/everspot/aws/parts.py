@@ -4,8 +4,8 @@ import pulumi
 from everspot_clouds.aws.egress import no_proxy
 from everspot_clouds.aws.endpoints import needs_internet, services_for
 from everspot_clouds.aws.tags import ZONE
-from everspot_core.catalogue import zone_region
-from everspot_core.manifest import Proxy
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.cluster.manifest import Proxy
 
 from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.federation import near_arns

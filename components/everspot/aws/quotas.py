@@ -7,8 +7,8 @@ from typing import Any
 import pulumi
 from everspot_clouds.aws.hourly import launched_under
 from everspot_clouds.aws.quotas import most_vcpus, needs, shortfalls
-from everspot_core.fleet import derived_weights
-from everspot_core.market import Market
+from everspot_core.capacity.fleet import derived_weights
+from everspot_core.capacity.market import Market
 
 from everspot.aws import asking
 from everspot.aws.capacity import AwsCapacityArgs, parse_capacity

@@ -4,8 +4,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.settings_estimate import SCHEDULER_TYPE
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from pulumi_aws import autoscaling
 
 from everspot import common

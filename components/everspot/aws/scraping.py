@@ -4,9 +4,9 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import group_problems
-from everspot_core.cidr import parse_block
-from everspot_core.manifest import METRICS_PORT, Metrics
-from everspot_core.problems import Problems
+from everspot_core.cluster.manifest import METRICS_PORT, Metrics
+from everspot_core.validation.cidr import parse_block
+from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2, vpc
 
 from everspot.aws import tagging

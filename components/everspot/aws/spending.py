@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import budgets, costexplorer
 
 from everspot.aws import arns

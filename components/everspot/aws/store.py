@@ -5,7 +5,7 @@ import re
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from pulumi_aws import s3
 
 from everspot import common

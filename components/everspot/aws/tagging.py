@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from everspot_clouds.aws.rules import CLUSTER_TAG, ROLE_TAG
 from everspot_clouds.aws.tags import tag_problems
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from everspot.common import PACKAGE, check_cluster_name, check_mandatory_tags
 

@@ -4,8 +4,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.bounds import check_values
-from everspot_core.problems import Problems
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import kms, projects
 
 from everspot import common

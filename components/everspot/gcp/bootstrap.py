@@ -5,8 +5,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.labels import to_labels
-from everspot_core.bounds import check_values
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import billing, projects, serviceaccount
 
 from everspot import common

@@ -6,11 +6,11 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from everspot_clouds.gcp.fleet import MAX_RUN, GcpCapacity, GcpPrefer, GcpShape, capacity_problems
 from everspot_clouds.gcp.rules import NOTICES
-from everspot_core.allocation import Prefer
-from everspot_core.bounds import sound_numbers
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.market import Market
 from everspot_core.documents import format_duration, parse_duration
-from everspot_core.market import Market
-from everspot_core.problems import Problems, shown
+from everspot_core.validation.bounds import sound_numbers
+from everspot_core.validation.problems import Problems, shown
 
 from everspot.capacity import build_catalogue, check_elastic, check_some, check_types, check_zones, parse_choice
 from everspot.declared import resolve_types

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.network import zone_problems
-from everspot_core.bounds import check_values
-from everspot_core.catalogue import zone_region
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.jobs.records import Role
+from everspot_core.validation.bounds import check_values
+from everspot_core.validation.problems import Problems
 
 from everspot import common
 from everspot.anomalies import check_anomalies

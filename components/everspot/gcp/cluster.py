@@ -5,9 +5,9 @@ from typing import Any
 
 import pulumi
 from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_core.cluster.manifest import METRICS_PORT, Limits
 from everspot_core.documents import format_duration
-from everspot_core.manifest import METRICS_PORT, Limits
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
 from pulumi_gcp import storage
 
 from everspot import common

@@ -13,8 +13,8 @@ from typing import NotRequired, TypedDict
 import pulumi
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.rules import name_prefix
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 
 from everspot import common
 from everspot.capacity import check_gpus, registered

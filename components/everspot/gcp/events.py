@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.rules import LOG_FILTER
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import logging, pubsub
 
 from everspot import common

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pulumi
 from everspot_clouds.visiting import pool, pool_provider, visitor
-from everspot_core.visit_records import visit_prefix
+from everspot_core.jobs.visit_records import visit_prefix
 from pulumi_gcp import iam, serviceaccount
 
 from everspot.federation import (

@@ -14,10 +14,10 @@ from everspot_clouds.gcp.fleet import selections
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.names import standing
 from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_core.capacity.fleet import ranks
 from everspot_core.documents import parse_duration
-from everspot_core.fleet import ranks
-from everspot_core.problems import Problems
-from everspot_core.records import Market, Role
+from everspot_core.jobs.records import Market, Role
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import compute
 
 from everspot import common

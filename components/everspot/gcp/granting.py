@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulumi
-from everspot_core.problems import camel
+from everspot_core.validation.problems import camel
 from pulumi_gcp import projects, pubsub, secretmanager, serviceaccount, storage
 
 from everspot.gcp.policies import Condition

@@ -8,8 +8,8 @@ from typing import NotRequired, TypedDict
 import pulumi
 from everspot_clouds.gcp.names import BUCKET, account_id, agents
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.problems import Problems, shown
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import serviceaccount
 
 from everspot import common

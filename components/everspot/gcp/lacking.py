@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everspot_core.problems import Problems, camel
+from everspot_core.validation.problems import Problems, camel
 
 PRICE = "Google Cloud takes no maximum price: Spot costs what the list says, and changes at most once a day"
 COUNTED = "a group counts machines, whatever their types: target is a number of them; throughput says which are better"

@@ -12,9 +12,9 @@ from everspot_clouds.gcp.machines import description, parse_type
 from everspot_clouds.gcp.names import LONGEST, RESOURCE
 from everspot_clouds.gcp.network import resource_problem
 from everspot_clouds.gcp.rules import DOOR_TAG, MANIFEST_KEY, SCOPE
-from everspot_core.market import Market
-from everspot_core.problems import Problems, shown
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import compute
 
 from everspot import common

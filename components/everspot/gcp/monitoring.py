@@ -8,8 +8,8 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from everspot_clouds.gcp.alarms import ALERTS, Alert, condition, dashboard
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.manifest import Monitoring
-from everspot_core.problems import Problems
+from everspot_core.cluster.manifest import Monitoring
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import monitoring
 
 from everspot import common

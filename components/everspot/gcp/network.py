@@ -13,7 +13,7 @@ from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.names import LONGEST, RESOURCE
 from everspot_clouds.gcp.network import IAP, PROBERS, network_problems, resource_problem, zone_problems
 from everspot_clouds.gcp.rules import DOOR_TAG, HEALTH_PORT
-from everspot_core.problems import Problems, camel
+from everspot_core.validation.problems import Problems, camel
 from pulumi_gcp import compute
 
 from everspot import common

@@ -3,8 +3,8 @@
 from typing import NotRequired, TypedDict
 
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.notify import Notifications, Occasion
-from everspot_core.problems import Problems, camel
+from everspot_core.cluster.notify import Notifications, Occasion
+from everspot_core.validation.problems import Problems, camel
 
 TOPIC_FORM, SECRET_FORM = "projects/PROJECT/topics/NAME", "projects/PROJECT/secrets/NAME"
 

@@ -3,7 +3,7 @@ it needs."""
 
 import pulumi
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
-from everspot_core import catalogue
+from everspot_core.capacity import catalogue
 
 from everspot.capacity import build_cap, build_catalogue
 from everspot.gcp import asking

@@ -6,8 +6,8 @@ import pulumi
 from everspot_clouds.gcp.fleet import GcpShape
 from everspot_clouds.gcp.names import scheduler
 from everspot_clouds.gcp.settings_estimate import SCHEDULER_TYPE
-from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.jobs.records import Role
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import compute
 
 from everspot import common

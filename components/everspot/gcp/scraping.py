@@ -2,9 +2,9 @@
 
 from typing import NotRequired, TypedDict
 
-from everspot_core.cidr import parse_block
-from everspot_core.manifest import METRICS_PORT, Metrics
-from everspot_core.problems import Problems
+from everspot_core.cluster.manifest import METRICS_PORT, Metrics
+from everspot_core.validation.cidr import parse_block
+from everspot_core.validation.problems import Problems
 
 WIDEST = 8
 """The prefix length of the widest block that may read. The metrics are neither encrypted nor behind a login."""

@@ -5,7 +5,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 from pulumi_gcp import kms, storage
 
 from everspot import common

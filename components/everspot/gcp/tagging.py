@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from everspot_clouds.gcp.labels import label_problems, to_labels
 from everspot_clouds.gcp.names import name_problems
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, IMAGE_LABEL, ROLE_LABEL
-from everspot_core.problems import Problems
+from everspot_core.validation.problems import Problems
 
 from everspot.common import check_cluster_name, check_mandatory_tags
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.market import Market
+from everspot_core.costs.prices import PriceBook
 from everspot_core.estimate.rates import PoolRates
 from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, ElasticRequest, TypeOption
 from everspot_core.estimate.usage_history import Recent, Stretch
-from everspot_core.market import Market
-from everspot_core.prices import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 
-from everspot_core.catalogue import Catalogue, Price
+from everspot_core.capacity.catalogue import Catalogue, Price
+from everspot_core.costs.prices import exact
 from everspot_core.estimate.requested import TypeOption
 from everspot_core.estimate.usage_history import Recent, SeenPrice
-from everspot_core.prices import exact
 
 
 @dataclass(frozen=True, slots=True)

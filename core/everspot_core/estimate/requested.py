@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 
-from everspot_core.allocation import Prefer
-from everspot_core.catalogue import InstanceType
-from everspot_core.market import Market
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.market import Market
 
 HOURS_A_MONTH = 730
 """Hours of an average month, in which the clouds' own calculators reckon."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everspot_core.allocation import AllocationRequest, Launchable, Pool, Prefer, allocate
+from everspot_core.capacity.allocation import AllocationRequest, Launchable, Pool, Prefer, allocate
+from everspot_core.capacity.market import Market
 from everspot_core.estimate.rates import PoolRate, PoolRates
 from everspot_core.estimate.requested import HOURS_A_MONTH, Cost, CostLine, StandingRequest
 from everspot_core.estimate.usage_history import Stretch
-from everspot_core.market import Market
 
 _TRIED = 200
 """Units up to which instances are chosen one by one. A larger fleet is this one, as many times over."""

@@ -9,15 +9,15 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.market import Market
+from everspot_core.costs.prices import rounded
 from everspot_core.estimate.elastic import elastic_lines
 from everspot_core.estimate.model import CostFigures, CostPart, Estimate, Range
 from everspot_core.estimate.rates import PoolRates
 from everspot_core.estimate.requested import CostLine, RequestedCapacity
 from everspot_core.estimate.standing_cost import standing_lines
 from everspot_core.estimate.usage_history import Recent, Stretch
-from everspot_core.market import Market
-from everspot_core.prices import rounded
 
 _Cents = tuple[Decimal, Decimal, Decimal, Decimal]
 

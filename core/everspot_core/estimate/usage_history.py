@@ -11,11 +11,11 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from everspot_core.catalogue import Catalogue
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.market import Market
-from everspot_core.prices import HOUR, PriceBook, seconds_between, total
-from everspot_core.records import Role
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.market import Market
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.costs.prices import HOUR, PriceBook, seconds_between, total
+from everspot_core.jobs.records import Role
 
 Place = tuple[str, str]
 """Instance type and zone."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 
+from everspot_core.capacity.market import Market
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import aboard, berth
-from everspot_core.market import Market
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over

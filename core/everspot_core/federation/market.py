@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from everspot_core.changeover import Changeover
 from everspot_core.federation.standing import Idle
-from everspot_core.records import JobState
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.records import JobState
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.market.stock import Stock, Stocks

@@ -10,12 +10,12 @@ offer is over, which it is for ever. So there never are two owners.
 
 from datetime import datetime
 
+from everspot_core.cluster.peers import Peer
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.job import JobSubmission
-from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending, waits_since
-from everspot_core.peers import Peer
-from everspot_core.records import JobRecord, JobState, Progress, Reason
-from everspot_core.visit_records import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import DETAIL_LIMIT, IllegalTransition, pending, waits_since
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
+from everspot_core.jobs.visit_records import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
 """The most trips that a record keeps one by one. The oldest of more are added up in one."""

@@ -13,10 +13,10 @@ from enum import StrEnum
 from pydantic import Field
 
 from everspot_core.documents import Document, Utc
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobState, Progress
-from everspot_core.reported_values import Billed
-from everspot_core.visit_records import Berth
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState, Progress
+from everspot_core.jobs.reported_values import Billed
+from everspot_core.jobs.visit_records import Berth
 
 
 class OfferState(StrEnum):

@@ -5,8 +5,8 @@ Neither side acts on such an offer: home takes its job back, and the host refuse
 """
 
 from everspot_core.federation.offer import VisitOffer
-from everspot_core.job import JobSubmission
-from everspot_core.visit_records import Away, Origin, visit_id
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.visit_records import Away, Origin, visit_id
 
 
 def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:

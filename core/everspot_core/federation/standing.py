@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from everspot_core.capacity.market import Market
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
-from everspot_core.fit import Shape, fits
-from everspot_core.market import Market
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.jobs import HOUR, job_outlook, waiting_since
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView

@@ -12,14 +12,14 @@ from statistics import median
 
 from pydantic import Field
 
-from everspot_core.baselines import price_and_mean
+from everspot_core.capacity.market import PoolKey
+from everspot_core.costs.baselines import price_and_mean
+from everspot_core.costs.ledger import PricePoint
 from everspot_core.counting import counted
 from everspot_core.documents import Document, Stored, Utc, format_duration
 from everspot_core.governance.thresholds import USUAL, Thresholds
-from everspot_core.job import JobSubmission
-from everspot_core.ledger import PricePoint
-from everspot_core.market import PoolKey
-from everspot_core.records import JobRecord
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 
 NORM_DAYS, LEAST_DAYS = 28, 7
 """The number of past days that a team's norm is computed from. A team with fewer days has no norm."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
-from everspot_core.attempts import Interruption
-from everspot_core.cost import JobBill
+from everspot_core.capacity.market import PoolKey
+from everspot_core.costs.attempts import Interruption
+from everspot_core.costs.cost import JobBill
+from everspot_core.costs.prices import HOUR, total
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended
-from everspot_core.market import PoolKey
-from everspot_core.prices import HOUR, total
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.records import JobRecord, JobState
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from everspot_core.governance.invoicing import BillTable, Invoicing
-from everspot_core.problems import Problem, shown
+from everspot_core.validation.problems import Problem, shown
 
 CURRENCY = "USD"
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,2})?")

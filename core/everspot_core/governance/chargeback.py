@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from everspot_core.costs.prices import total
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow
-from everspot_core.job import JobSubmission
-from everspot_core.prices import total
+from everspot_core.jobs.job import JobSubmission
 
 KEYS = ("Team", "Project", "Environment", "ModelVersion")
 """The default tags that costs are charged by."""

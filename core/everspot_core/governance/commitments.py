@@ -14,10 +14,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from everspot_core.catalogue import zone_region
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 FLOOR_SHARE = 0.95
 """The floor is what was used in at least this share of the hours."""

@@ -16,13 +16,13 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from types import MappingProxyType
 
-from everspot_core.catalogue import zone_region
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.capacity.market import Market
+from everspot_core.costs.prices import HOUR
 from everspot_core.governance.invoicing import Invoicing
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.job import JobSubmission
-from everspot_core.market import Market
-from everspot_core.prices import HOUR
+from everspot_core.jobs.job import JobSubmission
 
 PLACES = 12
 """Decimals of costs, prices and quantities."""

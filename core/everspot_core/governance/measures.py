@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
-from everspot_core.attempts import Attempt
-from everspot_core.catalogue import Catalogue, InstanceType
-from everspot_core.cost import Bill
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.market import Market
+from everspot_core.costs.attempts import Attempt
+from everspot_core.costs.cost import Bill
+from everspot_core.costs.prices import HOUR, exact, seconds_between, total
 from everspot_core.counting import counted
-from everspot_core.fit import Shape, fits
 from everspot_core.governance.audit import interruptions_in
 from everspot_core.governance.commitments import Advice, HourlyUse, region
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.job import JobSubmission, Priority
-from everspot_core.market import Market
-from everspot_core.prices import HOUR, exact, seconds_between, total
-from everspot_core.records import Event, EventKind, JobRecord
-from everspot_core.reported_values import MOST_SECONDS, parse_number
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import JobSubmission, Priority
+from everspot_core.jobs.records import Event, EventKind, JobRecord
+from everspot_core.jobs.reported_values import MOST_SECONDS, parse_number
 
 HEADROOM = Fraction(5, 4)
 """What a job is to have of memory, as a multiple of the most that it was seen to hold."""

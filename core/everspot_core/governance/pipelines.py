@@ -13,8 +13,8 @@ from datetime import datetime
 from fractions import Fraction
 from math import isfinite, nan
 
-from everspot_core.job import JobSubmission
-from everspot_core.prices import exact, total
+from everspot_core.costs.prices import exact, total
+from everspot_core.jobs.job import JobSubmission
 
 STAGE = "Stage"
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")

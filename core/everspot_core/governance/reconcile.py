@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
 
+from everspot_core.costs.prices import total
 from everspot_core.governance.bill_rows import BillRow, plain_key
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageRow
-from everspot_core.prices import total
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _ZERO = Fraction(0)

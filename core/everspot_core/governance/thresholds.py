@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from everspot_core.documents import Duration, Frozen, format_duration
-from everspot_core.problems import Problems, camel, shown
+from everspot_core.validation.problems import Problems, camel, shown
 
 
 def _figure(value: object) -> object:

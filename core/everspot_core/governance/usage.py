@@ -20,12 +20,12 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 
-from everspot_core.attempts import Attempt
-from everspot_core.cost import Bill, InstanceBill, Usage
-from everspot_core.ledger import LaunchRecord
-from everspot_core.prices import Basis, PriceSegment, exact, seconds_between, total
-from everspot_core.records import JobRecord, Role
-from everspot_core.visit_records import Trip, TripEnd
+from everspot_core.costs.attempts import Attempt
+from everspot_core.costs.cost import Bill, InstanceBill, Usage
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.costs.prices import Basis, PriceSegment, exact, seconds_between, total
+from everspot_core.jobs.records import JobRecord, Role
+from everspot_core.jobs.visit_records import Trip, TripEnd
 
 _ZERO = Fraction(0)
 _HOUR = timedelta(hours=1)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from everspot_core.ledger import FaultKind
-from everspot_core.records import JobState, Market, Reason
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import JobState, Market, Reason
 from everspot_core.schedule.view import PoolKey
 
 Figure = int | float | str

@@ -15,16 +15,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from everspot_core.budgets import ENVIRONMENT, CapUse, Commitment, committed
-from everspot_core.catalogue import InstanceType
-from everspot_core.fit import Shape, fits
-from everspot_core.job import Resources
-from everspot_core.records import InstanceRecord, Role
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.costs.budgets import ENVIRONMENT, CapUse, Commitment, committed
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import InstanceRecord, Role
+from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import Figures, Hold, Why
 from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.sharing import largest_share
 
 FORESIGHT = timedelta(hours=1)
 """The time that a job of unknown length is assumed to run from now on."""

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import datetime
 
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.timing import BadZone, effective
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.view import ClusterView, JobView
-from everspot_core.timing import BadZone, effective
 
 
 def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:

@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from everspot_core.checkpoint_interval import LONGEST
-from everspot_core.job import Priority
-from everspot_core.lease import FRUITLESS_MOST, waits_since
-from everspot_core.records import JobRecord, JobState, Reason
+from everspot_core.jobs.checkpoint_interval import LONGEST
+from everspot_core.jobs.job import Priority
+from everspot_core.jobs.lease import FRUITLESS_MOST, waits_since
+from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
 

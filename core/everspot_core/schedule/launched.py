@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from everspot_core.records import Reason
+from everspot_core.jobs.records import Reason
 from everspot_core.schedule.view import InstanceView, JobView
 
 

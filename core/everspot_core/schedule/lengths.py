@@ -11,7 +11,7 @@ from functools import cached_property
 from statistics import median
 from typing import NamedTuple
 
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, job_outlook
 from everspot_core.schedule.view import ClusterView, JobView
 

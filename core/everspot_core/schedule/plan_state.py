@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import cached_property
 
-from everspot_core.records import JobRecord
+from everspot_core.jobs.records import JobRecord
 from everspot_core.schedule.actions import StandingAction
 from everspot_core.schedule.admission import Admission, BudgetView
 from everspot_core.schedule.market.reuse import Reuse

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from everspot_core.records import Assignment, JobState, Order
+from everspot_core.jobs.records import Assignment, JobState, Order
 from everspot_core.schedule.actions import Clear, Complete, Expire, Restore, Void, Why
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import end_of_waiting

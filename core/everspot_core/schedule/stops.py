@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from everspot_core.records import JobState, Reason
+from everspot_core.jobs.records import JobState, Reason
 from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
 from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.jobs import end_of_waiting, spent_budget

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
 
 from everspot_local.aws.signatures import signed_region
 

@@ -8,7 +8,7 @@ an option or an action of the market sets another figure.
 
 import re
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.market.quotas import Quota, Quotas
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.records import Market
 
 from everspot_local.controls.replay import PoolSchedule, Replay
 from everspot_local.machines.lifecycle import Machines

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.market.market import LocalMarket
 

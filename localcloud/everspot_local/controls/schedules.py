@@ -10,11 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.catalogue import Catalogue
-from everspot_core.problems import BadInputs
-from everspot_core.records import Market
-from everspot_core.yaml_text import BadYaml
-from everspot_core.yaml_text import load as read_yaml
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.jobs.records import Market
+from everspot_core.validation.problems import BadInputs
+from everspot_core.validation.yaml_text import BadYaml
+from everspot_core.validation.yaml_text import load as read_yaml
 from everspot_simulator.trace import parse as parse_trace
 from everspot_simulator.workload import ALWAYS, load_traces
 from everspot_simulator.workload_file import parse as parse_workload

@@ -13,9 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.validation import translate_errors
-from everspot_core.yaml_text import BadYaml, load
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.yaml_text import BadYaml, load
 from pydantic import ValidationError
 
 from everspot_local.controls.actions import Actions

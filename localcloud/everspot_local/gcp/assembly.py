@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 
 from everspot_local.gcp.compute import routes as compute_routes
 from everspot_local.gcp.compute.state import Compute

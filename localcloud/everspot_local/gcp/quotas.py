@@ -6,7 +6,7 @@ for Spot of 0 counts as not granted.
 """
 
 from everspot_clouds.gcp.quotas import ALL_REGIONS, find_quota
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp import rates
 from everspot_local.market.quotas import Quota, Quotas

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot, Processes

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.market.pools import MarketPool
 

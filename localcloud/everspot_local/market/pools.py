@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.allocation import Pool
-from everspot_core.catalogue import Catalogue
-from everspot_core.records import Market
+from everspot_core.capacity.allocation import Pool
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.jobs.records import Market
 
 UNBOUNDED = 10_000
 """How many on-demand instances a pool gives, unless it is scripted otherwise."""

@@ -6,7 +6,7 @@ Which quotas there are, and which instance counts towards which, is the cloud's 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 
 @dataclass(frozen=True)

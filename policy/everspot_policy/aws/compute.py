@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everspot_clouds.plain_credentials import LONGEST, kinds_in, unpacked
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.kinds import FLEET, LAUNCHES, SPOT_FLEET, TEMPLATE, VOLUME
 from everspot_policy.reading import hidden, lacks, mapping, number, objects, text

@@ -5,8 +5,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from everspot_core.catalogue import builtin
-from everspot_core.problems import Problem
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.kinds import FLEET, GROUP, SPOT_FLEET
 from everspot_policy.reading import hidden, mapping, number, objects, text

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.reading import lacks, number, text
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule

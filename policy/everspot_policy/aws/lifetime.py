@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.kinds import BUCKETS, FLEET
 from everspot_policy.aws.tags import tags

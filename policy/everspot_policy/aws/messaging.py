@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.documents import ANYBODY, actions, allows, narrowed, principals, statements
 from everspot_policy.aws.kinds import BUCKETS

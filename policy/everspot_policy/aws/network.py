@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.addresses import open_ranges
 from everspot_policy.aws.kinds import CONFIGURATION, SINGLE, SPOT_FLEET, TEMPLATE

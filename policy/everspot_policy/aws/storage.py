@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.documents import ANYBODY, actions, conditions, principals, statements
 from everspot_policy.aws.kinds import BUCKETS, both_versions

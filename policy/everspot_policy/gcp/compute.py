@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from everspot_clouds.plain_credentials import kinds_in
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.gcp.kinds import FROM_TEMPLATE, INSTANCE, LAUNCHES, TEMPLATES
 from everspot_policy.reading import denied, hidden, lacks, mapping, text, yes

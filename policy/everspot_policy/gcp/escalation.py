@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.gcp.identity import BROAD, grants
 from everspot_policy.gcp.kinds import MEMBERS, POLICIES

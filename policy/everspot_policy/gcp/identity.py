@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.gcp.kinds import LAUNCHES, MEMBERS, POLICIES
 from everspot_policy.reading import document, hidden, mapping, objects, text, texts

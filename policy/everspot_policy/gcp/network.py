@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.addresses import open_ranges
 from everspot_policy.gcp.kinds import FROM_TEMPLATE, LAUNCHES

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_core.problems import Problem
+from everspot_core.validation.problems import Problem
 
 from everspot_policy.gcp.kinds import BUCKET, INSTANCE, TEMPLATES
 from everspot_policy.reading import hidden, mapping, objects, text

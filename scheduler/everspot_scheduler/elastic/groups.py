@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from everspot_core.launching import LaunchPool
-from everspot_core.manifest import Elastic
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchPool
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Launch, PoolKey
 
 POOLS_AT_MOST = 300

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Launched
-from everspot_core.launching import LaunchedInstance, LaunchError, LaunchIntent, LaunchOutcome, place_jobs
+from everspot_core.capacity.launching import LaunchedInstance, LaunchError, LaunchIntent, LaunchOutcome, place_jobs
 from everspot_core.schedule import PoolKey
 from everspot_store import Store, Versioned
 

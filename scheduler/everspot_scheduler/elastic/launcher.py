@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, LaunchAnswer, Launched, Trouble
-from everspot_core.launching import LaunchIntent, LaunchTrouble
-from everspot_core.manifest import Elastic
+from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
+from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Launch, PoolKey
 from everspot_store import Store
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
-from everspot_core.launching import LaunchIntent
-from everspot_core.manifest import Elastic
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.launching import LaunchIntent, LaunchTrouble
-from everspot_core.market import Market
+from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
+from everspot_core.capacity.market import Market
 from everspot_core.schedule import PoolKey
 
 from everspot_scheduler.elastic.intents import version_name

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_core.clock import Clock
-from everspot_core.records import Order, Role
+from everspot_core.jobs.records import Order, Role
 
 from everspot_scheduler.elastic.intents import Intents
 from everspot_scheduler.facts import Facts

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from everspot_core.catalogue import InstanceType, builtin
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.cluster.peers import Peer, reachable
 from everspot_core.federation.decision import DEFAULT, Forecast, Move, Traveller, decide, well_off
 from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, Passage, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.migration import GIGABYTE, vain
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
-from everspot_core.peers import Peer, reachable
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
 from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.view import InstanceView, instance_pool

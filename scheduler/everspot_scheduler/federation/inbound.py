@@ -8,16 +8,16 @@ import logging
 from collections.abc import Callable, Container
 from datetime import datetime, timedelta
 
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.peers import reachable
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.offer_id import misnamed
-from everspot_core.job import JobSubmission
-from everspot_core.lease import pending
-from everspot_core.manifest import Manifest
-from everspot_core.peers import reachable
-from everspot_core.records import InstanceRecord, JobRecord, JobState, Order, Reason
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.lease import pending
+from everspot_core.jobs.records import InstanceRecord, JobRecord, JobState, Order, Reason
+from everspot_core.jobs.visit_records import Berth
 from everspot_core.schedule import Finish, Stop, Why
-from everspot_core.visit_records import Berth
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.act import Actor

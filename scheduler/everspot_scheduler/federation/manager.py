@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.federation import migration
 from everspot_core.federation.decision import Move, describe_move
-from everspot_core.records import JobState, Order, Reason
+from everspot_core.jobs.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD, Assign, Complete
 from everspot_store import PeerSight, Store, StoreDenied

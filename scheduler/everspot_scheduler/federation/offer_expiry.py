@@ -3,7 +3,7 @@
 import logging
 from datetime import timedelta
 
-from everspot_core.visit_records import visit_prefix
+from everspot_core.jobs.visit_records import visit_prefix
 from everspot_store import Store
 
 from everspot_scheduler.federation.inbound import OFFER_LIFE

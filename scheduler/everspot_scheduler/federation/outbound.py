@@ -9,13 +9,13 @@ import logging
 from datetime import timedelta
 
 from everspot_core.clock import Clock
+from everspot_core.cluster.peers import Peer
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.offer_id import is_own_offer
-from everspot_core.job import JobSubmission
-from everspot_core.peers import Peer
-from everspot_core.records import Event, EventKind, JobRecord, JobState, Progress, Request
-from everspot_core.visit_records import Away, Origin, TripEnd
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Event, EventKind, JobRecord, JobState, Progress, Request
+from everspot_core.jobs.visit_records import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
 from everspot_store.errors import DatasetMissing
 

@@ -2,8 +2,8 @@
 
 from everspot_clouds.peers import peer_credentials
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.peers import Peer
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.peers import Peer
 from everspot_store import Store
 
 from everspot_scheduler.federation.choosing import MoveChooser

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.peers import Peer
 from everspot_core.documents import format_duration
 from everspot_core.federation.liveness import Liveness, update_liveness
-from everspot_core.manifest import Manifest
-from everspot_core.peers import Peer
 from everspot_store import FleetState, PeerSight, Store, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.manifest_watch import ManifestWatch

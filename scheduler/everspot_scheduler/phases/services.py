@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everspot_clouds.base import Cloud, MessageKind
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store
 
 from everspot_scheduler.accounts import Accounts

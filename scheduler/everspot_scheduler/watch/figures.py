@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
-from everspot_core.budgets import ENVIRONMENT, CapUse
+from everspot_core.costs.budgets import ENVIRONMENT, CapUse
 from everspot_core.governance.anomalies import AnomalyKind, over_estimate
-from everspot_core.records import Market, Role
+from everspot_core.jobs.records import Market, Role
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
 from everspot_core.schedule.jobs import job_outlook
 from everspot_store import ElasticUse

@@ -6,10 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
+from everspot_core.capacity.launching import LaunchIntent
 from everspot_core.clock import Clock
-from everspot_core.gauges import Gauge
-from everspot_core.launching import LaunchIntent
-from everspot_core.records import JobState
+from everspot_core.cluster.gauges import Gauge
+from everspot_core.jobs.records import JobState
 
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.manifest_watch import ManifestWatch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
 
-from everspot_core.manifest import METRICS_PORT, Metrics
+from everspot_core.cluster.manifest import METRICS_PORT, Metrics
 
 from everspot_scheduler.watch.watch import Watcher
 

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
-from everspot_core.launching import LaunchIntent
-from everspot_core.records import JobState, Market
+from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.jobs.records import JobState, Market
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector

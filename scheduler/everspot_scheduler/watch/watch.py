@@ -6,9 +6,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
-from everspot_core.baselines import Norm, over_norm
+from everspot_core.capacity.launching import LaunchIntent
 from everspot_core.clock import Clock
-from everspot_core.launching import LaunchIntent
+from everspot_core.costs.baselines import Norm, over_norm
 from everspot_core.schedule import ClusterView, Hold
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase
 from everspot_clouds.null_cloud import NullCloud
-from everspot_core.ledger import PricePoint
-from everspot_core.market import Market
-from everspot_core.records import Role
+from everspot_core.capacity.market import Market
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import Role
 
 from pretend_cloud.rules import NOTICE
 

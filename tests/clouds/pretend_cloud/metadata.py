@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from everspot_clouds.base import Identity, MetadataError
-from everspot_core.market import Market
+from everspot_core.capacity.market import Market
 
 
 class PretendMetadata:

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_clouds.base import Check, Door, Handover, Left, Proof, Prover, Provider, Site, Verdict
-from everspot_core.billing import BillingRules
-from everspot_core.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.market import Market
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.billing import BillingRules
 from everspot_core.governance.invoicing import Invoicing
-from everspot_core.job_rules import CloudRules
-from everspot_core.manifest import Manifest
-from everspot_core.market import Market
-from everspot_core.price_table import PriceTable, TypePrice
+from everspot_core.jobs.job_rules import CloudRules
 from everspot_store import Store
 
 from pretend_cloud.cloud import BEGAN, PretendCloud

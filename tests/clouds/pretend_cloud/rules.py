@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from everspot_core.billing import BillingRules
+from everspot_core.costs.billing import BillingRules
 from everspot_core.governance.invoicing import FOCUS_TABLE, Invoicing
-from everspot_core.job_rules import CloudRules
+from everspot_core.jobs.job_rules import CloudRules
 
 NOTICE = timedelta(seconds=30)
 BILLING = BillingRules(minimum=timedelta(minutes=1), free_within=None, left_out=("the weather",))

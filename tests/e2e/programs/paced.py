@@ -8,7 +8,7 @@ import os
 import sys
 from datetime import timedelta
 
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import Fenced, Store, SystemClock
 from everspot_train.rundir import RunContext, RunDir
 from toy_train import Toy, next_weight

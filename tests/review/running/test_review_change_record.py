@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from desk import SAME, UPDATE, Desk
-from everspot_core.applied_change import AppliedChange, PullRequest
+from everspot_core.cluster.applied_change import AppliedChange, PullRequest
 from everspot_store import Store
 from forge_double import Double
 

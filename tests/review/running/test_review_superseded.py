@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from desk import Desk
-from everspot_core.applied_change import AppliedChange
+from everspot_core.cluster.applied_change import AppliedChange
 from everspot_review.history import MOST
 from everspot_store import Store
 from forge_double import Double

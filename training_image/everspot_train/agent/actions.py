@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from everspot_core.records import Notice, Reason
+from everspot_core.jobs.records import Notice, Reason
 
 from everspot_train.agent.endings import Ending
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+from everspot_core.capacity.instances import AGENT_FAULT
 from everspot_core.clock import Clock
-from everspot_core.instances import AGENT_FAULT
-from everspot_core.ledger import FaultKind
-from everspot_core.manifest import Manifest
-from everspot_core.records import InstanceState, Reason, Seat
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import InstanceState, Reason, Seat
 
 from everspot_train.agent import actions as act
 from everspot_train.agent.endings import Ending

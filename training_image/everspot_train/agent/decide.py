@@ -7,8 +7,8 @@ All moments of type `timedelta` are of CLOCK_MONOTONIC.
 from dataclasses import replace
 from datetime import timedelta
 
-from everspot_core.manifest import Limits
-from everspot_core.records import Order, Reason
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.records import Order, Reason
 
 from everspot_train.agent.actions import (
     Abandon,

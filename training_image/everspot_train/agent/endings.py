@@ -3,8 +3,8 @@
 import traceback
 from dataclasses import dataclass
 
-from everspot_core.ledger import FaultKind
-from everspot_core.records import Reason
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import Reason
 
 from everspot_train.agent.failures import Failure, describe_exit
 from everspot_train.rundir import Status, TrainingPhase

@@ -10,8 +10,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_core.ledger import FaultKind
-from everspot_core.records import Reason
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import Reason
 
 from everspot_train.rundir import read_regular
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.catalogue import InstanceType, UnknownInstanceType, builtin
+from everspot_core.capacity.catalogue import InstanceType, UnknownInstanceType, builtin
 from everspot_core.clock import Clock
-from everspot_core.ledger import FaultKind
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.ledger import FaultKind
 from everspot_store import remove_tree
 
 from everspot_train.agent.cuda import CudaFault, check_cuda

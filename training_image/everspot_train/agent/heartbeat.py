@@ -7,8 +7,8 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.records import InstanceRecord, InstanceState, Notice, Resident
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import InstanceRecord, InstanceState, Notice, Resident
 from everspot_store import Store, StoreError
 
 from everspot_train.agent.actions import JobKey

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.records import EventKind, Reason
+from everspot_core.jobs.records import EventKind, Reason
 from everspot_store import Fenced, Store, StoreError
 
 from everspot_train.agent.actions import JobKey, StopDemand

@@ -15,8 +15,8 @@ from types import FrameType
 from everspot_clouds.base import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.registry import USUAL, UnknownCloud, provider
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.records import Market, Role
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Market, Role
 from everspot_store import Store, StoreError, SystemClock, located
 
 from everspot_train.agent.agent import Agent, HelperDied

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from everspot_core.records import Progress
+from everspot_core.jobs.records import Progress
 
 from everspot_train.rundir import Status
 

@@ -4,8 +4,8 @@ import logging
 
 from everspot_clouds.base import Metadata, MetadataError
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest, left_out
-from everspot_core.records import Notice, NoticeKind
+from everspot_core.cluster.manifest import Manifest, left_out
+from everspot_core.jobs.records import Notice, NoticeKind
 from pydantic import ValidationError
 
 SOURCE = "metadata"

@@ -3,10 +3,10 @@
 import logging
 from datetime import timedelta
 
-from everspot_core.checkpoint_interval import CheckpointCost, IntervalCause, NoticeTime, describe_loss, fits_notice
 from everspot_core.clock import Clock
 from everspot_core.documents import format_duration
-from everspot_core.records import EventKind
+from everspot_core.jobs.checkpoint_interval import CheckpointCost, IntervalCause, NoticeTime, describe_loss, fits_notice
+from everspot_core.jobs.records import EventKind
 from pydantic import JsonValue
 
 from everspot_train.agent.outcome import EmitEvent

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass
 from datetime import datetime
 
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import EventWriter
 from pydantic import JsonValue
 

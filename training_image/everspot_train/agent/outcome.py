@@ -3,9 +3,9 @@
 import re
 from typing import Protocol
 
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec
-from everspot_core.records import EventKind, JobRecord, Reason
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import EventKind, JobRecord, Reason
 from pydantic import JsonValue
 
 from everspot_train.agent.actions import StopDemand

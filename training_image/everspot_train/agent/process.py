@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from everspot_core.records import Seat
+from everspot_core.jobs.records import Seat
 
 from everspot_train.agent import memory
 from everspot_train.agent.containment import (

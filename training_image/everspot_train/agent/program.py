@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from everspot_clouds.registry import job_rules
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 
 from everspot_train.agent.failures import ERROR_FILE
 from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, OUTPUT_DIR_VARIABLE

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.records import Progress
+from everspot_core.jobs.records import Progress
 
 from everspot_train.rundir import Status, TrainingPhase
 

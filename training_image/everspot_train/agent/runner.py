@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.records import Assignment, EventKind, Notice, Reason, Seat
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Assignment, EventKind, Notice, Reason, Seat
 from everspot_store import StoreError
 
 from everspot_train.agent import actions as act

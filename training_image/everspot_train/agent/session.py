@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.job import JobSubmission
-from everspot_core.manifest import Limits
-from everspot_core.records import EventKind, JobRecord, Progress, Reason
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
 from everspot_store import Lease, Store, StoreError, StoreUnavailable, remove_tree
 from pydantic import JsonValue
 

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from everspot_core.capacity.instances import Resident
 from everspot_core.clock import Clock
-from everspot_core.instances import Resident
-from everspot_core.records import Assignment, Seat
+from everspot_core.jobs.records import Assignment, Seat
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending

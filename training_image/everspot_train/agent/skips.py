@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store.file_tree import escape_path
 
 from everspot_train.agent.outcome import EmitEvent

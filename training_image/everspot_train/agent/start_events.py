@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.job import JobSubmission
-from everspot_core.records import EventKind, Progress
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import EventKind, Progress
 from pydantic import JsonValue
 
 from everspot_train.agent.outbox import Outbox

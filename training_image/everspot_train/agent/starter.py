@@ -10,15 +10,15 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_clouds.registry import provider
+from everspot_core.capacity.instances import AGENT_FAULT
 from everspot_core.clock import Clock
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.counting import counted
-from everspot_core.instances import AGENT_FAULT
-from everspot_core.job import JobSubmission, Precision
-from everspot_core.ledger import FaultKind
-from everspot_core.lower_precision import trains_mixed
-from everspot_core.manifest import Manifest
-from everspot_core.pool_history import USUAL_HOURS
-from everspot_core.records import EventKind, JobState, Reason, Seat
+from everspot_core.jobs.job import JobSubmission, Precision
+from everspot_core.jobs.lower_precision import trains_mixed
+from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
     CheckpointCorrupt,
     DigestMismatch,

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from everspot_core.manifest import Limits
-from everspot_core.records import Order, Reason
+from everspot_core.cluster.manifest import Limits
+from everspot_core.jobs.records import Order, Reason
 
 from everspot_train.agent.actions import StopDemand
 from everspot_train.agent.world import Memory, World

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from everspot_clouds.base import Metadata, MetadataError
 from everspot_core.clock import Clock
-from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
+from everspot_core.jobs.records import Assignment, Notice, NoticeKind, Order, Reason
 from everspot_store import Store, StoreError
 
 from everspot_train.agent.metadata import SOURCE, read_interruption, read_rebalance

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from everspot_core.records import Assignment, Notice, Order, Reason
+from everspot_core.jobs.records import Assignment, Notice, Order, Reason
 
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.failures import Failure

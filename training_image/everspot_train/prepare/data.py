@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from everspot_core.counting import counted, size
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission
 from everspot_store import DatasetCache, DatasetMissing, NoRoom, Store
 
 from everspot_train.prepare.errors import NotReady

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Sequence
 
-from everspot_core.job import Wheel
+from everspot_core.jobs.job import Wheel
 
 
 def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from everspot_core.counting import counted
-from everspot_core.job import JobSubmission, Wheel
+from everspot_core.jobs.job import JobSubmission, Wheel
 from everspot_store import Store
 
 from everspot_train.prepare.errors import NotReady

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from everspot_core.recipes import Batches
+from everspot_core.jobs.recipes import Batches
 
 from everspot_train.recipes.parameters import BadParameters
 from everspot_train.trainer import Run

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from everspot_core.counting import counted
 from everspot_core.documents import Frozen
-from everspot_core.problems import SHOWN_AT_MOST
-from everspot_core.recipes import ImageClassification, LanguageModel
-from everspot_core.validation import translate_errors
+from everspot_core.jobs.recipes import ImageClassification, LanguageModel
+from everspot_core.validation.model_errors import translate_errors
+from everspot_core.validation.problems import SHOWN_AT_MOST
 from pydantic import ValidationError
 
 __all__ = ["BadParameters", "ImageClassification", "LanguageModel", "read_parameters"]

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission
 
 from everspot_train.agent.fitness import MIN_FREE_VARIABLE, SWEEP_VARIABLE
 from everspot_train.agent.hardware import measure

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderMetadata
-from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Market
+from everspot_core.cluster.manifest import Limits, Manifest
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Assignment, EventKind, JobRecord, JobState, Market
 from everspot_store import Store, SystemClock
 
 from everspot_train.agent.agent import Agent, HelperDied

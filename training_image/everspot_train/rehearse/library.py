@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.job import JobSpec
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import JobRecord, JobState
 
 from everspot_train.rehearsal_orders import AT_END, REHEARSAL_VARIABLE, Orders
 from everspot_train.rehearse.cluster import Instance, RehearsalCluster, RehearsalError

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.job import JobSpec
-from everspot_core.records import JobRecord, JobState
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.records import JobRecord, JobState
 from everspot_store import CheckpointCorrupt
 
 from everspot_train.agent.logs import OUTPUT

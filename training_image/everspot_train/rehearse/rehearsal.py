@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.job import JobSpec
+from everspot_core.jobs.job import JobSpec
 
 from everspot_train.agent.hardware import Hardware
 from everspot_train.rehearsal_orders import REHEARSAL_VARIABLE, Orders

@@ -9,8 +9,8 @@ from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint
-from everspot_core.records import EventKind
+from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from everspot_core.lower_precision import HEADROOM
+from everspot_core.jobs.lower_precision import HEADROOM
 
 from everspot_train.trainer.errors import TrainerError
 

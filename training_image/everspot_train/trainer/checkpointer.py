@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.checkpoint import Checkpoint
-from everspot_core.job import Precision
-from everspot_core.records import EventKind
+from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.job import Precision
+from everspot_core.jobs.records import EventKind
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 

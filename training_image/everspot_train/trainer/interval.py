@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from everspot_core.checkpoint_interval import (
+from everspot_core.clock import Clock
+from everspot_core.documents import format_duration
+from everspot_core.jobs.checkpoint_interval import (
     CheckpointCost,
     IntervalChoice,
     NoticeTime,
@@ -15,10 +17,8 @@ from everspot_core.checkpoint_interval import (
     keep_interval,
     steps_at_notice,
 )
-from everspot_core.clock import Clock
-from everspot_core.documents import format_duration
-from everspot_core.records import EventKind
-from everspot_core.reported_values import MOST_SECONDS, parse_count, parse_number
+from everspot_core.jobs.records import EventKind
+from everspot_core.jobs.reported_values import MOST_SECONDS, parse_count, parse_number
 from pydantic import JsonValue
 
 from everspot_train.rundir import RunContext

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from everspot_core.recipes import Parallel
+from everspot_core.jobs.recipes import Parallel
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel

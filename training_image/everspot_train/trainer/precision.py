@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from everspot_core.job import Precision
+from everspot_core.jobs.job import Precision
 
 from everspot_train.trainer.environment import cpu_has_bf16
 

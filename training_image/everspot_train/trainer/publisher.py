@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint, Part
+from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import StoreUnavailable, TransferCancelled
 from pydantic import JsonValue
 

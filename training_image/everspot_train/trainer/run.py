@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from everspot_core.job import Precision
-from everspot_core.recipes import Parallel
+from everspot_core.jobs.job import Precision
+from everspot_core.jobs.recipes import Parallel
 from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 import torch
-from everspot_core.job import Precision
+from everspot_core.jobs.job import Precision
 from pydantic import JsonValue
 
 from everspot_train.trainer.errors import StateMismatch

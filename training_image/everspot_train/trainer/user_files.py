@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.checkpoint import Part
 from everspot_core.clock import Clock
+from everspot_core.jobs.checkpoint import Part
 from everspot_store.checkpoints import FRESH
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, describe_entry, walk_folder
 

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal
 
-from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.documents import Duration, Stored
+from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import errors
 from pydantic import Field, JsonValue, TypeAdapter
 

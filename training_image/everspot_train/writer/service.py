@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint
 from everspot_core.clock import Clock
+from everspot_core.jobs.checkpoint import Checkpoint
 from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
 
 from everspot_train.rundir import USER_FILE

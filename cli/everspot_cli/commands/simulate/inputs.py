@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-from everspot_core.problems import BadInputs, Problem, near
+from everspot_core.validation.problems import BadInputs, Problem, near
 from everspot_simulator import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
 
 from everspot_cli.errors import CliError, Exit, list_problems

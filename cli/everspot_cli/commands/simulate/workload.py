@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import typer
 import yaml
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
 from everspot_core.counting import counted
-from everspot_core.problems import BadInputs, Problems
+from everspot_core.validation.problems import BadInputs, Problems
 from everspot_simulator.drive import simulate
 from everspot_simulator.federated import FederatedWorkload
 from everspot_simulator.federated_drive import simulate_federated

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
-from everspot_core.candidates import misfits
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
-from everspot_core.problems import near
+from everspot_core.jobs.candidates import misfits
+from everspot_core.validation.problems import near
 
 from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from everspot_core.job import JobSubmission
-from everspot_core.records import EventKind
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session

@@ -7,16 +7,16 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING
 
-from everspot_core.candidates import Candidate, candidates
-from everspot_core.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.job import JobSubmission
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
+from everspot_core.jobs.candidates import Candidate, candidates
+from everspot_core.jobs.job import JobSubmission
 from everspot_store import BadDocument
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.manifest import Manifest
+    from everspot_core.cluster.manifest import Manifest
     from everspot_core.schedule.provisioning.feasibility import Feasibility
 
 
@@ -73,7 +73,7 @@ class ClusterFacts:
     @cached_property
     def longest_changeover(self) -> timedelta:
         """The usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers."""
-        from everspot_core.changeover import Experience
+        from everspot_core.jobs.changeover import Experience
 
         try:
             changeovers = self.session.store.notes.changeovers.read()

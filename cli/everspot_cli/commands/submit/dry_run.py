@@ -6,10 +6,10 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from everspot_core.candidates import Candidate, misfits, nearest
-from everspot_core.catalogue import Catalogue, zone_region
+from everspot_core.capacity.catalogue import Catalogue, zone_region
 from everspot_core.documents import format_duration
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.jobs.candidates import Candidate, misfits, nearest
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility
 
 from everspot_cli.commands.submit.checks import run_checks

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from everspot_clouds.registry import USUAL, provider
-from everspot_core.checkpoint_estimate import describe_estimates, estimate_types
-from everspot_core.checkpoint_interval import NoticeTime
-from everspot_core.manifest import Manifest
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.checkpoint_estimate import describe_estimates, estimate_types
+from everspot_core.jobs.checkpoint_interval import NoticeTime
 
 from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
 

@@ -5,11 +5,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from everspot_core.catalogue import builtin
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.peers import Peer, reachable
 from everspot_core.documents import format_duration
-from everspot_core.fit import Shape, fits
-from everspot_core.job import JobSubmission
-from everspot_core.peers import Peer, reachable
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import JobSubmission
 from everspot_store import FleetState, PeerMarket, Store, StoreError
 from rich.padding import Padding
 from rich.text import Text

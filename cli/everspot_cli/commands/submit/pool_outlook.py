@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from everspot_core.candidates import Candidate
-from everspot_core.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.market import Market, PoolKey
-from everspot_core.pool_history import PoolHistory
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
+from everspot_core.capacity.market import Market, PoolKey
+from everspot_core.costs.pool_history import PoolHistory
+from everspot_core.jobs.candidates import Candidate
 
 from everspot_cli.market import MarketAnswer, list_zones, merge_spot_history, query_market, read_histories, with_prices
 from everspot_cli.session import Session

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from everspot_core.job import JobSubmission
-from everspot_core.records import JobState
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.command import answer_submitted, check, create_job, note_submitted, skew_warnings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from everspot_core.applied_change import AppliedChange
+from everspot_core.cluster.applied_change import AppliedChange
 from everspot_core.counting import counted
 from everspot_core.estimate.model import CostFigures
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from everspot_core.attempts import Attempt
-from everspot_core.records import JobState
+from everspot_core.costs.attempts import Attempt
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.failure import FailureWords, summarize_failure
 from everspot_cli.governance.charge_table import least

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from everspot_core.counting import counted
-from everspot_core.records import JobState
+from everspot_core.jobs.records import JobState
 
 from everspot_cli.job_facts import deadline_words
 from everspot_cli.rows import MEANING_OF_STATUS

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.fit import Shape, fits
-from everspot_core.job import Resources
-from everspot_core.lower_precision import HEADROOM, MIXED, may_lower
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.lower_precision import HEADROOM, MIXED, may_lower
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from everspot_core.changeover import Changeover
-from everspot_core.records import Market
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.jobs import HOUR, job_outlook
 from everspot_core.schedule.market.policy import HeldCapacity, Need
 from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, RankedPool, delays, rank

@@ -10,7 +10,7 @@ where it is not, without any setting.
 from dataclasses import dataclass, field
 from math import inf, sqrt
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.renewal import Way, ways

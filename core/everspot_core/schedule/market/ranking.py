@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
-from everspot_core.changeover import Changeover
-from everspot_core.fit import Shape, fits
-from everspot_core.records import Market
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour

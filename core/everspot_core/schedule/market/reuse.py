@@ -11,8 +11,8 @@ cheaper than on-demand. Otherwise a queue of short jobs would have the whole fle
 from datetime import datetime
 from functools import cached_property
 
-from everspot_core.fit import Shape, fits
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, build_offers

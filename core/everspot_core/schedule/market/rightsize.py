@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
-from everspot_core.fit import Shape, lacking
-from everspot_core.job import Resources
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.fit import Shape, lacking
+from everspot_core.jobs.job import Resources
 from everspot_core.schedule.view import Outlook
 
 SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over

@@ -6,9 +6,9 @@ from datetime import datetime
 from functools import cached_property
 from math import inf
 
-from everspot_core.fit import Shape, fits
-from everspot_core.job import Resources
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.market.failover import smaller
 from everspot_core.schedule.market.policy import Spot

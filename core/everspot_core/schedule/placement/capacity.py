@@ -10,9 +10,9 @@ from enum import IntEnum
 from math import inf
 from typing import Protocol
 
-from everspot_core.fit import Shape
-from everspot_core.job import Resources
-from everspot_core.records import (
+from everspot_core.jobs.fit import Shape
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import (
     Assignment,
     InstanceRecord,
     InstanceState,

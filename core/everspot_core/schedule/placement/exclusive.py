@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 
-from everspot_core.fit import Shape, fits
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
     PoolMarks,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from everspot_core.records import InstanceRecord, Market
+from everspot_core.jobs.records import InstanceRecord, Market
 from everspot_core.schedule.view import InstanceView
 
 

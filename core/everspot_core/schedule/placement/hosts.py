@@ -5,9 +5,9 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from everspot_core.fit import Shape
-from everspot_core.job import Resources
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape
+from everspot_core.jobs.job import Resources
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import Unstable
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.view import InstanceView

@@ -11,8 +11,8 @@ from datetime import datetime
 from heapq import nsmallest
 from math import inf
 
-from everspot_core.fit import Shape, fits
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
     PoolMarks,

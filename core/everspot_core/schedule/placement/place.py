@@ -9,8 +9,9 @@ instance that is promised to a job ahead.
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-from everspot_core.fit import Shape, fits, lacking
-from everspot_core.records import JobRecord, JobState, Market, Reason, Role
+from everspot_core.jobs.fit import Shape, fits, lacking
+from everspot_core.jobs.records import JobRecord, JobState, Market, Reason, Role
+from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.conditions import not_now
@@ -27,7 +28,6 @@ from everspot_core.schedule.placement.packing import SharedCapacity
 from everspot_core.schedule.placement.queue import Queue, queue_order
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-from everspot_core.sharing import largest_share
 
 __all__ = ["place", "queue_order"]
 

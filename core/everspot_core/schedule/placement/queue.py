@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.records import InstanceRecord, Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.records import InstanceRecord, Market
 from everspot_core.schedule.jobs import AGED, critical, job_outlook, waiting_since
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.candidates import Candidate, misfits
-from everspot_core.job import JobSubmission
+from everspot_core.jobs.candidates import Candidate, misfits
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.timing import finish
 from everspot_core.schedule.actions import Figures, Refuse, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, job_outlook
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.view import JobView
-from everspot_core.timing import finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The free instances that this plan gives to no job, for jobs that are about to lose theirs."""
 
-from everspot_core.fit import Shape, fits
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.plan_state import PlanState

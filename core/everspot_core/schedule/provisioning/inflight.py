@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import heappop, heappush
 
-from everspot_core.fit import Shape, fits
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.actions import Why
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, waiting_since
 from everspot_core.schedule.launched import is_going

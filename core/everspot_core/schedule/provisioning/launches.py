@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.changeover import Changeover
-from everspot_core.records import InstanceState
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.records import InstanceState
 from everspot_core.schedule.actions import Figures, Release, Why
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, job_outlook
 from everspot_core.schedule.launched import awaited, is_going

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from everspot_core.fit import Shape, fits
-from everspot_core.lower_precision import exceeds
-from everspot_core.records import Market
+from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.lower_precision import exceeds
+from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Hold, Launch, Refuse, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from math import ceil
 
-from everspot_core.ledger import FaultKind
-from everspot_core.manifest import Standing
-from everspot_core.records import InstanceRecord, InstanceState, JobState, Market, Reason, Role
+from everspot_core.cluster.manifest import Standing
+from everspot_core.costs.ledger import FaultKind
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Leave, Why
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.plan_state import PlanState

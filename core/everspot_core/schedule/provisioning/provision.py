@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from everspot_core.records import Market, Reason
+from everspot_core.jobs.records import Market, Reason
+from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import (
     WITHHELD,
     Action,
@@ -38,7 +39,6 @@ from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import PoolChooser
 from everspot_core.schedule.provisioning.shared_capacity import SharedRoom
 from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
-from everspot_core.sharing import largest_share
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:

@@ -1,6 +1,6 @@
 """Room on coming instances for jobs that may share them: a job that fits there needs no launch of its own."""
 
-from everspot_core.fit import Shape, fits
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.actions import Why
 from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.market.policy import MarketChoice

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.instances import AGENT_FAULT, InstanceRecord, InstanceState
-from everspot_core.ledger import FaultKind, FaultRecord
+from everspot_core.capacity.instances import AGENT_FAULT, InstanceRecord, InstanceState
+from everspot_core.cluster.suspects import FAULT_WORDS, SEVERAL, WINDOW
+from everspot_core.costs.ledger import FaultKind, FaultRecord
 from everspot_core.schedule.actions import Figures
 from everspot_core.schedule.view import ClusterView, InstanceView
-from everspot_core.suspects import FAULT_WORDS, SEVERAL, WINDOW
 
 RETRY_AFTER = timedelta(hours=6)
 """Market time from the last fault until one more machine of the type is tried."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from everspot_core.budgets import CapUse
-from everspot_core.catalogue import InstanceType
-from everspot_core.ledger import FaultRecord
-from everspot_core.manifest import Limits, Standing
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.cluster.manifest import Limits, Standing
+from everspot_core.costs.budgets import CapUse
+from everspot_core.costs.ledger import FaultRecord
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view.instance import InstanceView
 from everspot_core.schedule.view.job import JobView

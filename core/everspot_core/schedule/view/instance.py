@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, NoticeKind, Order, Role
+from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, NoticeKind, Order, Role
 from everspot_core.schedule.view.pool import PoolKey
 
 

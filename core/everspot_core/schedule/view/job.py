@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.changeover import Changeover
-from everspot_core.job import JobSubmission
-from everspot_core.records import Assignment, JobRecord, JobState
+from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import Assignment, JobRecord, JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

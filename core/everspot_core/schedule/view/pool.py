@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.changeover import Changeover
-from everspot_core.market import Market
-from everspot_core.market import PoolKey as PoolKey
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.market import Market
+from everspot_core.capacity.market import PoolKey as PoolKey
+from everspot_core.jobs.changeover import Changeover
 from everspot_core.schedule.market.behaviour import Behaviour
 
 

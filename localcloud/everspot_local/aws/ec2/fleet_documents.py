@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
-from everspot_core.allocation import Prefer
-from everspot_core.records import Market
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.jobs.records import Market
 
 from everspot_local.aws.ec2.fleet_launch import override_document
 from everspot_local.aws.ec2.fleet_options import MarketOptions

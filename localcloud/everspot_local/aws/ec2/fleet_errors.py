@@ -1,6 +1,6 @@
 """Error codes and history events of EC2 Fleet for launches that fail."""
 
-from everspot_core.allocation import Cause, Launchable, Refusal
+from everspot_core.capacity.allocation import Cause, Launchable, Refusal
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws.ec2.exceptions import InsufficientInstanceCapacity

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from everspot_core.allocation import Allocation, AllocationRequest, Placement, Pool, Prefer, Refusal, allocate
-from everspot_core.records import Market
+from everspot_core.capacity.allocation import Allocation, AllocationRequest, Placement, Pool, Prefer, Refusal, allocate
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws import account

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS, AwsSpotAllocation
-from everspot_core.allocation import Prefer
-from everspot_core.records import Market
+from everspot_core.capacity.allocation import Prefer
+from everspot_core.jobs.records import Market
 
 from everspot_local.aws.ec2.exceptions import (
     InvalidFleetConfig,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_core.allocation import Launchable
+from everspot_core.capacity.allocation import Launchable
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws.ec2.exceptions import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.utils import random_fleet_id

@@ -7,7 +7,7 @@ import copy
 from datetime import datetime
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.ec2.models.instances import Instance, InstanceState, StateReason
 from moto.ec2.utils import random_spot_request_id
 

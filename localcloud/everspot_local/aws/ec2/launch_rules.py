@@ -6,8 +6,8 @@ They hold for RunInstances, for a fleet's and for a group's launches. A type tha
 
 from typing import Any
 
-from everspot_core.catalogue import InstanceType
-from everspot_core.records import Market
+from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError, InvalidAMIIdError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 

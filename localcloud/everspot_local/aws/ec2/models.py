@@ -5,7 +5,7 @@ It does not sell in other regions than its own, nor types that the catalogue (or
 
 from typing import Any, cast
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import (
     InvalidLaunchTemplateIdNotFound,
     InvalidLaunchTemplateNameNotFoundWithNameError,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws import account

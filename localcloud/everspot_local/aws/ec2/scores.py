@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.core.utils import get_service_model
 from moto.ec2.exceptions import EC2ClientError, InvalidNextToken
 

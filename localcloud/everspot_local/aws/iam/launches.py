@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.iam.models import iam_backends
 
 from everspot_local.aws.account import ACCOUNT

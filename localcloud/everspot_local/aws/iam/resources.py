@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
 from moto.s3.models import s3_backends
 

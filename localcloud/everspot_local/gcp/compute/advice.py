@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.answers import invalid, not_here, required
 from everspot_local.gcp.compute.launching import find_kind

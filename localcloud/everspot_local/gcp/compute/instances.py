@@ -6,7 +6,7 @@ It does not start, stop, reset, suspend or resize one.
 from datetime import timedelta
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.answers import ApiError, invalid, missing, required
 from everspot_local.gcp.compute.collection import Collection, merged

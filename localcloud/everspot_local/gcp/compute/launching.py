@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.compute.machine_types import accelerator_name, catalogue_type, machine_type_name
 from everspot_local.gcp.compute.names import check_name, tail

@@ -7,7 +7,7 @@ A catalogue's type is a machine type with the GPUs that it is sold with: `g2-sta
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
 
 from everspot_local.gcp.answers import invalid
 from everspot_local.gcp.compute.names import tail

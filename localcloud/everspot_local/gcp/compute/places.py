@@ -6,7 +6,7 @@ It has no other region, no custom machine types, and shows only two quotas of th
 from collections.abc import Callable
 from typing import Any
 
-from everspot_core.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType
 
 from everspot_local.gcp.answers import missing
 from everspot_local.gcp.compute.collection import aggregated, paged

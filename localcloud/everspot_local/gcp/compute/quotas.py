@@ -7,7 +7,7 @@ standard one ("Spot VMs", quotas). Instances count while they are made or run.
 from typing import Any
 
 from everspot_clouds.gcp.quotas import ALL_REGIONS, list_metrics
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.operations import OperationFailed

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.answers import ApiError, missing
 from everspot_local.gcp.compute.names import already_exists, in_use, moment, new_id, resource_path, tail

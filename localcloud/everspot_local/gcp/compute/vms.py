@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from everspot_core.records import Market
+from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.compute import scheduling
 from everspot_local.gcp.compute.names import moment

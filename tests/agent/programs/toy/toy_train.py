@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.records import EventKind
+from everspot_core.jobs.records import EventKind
 from everspot_store import Fenced, Store, SystemClock
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
 

@@ -1,0 +1,36 @@
+"""Checks of a fleet's instance types that every cloud needs: known prices, and GPUs that the image's torch runs on."""
+
+from collections.abc import Mapping, Sequence
+
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.fleet import TypeChoice
+from everspot_core.capacity.gpus import Families, unfit
+from everspot_core.validation.problems import Problems
+
+
+def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str, catalogue: Catalogue) -> None:
+    """Add every type whose on-demand price in the region is unknown: budgets and the bill would count it as $0."""
+    for index, choice in enumerate(types):
+        if choice.name in catalogue.types and catalogue.on_demand(choice.name, region) is None:
+            problems.add(
+                f"instanceTypes[{index}].onDemandUsdPerHour",
+                f"no price of {choice.name} in {region} is known; give its on-demand price in USD per hour, or its "
+                "budgets, deadlines and bill would reckon with $0",
+            )
+
+
+def gpu_problems(
+    problems: Problems,
+    types: Sequence[TypeChoice],
+    catalogue_types: Mapping[str, InstanceType],
+    arches: Sequence[str],
+    families: Families,
+) -> None:
+    """Add every type with GPUs on which a build of torch for these architectures does not run."""
+    for index, choice in enumerate(types):
+        reason = unfit(catalogue_types[choice.name], arches, families) if choice.name in catalogue_types else None
+        if reason is not None:
+            problems.add(
+                f"instanceTypes[{index}].type",
+                f"{reason}. For an image with another build, gpuArches says what it has code for",
+            )

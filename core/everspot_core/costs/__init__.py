@@ -1,0 +1,1 @@
+"""What was spent: the ledger of instances, attempts, bills, budgets."""

@@ -1,0 +1,25 @@
+"""A cloud's billing rules as values, which each cloud's `rules.py` gives."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from everspot_core.capacity.market import Market
+from everspot_core.costs.ledger import LaunchRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillingRules:
+    """The rules by which a cloud's bill differs from the price of every second.
+
+    - `minimum`: a shorter life is billed as this long.
+    - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
+    - `left_out`: names of costs that the cloud bills and our bill leaves out.
+    """
+
+    minimum: timedelta
+    free_within: timedelta | None
+    left_out: tuple[str, ...]
+
+    def is_free(self, launch: LaunchRecord, taken_after: timedelta) -> bool:
+        """Return whether an instance is free that the cloud took this long after its launch."""
+        return launch.market is Market.SPOT and self.free_within is not None and taken_after < self.free_within

@@ -1,0 +1,68 @@
+"""Computes how much of its own budget a job has used so far, by the rules of the bill."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.costs.attempts import Attempt, attempts
+from everspot_core.costs.billing import BillingRules
+from everspot_core.costs.ledger import EndRecord, LaunchRecord
+from everspot_core.costs.prices import HOUR, PriceBook, seconds_between
+from everspot_core.jobs.records import Event, Market, Role
+
+
+@dataclass(frozen=True)
+class BudgetUse:
+    """The used part of a job's budget. The seconds from assignment to release count, without boot and idle time."""
+
+    dollars: float
+    gpu_hours: float
+    wall_clock: timedelta
+
+
+def spent(
+    events: Sequence[Event],
+    *,
+    submitted_at: datetime,
+    now: datetime,
+    launches: Mapping[str, LaunchRecord],
+    ends: Mapping[str, EndRecord],
+    prices: PriceBook,
+    catalogue: Catalogue,
+    rules: BillingRules,
+) -> BudgetUse:
+    """Return the amount that the job of these events has used up to `now`, by the rules of the bill.
+
+    An instance that has no launch record yet is priced by the type and zone in its assignment.
+    """
+    dollars, gpu_seconds = Fraction(0), Fraction(0)
+    for attempt in attempts(events):
+        launch = launches.get(attempt.instance_id or "") or _launch_record(attempt)
+        if launch is None:
+            continue
+        ended = ends.get(launch.instance_id)
+        end = min(attempt.end or now, ended.ended_at if ended else now, now)
+        start = max(attempt.start, launch.launched_at)
+        if not (ended is not None and ended.interrupted and rules.is_free(launch, ended.ended_at - launch.launched_at)):
+            dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end) * attempt.share
+        kind = catalogue.types.get(launch.instance_type)
+        gpus = attempt.gpus if attempt.gpus is not None else kind.gpus if kind else 0
+        gpu_seconds += max(Fraction(0), seconds_between(start, end)) * gpus
+    return BudgetUse(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
+
+
+def _launch_record(attempt: Attempt) -> LaunchRecord | None:
+    if not (attempt.instance_id and attempt.instance_type and attempt.zone):
+        return None
+    if attempt.market not in set(Market):  # as an event told it, which may tell anything
+        return None
+    return LaunchRecord(
+        instance_id=attempt.instance_id,
+        instance_type=attempt.instance_type,
+        zone=attempt.zone,
+        market=Market(attempt.market),
+        role=Role.AGENT,
+        launched_at=attempt.start,
+    )

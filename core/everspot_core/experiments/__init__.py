@@ -1,0 +1,1 @@
+"""Experiments of several jobs: sweeps, and comparisons of number formats."""

@@ -1,0 +1,209 @@
+"""A sweep: one job run many times with different values of some fields, to find those with the best metric."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from math import isfinite, prod
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.jobs.records import JobState
+from everspot_core.validation.field_types import Flag, Line, Name, Number, Whole
+from everspot_core.validation.problems import shown
+
+SWEEP_TAG = "Sweep"
+"""The tag of a trial's job whose value is the name of its sweep."""
+MOST = 1e15
+"""The largest absolute value of a range's end. Beyond it a 64-bit float cannot tell whole numbers apart."""
+_VALUES = 1e12
+"""The most values of a range with a step."""
+CHECKED_TRIALS = 64
+"""The most combinations of values that are checked before a sweep begins: each costs a check of a whole job."""
+
+
+def _figure(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"has to be a number, not {shown(value)}")
+    if not -MOST <= value <= MOST:  # nor is anything that is no number within
+        raise ValueError(f"has to be a number from {-MOST:.0e} to {MOST:.0e}")
+    return value
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError("has to be finite")  # no JSON has others, so that its record could not be read again
+    return value
+
+
+Value = Annotated[str | int | float | bool, BeforeValidator(_value)]
+Figure = Annotated[int | float, BeforeValidator(_figure)]
+"""A number; an int if it is written as one."""
+
+
+class Direction(StrEnum):
+    """Whether greater or smaller values of the metric are better."""
+
+    MAXIMIZE = "maximize"
+    MINIMIZE = "minimize"
+
+
+class Pruning(StrEnum):
+    """How trials that do worse than others are ended early: by successive halving (`asha`), by several brackets of it
+    (`hyperband`), or not at all."""
+
+    ASHA = "asha"
+    HYPERBAND = "hyperband"
+    NONE = "none"
+
+
+class Dimension(Frozen):
+    """The values that one field may have: `choices`, or a range."""
+
+    low: Figure | None = None
+    high: Figure | None = Field(default=None, description="Included. The values are whole where both ends are.")
+    step: Figure | None = Field(default=None, gt=0, description="Between two values of a range.")
+    log: Flag = Field(default=False, description="Orders of magnitude are equally likely.")
+    choices: list[Value] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Dimension":
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if self.choices is not None:
+            if ends or self.step is not None or self.log:
+                raise ValueError("has either choices or a range, and not both")
+            if not self.choices or len({repr(c) for c in self.choices}) < len(self.choices):
+                raise ValueError("choices: at least one, each once")
+            return self
+        if len(ends) < 2:
+            raise ValueError("needs low and high, or choices")
+        if ends[0] >= ends[1]:
+            raise ValueError("low has to be less than high")
+        if self.log and (ends[0] <= 0 or self.step is not None):
+            raise ValueError("log needs a low greater than 0, and has no step")
+        if self.step is not None and self.whole and not isinstance(self.step, int):
+            raise ValueError("step has to be whole, as low and high are")
+        if self.step is not None and (ends[1] - ends[0]) / self.step > _VALUES:
+            raise ValueError(f"step leaves more than {_VALUES:.0e} values")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def first(self) -> Value:
+        """The first of its values."""
+        value = self.choices[0] if self.choices is not None else self.low
+        assert value is not None  # noqa: S101 - it has one of the two
+        return value
+
+    @property
+    def corners(self) -> list[Value]:
+        """All choices, or both ends of the range: where a value that the job refuses shows."""
+        if self.choices is not None:
+            return list(self.choices)
+        return [end for end in (self.low, self.high) if end is not None]
+
+
+class SweepBudget(Frozen):
+    """The budget of all trials together. Once it is used up, no trial begins, and running trials are cancelled."""
+
+    dollars: Number | None = Field(default=None, gt=0, le=1e9)
+    gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
+
+
+class SweepSpec(Frozen):
+    """A sweep as its author writes it."""
+
+    name: Name
+    job: Line = Field(description="File of the job, relative to this one.")
+    metric: Line = Field(description="One of the metrics that the job reports.")
+    direction: Direction = Direction.MAXIMIZE
+    fields: dict[str, Dimension] = Field(
+        min_length=1, description="By field of the job, such as `parameters.lr` or `env.SEED`: the values to try."
+    )
+    trials: Whole = Field(ge=1, le=10_000, description="How many there are at most.")
+    parallel: Whole = Field(default=4, ge=1, le=1000, description="How many are under way at the same time.")
+    budget: SweepBudget = SweepBudget()
+    pruner: Pruning = Pruning.ASHA
+    min_steps: Whole = Field(default=1, ge=1, le=10**12, description="Steps before which no trial is ended early.")
+    seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
+
+    def differs(self, other: "SweepSpec") -> list[str]:
+        """Return the fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
+        free = {"trials", "parallel", "budget"}
+        fixed = [name for name in type(self).model_fields if name not in free]
+        return [name for name in fixed if getattr(self, name) != getattr(other, name)]
+
+
+def trials_to_check(fields: Mapping[str, Dimension]) -> list[dict[str, Value]]:
+    """Return the values of the trials that are checked before a sweep begins, the first values first.
+
+    These are all combinations of the fields' corners. If there are more than `CHECKED_TRIALS`, each corner is checked
+    with the first values of the other fields.
+    """
+    corners = {path: dimension.corners for path, dimension in fields.items()}
+    if prod(len(values) for values in corners.values()) <= CHECKED_TRIALS:
+        return [dict(zip(corners, values, strict=True)) for values in product(*corners.values())]
+    first = {path: dimension.first for path, dimension in fields.items()}
+    return [first, *({**first, path: value} for path, values in corners.items() for value in values[1:])]
+
+
+class SweepRecord(Document):
+    """The stored record of a sweep that has begun."""
+
+    spec: SweepSpec
+    made_at: Utc
+    made_by: str = ""
+
+
+def trial_job(sweep: str, number: int) -> str:
+    """Return the id of a trial's job. `number`: 0 for the first."""
+    return f"{sweep}-t{number:04d}"
+
+
+def trial_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
+    """Return the name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
+    name, _, number = job_id.rpartition("-t")
+    return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None
+
+
+def is_useful(state: JobState, value: float | None) -> bool:
+    """Return whether a trial was useful: its job ran to its end and reported the metric, so that it can be compared
+    with others. Trials that were ended early, failed or were cancelled were not."""
+    return state is JobState.SUCCEEDED and value is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepCost:
+    """The cost of a sweep.
+
+    Attributes:
+        dollars: for all of its trials.
+        useful: the number of useful trials (`is_useful`).
+    """
+
+    trials: int
+    useful: int
+    dollars: float
+
+    def figures(self) -> dict[str, float | None]:
+        """Return dollars in total, per trial, and per useful trial; None if there is no such trial."""
+        return {
+            "cost_usd": round(self.dollars, 6),
+            "cost_per_trial_usd": self._each(self.trials),
+            "cost_per_useful_trial_usd": self._each(self.useful),
+        }
+
+    def _each(self, count: int) -> float | None:
+        return round(self.dollars / count, 6) if count else None
+
+
+class JournalEntry(Document):
+    """A piece of the journal of a sweep's study, as Optuna writes it: operations, in order. Written once."""
+
+    logs: list[dict[str, JsonValue]]

@@ -1,0 +1,251 @@
+"""Rules for the fields of a job that types alone cannot express. Each rule reports every fault, not only the first.
+
+The rules take values as they were written, well-formed or not, so that no fault hides another one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from everspot_core.counting import counted
+from everspot_core.validation.field_types import is_printable
+from everspot_core.validation.problems import Problem, cut, shown
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{6,64})?")
+_REFERENCE = r"[a-z][a-z0-9.+-]{0,63}:[!-~]{1,2048}"
+_MOST_DATASETS = 20
+_MOST_COMMANDS = 50
+_LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
+_LONGEST_TAG = (128, 256)  # a tag's key and value; jobs' tags are for reports and filters, and go to no cloud
+
+OWN_VARIABLES = ("EVERSPOT_",)
+"""Prefixes of Everspot's own environment variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudRules:
+    """The rules of clouds for job files. `everspot_clouds` has the rules of each cloud; core knows no cloud by name.
+
+    - `variables`: prefixes of the environment variables in which their clients look for credentials and settings.
+    - `secrets`: how a job refers to a secret: each form as people write it, with the expression that it has to match.
+      Empty: no form is known, and any `SERVICE:NAME` will do.
+    """
+
+    variables: tuple[str, ...]
+    secrets: Mapping[str, str]
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Prefixes of all variables that belong to the instance, and that no job may set."""
+        return (*OWN_VARIABLES, *self.variables)
+
+    def accepts(self, reference: str) -> bool:
+        """Return whether a text can be a reference to a secret."""
+        return any(re.fullmatch(form, reference) for form in self.secrets.values() or (_REFERENCE,))
+
+
+NO_CLOUD = CloudRules(variables=(), secrets={})
+"""The rules where no cloud is known, such as for readers of stored jobs, which were checked at submission."""
+
+
+def program_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Faults between fields: neither or both of recipe and entrypoint, or a variable set twice. `values`: the job's
+    fields as written."""
+    recipe, entrypoint, code = (values.get(name) for name in ("recipe", "entrypoint", "code"))
+    problems: list[Problem] = []
+    if recipe is None and entrypoint is None:
+        problems.append(Problem("recipe", "either recipe or entrypoint has to say what runs, and neither is given"))
+    elif recipe is not None and entrypoint is not None:
+        problems.append(Problem("recipe", "either recipe or entrypoint says what runs, and both are given"))
+    elif recipe is not None and code is not None:
+        problems.append(Problem("code", "belongs to entrypoint, not to recipe"))
+    elif entrypoint is not None and code is None:
+        problems.append(Problem("code", "is missing: entrypoint needs the folder that holds the script"))
+    if values.get("mixed_on_failover") is True and values.get("precision", "auto") != "auto":
+        problems.append(Problem("mixed_on_failover", "needs `precision: auto`: every other precision stays as it is"))
+    env, secrets = values.get("env"), values.get("secrets")
+    if isinstance(env, Mapping) and isinstance(secrets, Mapping):
+        problems += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]
+    return problems
+
+
+def process_faults(processes: int | None, gpus: int) -> list[Problem]:
+    """Return the fault of more processes than GPUs: NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), and a
+    program that takes the GPU of its `LOCAL_RANK` finds none."""
+    if processes is None or gpus == 0 or processes <= gpus:
+        return []
+    words = f"{processes} are more than the {counted(gpus, 'GPU')} of resources.gpus: no GPU can have two ranks"
+    return [Problem("processes", words)]
+
+
+def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
+    fields."""
+    if not values.get("clouds") and not values.get("clusters"):
+        return []
+    field_name = "clouds" if values.get("clouds") else "clusters"
+    problems = []
+    if values.get("after"):
+        problems.append(
+            Problem("after", f"the outputs of earlier jobs are in one cluster: leave out after, or {field_name}")
+        )
+    if values.get("secrets"):
+        problems.append(
+            Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {field_name}")
+        )
+    return problems
+
+
+def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
+    """Return the faults of the field `env`."""
+    problems: list[Problem] = []
+    reserved = " and ".join(f"{prefix}*" for prefix in clouds.reserved)
+    reserved_names: list[str] = []
+    for name, text in _texts(value, problems):
+        quoted = repr(name[:40])
+        if not _ENV_NAME.fullmatch(name):
+            problems.append(
+                Problem("", f"{quoted} is no name of a variable: letters, digits and _, and no digit first")
+            )
+        elif name.startswith(clouds.reserved):
+            reserved_names.append(quoted)
+        if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
+            problems.append(Problem("", f"{quoted}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
+    if reserved_names:  # the rule is told once
+        words = f"{', '.join(reserved_names)}: {reserved} belong to the instance and cannot be set by a job"
+        problems.append(Problem("", words))
+    return problems
+
+
+def secret_faults(value: Any, clouds: CloudRules) -> list[Problem]:
+    """Return the faults of the field `secrets`."""
+    problems: list[Problem] = []
+    *forms, last = [f"`{form}`" for form in clouds.secrets] or ["`SERVICE:NAME`"]
+    allowed = f"{', '.join(forms)} or {last}" if forms else last
+    for name, reference in _texts(value, problems):
+        if not _ENV_NAME.fullmatch(name) or name.startswith(clouds.reserved):
+            problems.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
+        if reference is not None and not clouds.accepts(reference):
+            words = f"has to be {allowed}: the name of a secret, never the secret itself"
+            problems.append(Problem("", f"{name[:40]}: {words}"))
+    return problems
+
+
+def tag_faults(value: Any) -> list[Problem]:
+    """Return the faults of the field `tags`."""
+    problems: list[Problem] = []
+    for key, text in _texts(value, problems):
+        for part, content, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
+            if content is None:
+                continue
+            if len(content) > most or (part == "key" and not content.strip()):
+                least = 1 if part == "key" else 0
+                problems.append(Problem("", f"a tag's {part} has {least} to {most} characters"))
+            elif not is_printable(content):
+                problems.append(Problem("", f"a tag's {part} has characters that cannot be printed"))
+    return problems
+
+
+def dataset_faults(value: Any) -> list[Problem]:
+    """Return the faults of the field `datasets`."""
+    problems: list[Problem] = []
+    words = _listed(value, problems)
+    problems += [
+        Problem("", f"{reference[:80]!r} is no dataset: write `name` or `name@digest`")
+        for reference in words
+        if not _DATASET.fullmatch(reference)
+    ]
+    names = [reference.partition("@")[0] for reference in words]
+    if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
+        problems.append(Problem("", f"at most {_MOST_DATASETS} datasets, each name once"))
+    return problems
+
+
+def setup_faults(value: Any) -> list[Problem]:
+    """Return the faults of the field `setup`."""
+    problems: list[Problem] = []
+    commands = _listed(value, problems)
+    if len(commands) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in commands):
+        words = f"at most {_MOST_COMMANDS} commands, none of them empty, longer than 32 KiB or with a NUL"
+        problems.append(Problem("", words))
+    return problems
+
+
+def entrypoint_faults(value: Any) -> list[Problem]:
+    """Return the faults of the field `entrypoint`."""
+    problems: list[Problem] = []
+    words = _listed(value, problems)
+    if not isinstance(value, list) or problems:
+        return problems
+    if not words or not words[0]:
+        problems.append(Problem("", "must name a script"))
+    if any("\0" in argument for argument in words):
+        problems.append(Problem("", "a word with a NUL cannot be handed to a program"))
+    elif words and not is_printable(words[0]):
+        problems.append(Problem("", "the script's name has characters that cannot be printed"))
+    elif words and (PurePosixPath(words[0]).is_absolute() or ".." in PurePosixPath(words[0]).parts):
+        problems.append(
+            Problem("", f"{cut(repr(words[0]), 80)} does not lie in `code`: name the script relative to it")
+        )
+    return problems
+
+
+_MOST = {"entrypoint": 1000, "env": 1000, "secrets": 100, "tags": 100}
+"""Most entries of a field that has no other limit."""
+_LONGEST_WORD = 128 * 1024 - 1  # bytes of one argument that Linux hands to a program (execve(2), MAX_ARG_STRLEN)
+_OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, or that turn the direction of reading. Lines may end, and letters may be joined."""
+
+
+def written_faults(name: str, value: Any) -> list[Problem]:
+    """Return the faults of a field as a person writes it, which a stored job may have: too many entries, arguments that
+    are too long, and characters that are invisible in a log or in the web UI."""
+    problems: list[Problem] = []
+    if isinstance(value, list | Mapping) and len(value) > _MOST.get(name, len(value)):
+        problems.append(Problem("", f"has {len(value):,} entries; {_MOST[name]:,} are allowed"))
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, text in entries if name in ("entrypoint", "env", "setup") else ():
+        if not isinstance(text, str):
+            continue  # the type is refused
+        where = f"[{key}]" if isinstance(key, int) else cut(str(key), 40)
+        if _OBEYED.search(text):
+            problems.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
+        if name == "entrypoint" and len(text.encode(errors="replace")) > _LONGEST_WORD:
+            problems.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
+    return problems
+
+
+def repeated(values: Iterable[str]) -> list[str]:
+    """Return the texts of a list that it has more than once, each once."""
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return [value for value, count in counts.items() if count > 1]
+
+
+def _texts(value: Any, problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
+    """Yield the names of a mapping with their texts. A value that is not a text adds a problem, and is yielded as
+    None."""
+    if not isinstance(value, Mapping):
+        return
+    for name, text in value.items():
+        if not isinstance(name, str):
+            continue  # the type is refused
+        if not isinstance(text, str):
+            problems.append(Problem(cut(name, 40), f"must be a text, not {shown(text)}; write it in quotes"))
+        yield name, text if isinstance(text, str) else None
+
+
+def _listed(value: Any, problems: list[Problem]) -> list[str]:
+    """Return the texts of a list. Adds a problem for each value that is not a text."""
+    if not isinstance(value, list):
+        return []
+    problems += [
+        Problem(f"[{n}]", f"must be a text, not {shown(item)}")
+        for n, item in enumerate(value)
+        if not isinstance(item, str)
+    ]
+    return [item for item in value if isinstance(item, str)]

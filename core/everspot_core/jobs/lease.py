@@ -1,0 +1,319 @@
+"""The transitions of a job record: every change of state and ownership, as pure functions.
+
+Each function takes the present record and returns the next one; the store writes it by a conditional write. `now` is
+market time and is only used for stamps. `epoch` rises with every assignment and never falls. `beat` rises with every
+change within an ownership, so that a record that does not change belongs to a dead owner.
+
+    PENDING ──assign──▶ ASSIGNED ──start──▶ RUNNING ──release──▶ SUCCEEDED | FAILED | CANCELLED
+       ▲                    │                  │
+       └──── release, expire (epoch kept) ─────┘
+"""
+
+from datetime import datetime, timedelta
+
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
+
+_FINAL = {
+    Reason.FINISHED: JobState.SUCCEEDED,
+    Reason.CANCEL: JobState.CANCELLED,
+    Reason.BUDGET: JobState.FAILED,
+    Reason.INFEASIBLE: JobState.FAILED,
+    Reason.AFTER: JobState.FAILED,
+    Reason.NO_PROGRESS: JobState.FAILED,
+    Reason.SUPERSEDED: JobState.FAILED,
+    Reason.RETURNED: JobState.CANCELLED,
+}
+DETAIL_LIMIT = 4000
+"""The most characters of a detail. The record is rewritten at every renewal and must stay small."""
+START_BACKOFF = timedelta(seconds=10)
+"""Wait after the first instance that could not start a job. It doubles with each further one."""
+START_BACKOFF_MAX = timedelta(minutes=10)
+"""Longest such wait. It is bounded because the cause may pass: a full disk may be emptied."""
+START_INSTANCES = 4
+"""A job fails when this many different instances in a row could not start it: the instances are then not to blame."""
+START_ATTEMPTS = 10
+"""A job fails when it could not be started this many times in a row, even if only on one instance."""
+
+FRUITLESS_MOST = 6
+"""A job fails when its owner has vanished this many times in a row and the job came no further."""
+UNTOLD = timedelta(minutes=30)
+"""Market time with an owner after which a program that tells no steps is believed to have come further."""
+
+FAILED_ON_KEPT = 16
+"""The most instances on which the job failed that its record keeps."""
+
+
+class IllegalTransition(ValueError):
+    """A transition that the record's state does not allow."""
+
+    def __init__(self, verb: str, record: JobRecord) -> None:
+        super().__init__(f"job {record.job_id} is {record.state.value} at epoch {record.epoch}: cannot {verb}")
+        self.verb = verb
+        self.record = record
+
+
+def pending(job_id: str, now: datetime) -> JobRecord:
+    """Return the record of a job for which none is stored yet."""
+    return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
+
+
+def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
+    """Return when a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance,
+    wherever. A visit goes on with the wait that began at its home."""
+    submitted = job.visit.waits_since if job.visit is not None else None
+    moments = [submitted or job.submitted_at, job.start_at]
+    ran = record is not None and record.away is not None and bool(record.away.usd)
+    if record is not None and record.waits_since is not None and not ran:
+        moments.append(record.waits_since)
+    elif record is not None:
+        moments += [record.changed_at] if record.last_owner is not None else []
+        moments += [trip.until for trip in record.trips if trip.usd]
+    return max(moment for moment in moments if moment is not None)
+
+
+def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) -> JobRecord:
+    """Give a pending job to an instance, under the next epoch.
+
+    Raises:
+        IllegalTransition: if the job has an owner or is final.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("assign it", record)
+    return record.model_copy(
+        update={
+            "state": JobState.ASSIGNED,
+            "epoch": record.epoch + 1,
+            "owner": instance,
+            "incarnation": 0,
+            "beat": 0,
+            "not_before": None,
+            "changed_at": now,
+            "assigned_at": now,
+            "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
+            "assigned_durable_step": record.progress.durable_step,
+            "waits_since": None,
+            "held_seconds": record.held_seconds if record.epoch else 0.0,
+        }
+    )
+
+
+def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
+    """Return the record after the assigned instance has started the job. None if this instance does not, or no longer,
+    hold the assignment of this epoch.
+
+    `from_zero`: the job begins again at step 0, because no checkpoint of the earlier run exists, and its progress is
+    lost.
+    """
+    if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
+        return None
+    update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
+    update["incarnation"] = 1
+    if from_zero:
+        update["progress"] = record.progress.model_copy(update={"step": 0, "durable_step": None})
+    return record.model_copy(update=update | {"from_zero": record.from_zero + from_zero})
+
+
+def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
+    """Return the record after the owner's restarted agent has taken up its running job again. None if the job does not
+    run there."""
+    if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
+        return None
+    update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}
+    return record.model_copy(update=update)
+
+
+def owns(record: JobRecord, epoch: int, owner: str) -> bool:
+    """Return whether the record says that this instance holds the lease under this epoch."""
+    return record.state.owned and record.epoch == epoch and record.owner == owner
+
+
+def renew(record: JobRecord, progress: Progress, now: datetime) -> JobRecord:
+    """Renew the lease of a running job: raises `beat` by one.
+
+    Raises:
+        IllegalTransition: if the job is not running.
+    """
+    if record.state is not JobState.RUNNING:
+        raise IllegalTransition("renew it", record)
+    return record.model_copy(update={"beat": record.beat + 1, "progress": progress, "changed_at": now})
+
+
+def release(
+    record: JobRecord,
+    reason: Reason,
+    now: datetime,
+    spec: JobSpec,
+    exit_code: int | None = None,
+    detail: str = "",
+    unstarted: bool = False,
+    hopeless: bool = False,
+    progress: Progress | None = None,
+) -> JobRecord:
+    """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: as far
+    as the owner last reported.
+
+    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and count for nothing;
+    preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
+    back-off that doubles each time, until there are more errors than the spec's retries.
+
+    `hopeless`: such an error is final immediately. `unstarted`: a preemption because the owner's machine or the store
+    could not start the program, or failed it. The preemption puts the job back with its own back-off, until too many
+    instances in a row could not start it. Denied access to the store never fails the job.
+
+    Raises:
+        IllegalTransition: if the job has no owner.
+    """
+    if not record.state.owned:
+        raise IllegalTransition("release it", record)
+    if progress is not None:
+        record = record.model_copy(update={"progress": progress})
+    update = {**_end_fields(record, reason, now, detail), "exit_code": exit_code}
+    if reason in _FINAL:
+        update["state"] = _FINAL[reason]
+    elif reason.failure:
+        update["errors"] = record.errors + 1
+        if hopeless or record.errors + 1 > spec.retries.errors:
+            update["state"] = JobState.FAILED
+        else:
+            update["not_before"] = now + spec.retries.backoff * 2**record.errors
+    elif reason is not Reason.MOVE and not reason.put_off:
+        update["preemptions"] = record.preemptions + 1
+        if unstarted:
+            update |= _unstarted(record, reason, now, detail)
+    return record.model_copy(update=update)
+
+
+def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
+    """Return whether the job fails if its present owner could not start it either, for this reason.
+
+    A missing permission fails no job: every job of the cluster lacks it until somebody grants it.
+    """
+    if reason is Reason.DENIED:
+        return False
+    row = [*record.unstarted, record.owner]
+    return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
+
+
+def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = False) -> JobRecord:
+    """Take the job from a dead owner. It goes back into the queue.
+
+    Args:
+        ended: Whether the cloud has taken or ended the owner's instance.
+
+    Raises:
+        IllegalTransition: if the job has no owner.
+    """
+    if not record.state.owned:
+        raise IllegalTransition("expire it", record)
+    update = {**_end_fields(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1}
+    if update["fruitless"]:
+        update["fruitless_ended"] = record.fruitless_ended + ended
+    return record.model_copy(update=update)
+
+
+def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
+    """Give the job back to an owner that was wrongly presumed dead, if nobody has got the job since. It runs on under
+    the same epoch, as if it had never been lost. Return None if the job was not this owner's, or has another owner
+    now."""
+    lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
+    if not lost or record.epoch != epoch or record.last_owner != owner:
+        return None
+    return record.model_copy(
+        update={
+            "state": JobState.RUNNING,
+            "owner": owner,
+            "beat": record.beat + 1,
+            "preemptions": max(0, record.preemptions - 1),
+            "fruitless": max(0, record.fruitless - 1),
+            "fruitless_ended": min(record.fruitless_ended, max(0, record.fruitless - 1)),
+            "detail": "",
+            "changed_at": now,
+            "assigned_at": now,
+        }
+    )
+
+
+def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
+    """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be kept, or it
+    is a visit that goes home.
+
+    Raises:
+        IllegalTransition: if the job has an owner or is final.
+        ValueError: if the reason is not a final one.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("close it", record)
+    if reason not in _FINAL or reason is Reason.FINISHED:
+        raise ValueError(f"a waiting job is not ended by {reason.value}")
+    return record.model_copy(
+        update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-DETAIL_LIMIT:], "changed_at": now}
+    )
+
+
+def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    row = [*record.unstarted, record.owner][-START_ATTEMPTS:]
+    if gives_up(record, reason):
+        verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
+        words = f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+        return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: DETAIL_LIMIT - len(words)]}
+    wait = min(START_BACKOFF * 2 ** len(record.unstarted), START_BACKOFF_MAX)
+    return {"unstarted": row, "not_before": now + wait}
+
+
+def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    held_time = record.held_time(
+        now
+    )  # two machines' clocks may tell of an end before its beginning: then it is nothing
+    return {
+        "state": JobState.PENDING,
+        "owner": None,
+        "beat": record.beat + 1,
+        "last_owner": record.owner,
+        "last_reason": reason,
+        "detail": detail[-DETAIL_LIMIT:],
+        "unstarted": [],
+        "not_before": None,
+        "changed_at": now,
+        "assigned_at": None,
+        "held_seconds": None if held_time is None else held_time.total_seconds(),
+        "fruitless": (fruitless := _fruitless(record, reason, now)),
+        "fruitless_ended": min(record.fruitless_ended, fruitless),
+        **_failed(record, reason),
+    }
+
+
+def _furthest(progress: Progress) -> int:
+    """Return the newest step that the job is known to have done or saved."""
+    return max(progress.step, progress.durable_step or 0)
+
+
+def _saved(record: JobRecord) -> bool:
+    """Return whether the present owner has saved more than was saved before."""
+    return (record.progress.durable_step or 0) > (record.assigned_durable_step or 0)
+
+
+def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
+    """Return how often in a row the job's owner has vanished without progress, with this end of an ownership.
+
+    A program that reports no steps has made progress once it has run for UNTOLD: its saved work is unknown.
+    """
+    furthest = _furthest(record.progress)
+    if furthest > (record.assigned_step or 0) or _saved(record):
+        return 0
+    if reason is not Reason.LOST:
+        return record.fruitless
+    began = record.assigned_at
+    if furthest == 0 and record.state is JobState.RUNNING and began is not None and now - began >= UNTOLD:
+        return 0
+    return record.fruitless + 1
+
+
+def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
+    """Return the instances on which the job has failed. The job is then tried elsewhere, and bad machines are found."""
+    if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
+        return {}
+    others = [i for i in record.failed_on if i != record.owner]
+    return {"failed_on": [*others, record.owner][-FAILED_ON_KEPT:], "failed_step": record.progress.step}

@@ -1,0 +1,39 @@
+"""Series of jobs: computes the next run."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from everspot_core.jobs.job import JobSubmission, Series
+
+
+def next_id(series: Series) -> str:
+    """Return the id of the run after this one. Every scheduler computes the same id."""
+    return f"{series.id}-{series.run + 1}"
+
+
+def next_run(last: JobSubmission, metrics: Mapping[str, float], now: datetime) -> JobSubmission | None:
+    """Return the run after one that has ended with these metrics; None if it belongs to no series.
+
+    It begins `every` after the scheduled begin of the last run. If several such times have passed meanwhile, only the
+    latest counts, and the run begins immediately. If `skip_if` holds, it begins another `every` later. It has the code,
+    the datasets and the packages of the run before.
+    """
+    spec, series = last.spec, last.series
+    if series is None or spec.every is None:
+        return None
+    planned = last.start_at or last.submitted_at
+    condition = spec.skip_if
+    skipped = condition is not None and condition.skips(
+        series.before.get(condition.metric), metrics.get(condition.metric)
+    )
+    start = planned + spec.every * (max(1, (now - planned) // spec.every) + skipped)
+    return last.model_copy(
+        update={
+            "job_id": next_id(series),
+            "submitted_at": now,
+            "start_at": start,
+            "deadline_at": start + (last.deadline_at - planned) if last.deadline_at is not None else None,
+            "series": Series(id=series.id, run=series.run + 1, before=dict(metrics)),
+            "retry_of": None,
+        }
+    )

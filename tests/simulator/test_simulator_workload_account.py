@@ -15,7 +15,7 @@ from everspot_simulator.account import Account, differences, of_bill, of_run, si
 from everspot_simulator.drive import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_core_workload_properties import jobs, traces
+from test_simulator_workload_properties import jobs, traces
 from workload_helpers import drive, offer, standing, trace, workload
 
 HOUR = timedelta(hours=1)

@@ -24,7 +24,7 @@ from provision_helpers import (
     job,
     pool,
 )
-from test_core_workload_properties import check, jobs, traces
+from test_simulator_workload_properties import check, jobs, traces
 from workload_helpers import offer, standing, trace, workload
 
 POOLS = [pool(noticed_at=NOW), pool(zone="b"), pool(ON_DEMAND)]

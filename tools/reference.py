@@ -113,8 +113,8 @@ def _command(name: str, command: Any, shared: set[tuple[str, str]], level: str =
     title = f"{level} everspot {name} {' '.join(words)}".rstrip()
     rows = [row for row in _parameters(command) if row[0] != "`--json`"]  # said once: every command takes it
     entries = _entries(row for row in rows if row not in shared)
-    if also := [shown for shown, description in rows if (shown, description) in shared]:
-        entries.append(_wrapped(f"- Shared: {', '.join(also)}.", indent="  "))
+    if also := [re.split(r"[ `]", shown)[1] for shown, description in rows if (shown, description) in shared]:
+        entries.append(_wrapped(f"- Shared: {', '.join(f'`{option}`' for option in also)}.", indent="  "))
     return [title, "", _paragraphs(command.help), "", *entries, ""]
 
 
@@ -184,14 +184,14 @@ def spec() -> str:
 def rules() -> str:
     """The rules' reference."""
     parts = ["# The rules", MADE]
-    parts += [_wrapped("Each rule with its level and severity, what has to hold, and what to do; the types of "
-                       "resources that it looks at, and the checks of Checkov that look for the same. How to set "
-                       "levels and exceptions: [rules](../guide/rules.md)."), ""]  # fmt: skip
+    parts += [_wrapped("Each rule with its level and severity, what has to hold, what to do, and the checks of "
+                       "Checkov that look for the same. How to set levels and exceptions: "
+                       "[rules](../guide/rules.md)."), ""]  # fmt: skip
     for begin, title in (("aws-", "AWS"), ("gcp-", "Google Cloud"), ("no-", "Every cloud")):
         parts += [f"## {title}", ""]
         for rule in (rule for rule in RULES.values() if rule.id.startswith(begin)):
             twins = f" Checkov: {', '.join(rule.twins)}." if rule.twins else ""
-            parts.append(_rule(rule, f" Types: {_words(rule.types)}.{twins}"))
+            parts.append(_rule(rule, twins))
         parts.append("")
     parts += ["## Whole stacks", "", *(_rule(rule) for rule in STACK_RULES.values())]
     for model, title in ((EnvironmentRules, "Settings of an environment"), (RuleException, "An exception")):

@@ -50,14 +50,13 @@ def test_a_table_has_every_kind_of_cost_and_the_total_and_says_what_is_not_count
     code, out, _ = run(capsys, "--settings", str(file))
     assert code == 0
     assert rows(out) == {
-        "detailed monitoring ml": ["$12.60", "$12.60", "$21.00", "$12.60"],
         "elastic instances ml": ["$0.00", "$0.00", "$146", "$0.00"],
         "interface endpoints ml": ["$29.20", "$29.20", "$29.20", "$29.20"],
         "on-demand instances ml": ["$77.23", "$77.23", "$85.26", "$77.23"],
         # 4 of m6i.large at $0.0352, at $0.03745 and of c6i.large at $0.0469; on-demand c6i.large at $0.085
         "spot instances ml": ["$103", "$109", "$137", "$248"],
-        "volumes ml": ["$48.00", "$48.00", "$80.00", "$48.00"],
-        "total": ["$270", "$276", "$498", "$415"],
+        "volumes ml": ["$46.00", "$46.00", "$78.00", "$46.00"],
+        "total": ["$255", "$262", "$475", "$401"],
     }
     assert "Not counted, since it costs by use: S3 by storage and requests" in out
     assert "at prices of 2025-10-01 and later" in out and "Not known" not in out
@@ -69,7 +68,7 @@ def test_a_change_is_told_by_each_figure_and_a_change_of_nothing_as_such(
     was = tmp_path / "before.yaml"
     was.write_text(SETTINGS.replace("TARGET", "3"))
     _, out, _ = run(capsys, "--settings", str(file), "--before", str(was))
-    assert "Before → after: low $198 → $270, expected $202 → $276" in out
+    assert "Before → after: low $188 → $255, expected $191 → $262" in out
     _, out, _ = run(capsys, "--settings", str(file), "--before", str(file))
     assert "No figure changes." in out
 

@@ -55,15 +55,11 @@ AWS_MONTH = {
     ("everspot-dev-scheduler-group", "on-demand instances"): (16.64, 16.64, 16.64, 16.64),
     # nothing, to 4 of m7i.large
     ("everspot-dev-elastic", "elastic instances"): (0, 0, 328.06, 0),
-    # 100 GiB at $0.08 and $2.10 an instance
+    # 100 GiB at $0.08 an instance; the scheduler's disk is the image's own, of 75 GiB
     ("everspot-dev-fleet-on-demand", "volumes"): (8, 8, 8, 8),
     ("everspot-dev-fleet-spot", "volumes"): (32, 32, 32, 32),
-    ("everspot-dev-scheduler-group", "volumes"): (8, 8, 8, 8),
+    ("everspot-dev-scheduler-group", "volumes"): (6, 6, 6, 6),
     ("everspot-dev-elastic", "volumes"): (0, 0, 32, 0),
-    ("everspot-dev-fleet-on-demand", "detailed monitoring"): (2.1, 2.1, 2.1, 2.1),
-    ("everspot-dev-fleet-spot", "detailed monitoring"): (8.4, 8.4, 8.4, 8.4),
-    ("everspot-dev-scheduler-group", "detailed monitoring"): (2.1, 2.1, 2.1, 2.1),
-    ("everspot-dev-elastic", "detailed monitoring"): (0, 0, 8.4, 0),
     # two zones, $0.01 an hour each
     **{
         (f"everspot-dev-network-endpoint-{service}", "interface endpoints"): (14.6, 14.6, 14.6, 14.6)
@@ -162,6 +158,7 @@ def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
             "services": ["logs"],
             "volume_iops": 4000,
             "volume_throughput": 250,
+            "volume_initialization_rate": 200,
         },
         {"secret_arns": ["arn:aws:ssm:eu-west-1:123456789012:parameter/x"], "volume_gib": 200},
         {

@@ -137,6 +137,27 @@ def test_throughput_and_iops_reach_the_volume(declare: Declare, spec: Any) -> No
     assert (disk["iops"], disk["throughput"], disk["volumeType"]) == (4000, 1000, "gp3")
 
 
+def test_volumes_are_read_from_the_image_at_a_rate_and_the_preview_says_what_a_launch_costs(
+    declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.info", lambda words, *_, **__: messages.append(words))
+    args: Any = {**spec, "volume_initialization_rate": 300}
+    recorder = declare(lambda: {"fleet": AwsTrainingCluster("train", args).spot_fleet_id}, preview=True)[0]
+    assert root(recorder)["volumeInitializationRate"] == 300
+    (scheduler,) = recorder.inputs("train-scheduler-template")["blockDeviceMappings"]
+    assert "volumeInitializationRate" not in scheduler["ebs"]
+    words = "volumeInitializationRate costs at most $0.27 for each instance that is launched (75 GiB"
+    assert any(message.startswith(words) for message in messages)
+
+
+def test_the_schedulers_disk_is_the_images_own_whatever_the_agents_have(declare: Declare, spec: Any) -> None:
+    recorder = declared(declare, {**spec, "volume_gib": 200, "volume_iops": 4000, "volume_throughput": 1000})
+    (scheduler,) = recorder.inputs("train-scheduler-template")["blockDeviceMappings"]
+    assert (scheduler["ebs"]["volumeSize"], "iops" in scheduler["ebs"]) == (75, False)
+    assert "monitoring" not in recorder.inputs("train-scheduler-template"), "detailed monitoring, which nobody reads"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -148,6 +169,7 @@ def test_throughput_and_iops_reach_the_volume(declare: Declare, spec: Any) -> No
         ({"volume_iops": 60_000}, "volumeIops: 60000 is more than 37500, which is all that 75 GiB"),
         ({"volume_iops": 100}, "volumeIops: has to lie between 3000 and 80000"),
         ({"volume_throughput": 2001}, "volumeThroughput: has to lie between 125 and 2000"),
+        ({"volume_initialization_rate": 99}, "volumeInitializationRate: has to lie between 100 and 300"),
     ],
 )
 def test_volumes_that_ec2_does_not_have_are_refused(declare: Declare, spec: Any, changes: Any, words: str) -> None:

@@ -30,6 +30,7 @@ AWS: dict[str, Change] = {
     "volume_gib": ({"volume_gib": 120}, {}),
     "volume_iops": ({"volume_iops": 4000}, {}),
     "volume_throughput": ({"volume_throughput": 250}, {}),
+    "volume_initialization_rate": ({"volume_initialization_rate": 300}, {}),
     "zones": ({"zones": ["eu-west-1a"]}, {}),
     "vpc_cidr": ({"vpc_cidr": "10.80.0.0/16"}, {}),
     "vpc_id": (EXISTING_VPC, {}),

@@ -11,6 +11,7 @@ from everspot_core.estimate.requested import ElasticRequest, Extra, StandingRequ
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
+from everspot_clouds.aws.root_volume import initialization_usd
 from everspot_clouds.costing import Costing, choices, items, list_markets, nearest, number, part, read_team, texts
 
 _PREFER = SPOT_PREFERS | {"lowestPrice": Prefer.PRICE, "diversified": Prefer.DEPTH}
@@ -101,9 +102,19 @@ def _extras(costing: Costing, resource: DeclaredResource, template: DeclaredReso
     public = [part(face, "associatePublicIpAddress") for face in items(template.inputs.get("networkInterfaces"))]
     if any(str(flag).lower() == "true" for flag in public):  # the provider takes it as a text
         extras.append(Extra(kind="public addresses", usd_per_month=fixed.ADDRESS.usd_per_month))
+    _initialization(costing, template)
     volumes = [_volume(costing, template, mapping) for mapping in items(template.inputs.get("blockDeviceMappings"))]
     usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
     return (*extras, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(extras)
+
+
+def _initialization(costing: Costing, template: DeclaredResource) -> None:
+    """Note what each launch costs where volumes are read from their snapshot at a provisioned rate."""
+    for mapping in items(template.inputs.get("blockDeviceMappings")):
+        gib = number(part(mapping, "ebs", "volumeSize"))
+        if gib is not None and part(mapping, "ebs", "volumeInitializationRate"):
+            usd = f"${initialization_usd(float(gib)):.2f}"
+            costing.by_use(template, f"the initialization of volumes, at most {usd} a launch")
 
 
 def _volume(costing: Costing, template: DeclaredResource, mapping: Any) -> Fraction | None:

@@ -34,6 +34,11 @@ _EBS = "aws.amazon.com/ebs/pricing, General Purpose SSD (gp3)"
 GP3_GIB = price("0.08", "month", f"{_EBS}: a GiB")
 GP3_IOPS = price("0.005", "month", f"{_EBS}: an IOPS above 3,000")
 GP3_MIBS = price("0.04", "month", f"{_EBS}: a MiB/s above 125")
+INITIALIZATION_GIB = price(
+    "0.0036",
+    "GB",
+    "aws.amazon.com/ebs/pricing, Provisioned Rate for Volume Initialization: a GiB at 300 MiB/s",
+)
 GP3_FREE = (3000, 125)
 """IOPS and MiB/s that a gp3 volume has without further cost."""
 

@@ -7,25 +7,34 @@ at most 500 IOPS per GiB of size and at most 0.25 MiB/s per provisioned IOPS.
 from everspot_core.documents import Frozen
 from everspot_core.validation.problems import Problems
 
+from everspot_clouds.aws.fixed_prices import INITIALIZATION_GIB
+
 SIZES = (8, 65_536)
 IOPS = (3_000, 80_000)
 THROUGHPUTS = (125, 2_000)
+INITIALIZATION_RATES = (100, 300)
+"""MiB/s at which a volume is read from its snapshot (Amazon EBS User Guide, "Initialize Amazon EBS volumes")."""
+IMAGE_GIB = 75
+"""The root volume of an image as `training_image/bake/everspot.pkr.hcl` bakes it."""
 IOPS_PER_GIB = 500
 MIBPS_PER_IOPS = 0.25
 
 
 class Volume(Frozen):
-    """The wanted volume. None means EC2's default: the image's own size, 3,000 IOPS, 125 MiB/s."""
+    """The wanted volume. None means EC2's default: the image's own size, 3,000 IOPS, 125 MiB/s, and blocks that are
+    read from the snapshot when they are first used."""
 
     gib: int | None = None
     iops: int | None = None
     throughput: int | None = None
+    initialization_rate: int | None = None
 
 
 def volume_problems(problems: Problems, volume: Volume) -> None:
     """Add a problem for each mistake in a volume, whatever the image."""
     bounds = (("volumeGib", volume.gib, SIZES), ("volumeIops", volume.iops, IOPS),
-              ("volumeThroughput", volume.throughput, THROUGHPUTS))  # fmt: skip
+              ("volumeThroughput", volume.throughput, THROUGHPUTS),
+              ("volumeInitializationRate", volume.initialization_rate, INITIALIZATION_RATES))  # fmt: skip
     sound = [value is None or problems.number(value, name, *span, whole=True) for name, value, span in bounds]
     if not all(sound):
         return
@@ -58,6 +67,12 @@ def resolved_gib(problems: Problems, volume: Volume, image_gib: int | None) -> i
     if volume.gib is None and gib is not None:
         _ratio(problems, volume.iops, gib)
     return gib
+
+
+def initialization_usd(gib: float) -> float:
+    """Return the most that the initialization of one volume costs, USD. The price is that of the highest rate, for each
+    GiB of the snapshot, which holds no more than the volume."""
+    return gib * float(INITIALIZATION_GIB.usd)
 
 
 def _ratio(problems: Problems, iops: int | None, gib: int) -> None:

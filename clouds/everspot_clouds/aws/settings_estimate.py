@@ -19,6 +19,7 @@ from everspot_clouds.aws.fleet import (
     max_unit_price,
     override_grid,
 )
+from everspot_clouds.aws.root_volume import IMAGE_GIB
 from everspot_clouds.aws.tags import ZONE, arn_problem
 from everspot_clouds.costing import choices
 from everspot_clouds.settings_estimate import ClusterOutline, check_listed
@@ -116,7 +117,7 @@ def _machines(whole: ClusterOutline, capacity: Ec2Capacity, grid: Sequence[Any])
         whole.component(_ELASTIC, "elastic", leaving="standing")
         _template(whole, "elastic-template", _ELASTIC)
     kind = whole.settings.get("schedulerType", SCHEDULER_TYPE)
-    _template(whole, "scheduler-template", _SCHEDULER, instanceType=kind)
+    _template(whole, "scheduler-template", _SCHEDULER, own_volume=True, instanceType=kind)
     group = {"minSize": 1, "maxSize": 1, "tags": whole.tags}
     whole.add("aws:autoscaling/group:Group", "scheduler-group", group, _SCHEDULER)
 
@@ -130,12 +131,21 @@ def _override(pool: Any, *, spot: bool) -> dict[str, Any]:
     return override
 
 
-def _template(whole: ClusterOutline, suffix: str, parent: str, **more: Any) -> None:
-    ebs = {"volumeType": "gp3", "volumeSize": whole.size("volumeGib")}
-    for key, setting in (("iops", "volumeIops"), ("throughput", "volumeThroughput")):
-        if setting in whole.settings:
-            ebs[key] = whole.settings[setting]
-    inputs = {"tags": whole.tags, "monitoring": {"enabled": True}, "blockDeviceMappings": [{"ebs": ebs}], **more}
+_VOLUME = (
+    ("volumeSize", "volumeGib"),
+    ("iops", "volumeIops"),
+    ("throughput", "volumeThroughput"),
+    ("volumeInitializationRate", "volumeInitializationRate"),
+)
+"""Inputs of an agent's volume, and their settings."""
+
+
+def _template(whole: ClusterOutline, suffix: str, parent: str, *, own_volume: bool = False, **more: Any) -> None:
+    """Add a launch template. `own_volume`: it has the image's volume, whatever the settings say of the agents'."""
+    settings = {} if own_volume else whole.settings
+    ebs = {"volumeType": "gp3", "volumeSize": IMAGE_GIB}
+    ebs.update({key: settings[setting] for key, setting in _VOLUME if setting in settings})
+    inputs = {"tags": whole.tags, "blockDeviceMappings": [{"ebs": ebs}], **more}
     whole.add(_TEMPLATE, suffix, inputs, parent)
 
 

@@ -29,11 +29,14 @@ class AwsTrainingClusterArgs(TypedDict):
     image_parameter: NotRequired[str]
     """Name of the Systems Manager parameter that holds the image's id, read at every preview."""
     volume_gib: NotRequired[int]
-    """Size of every instance's encrypted root volume in GiB. Default: the image's own; a smaller one is refused."""
+    """Size of the agents' encrypted root volumes in GiB. Default: the image's own; a smaller one is refused."""
     volume_iops: NotRequired[int]
     """IOPS of the root volumes, 3000 to 80000, at most 500 per GiB. Default: 3000."""
     volume_throughput: NotRequired[int]
     """MiB/s of the root volumes, 125 to 2000, at most a quarter of the IOPS. Default: 125."""
+    volume_initialization_rate: NotRequired[int]
+    """MiB/s at which the agents' root volumes are read from the image, 100 to 300. It costs money by the launch, and a
+    preview prints how much. Default: blocks are read when they are first used, and the first import takes minutes."""
     gpu_arches: NotRequired[list[str]]
     """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
     image."""

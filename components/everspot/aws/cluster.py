@@ -154,6 +154,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
 
     def _machine(self, identity: AwsIdentity, role: Role = Role.AGENT) -> AwsMachineArgs:
         spec = {key: value for key, value in self._args.items() if key != "image_parameter"}  # which is resolved
+        if role is Role.SCHEDULER:  # it keeps nothing on its disk: what the agents' volumes have would only be paid
+            spec = {key: value for key, value in spec.items() if not key.startswith("volume_")}
         profile = identity.agent_profile_arn if role is Role.AGENT else identity.scheduler_profile_arn
         own = {"security_group_ids": [self.security_group_id], "instance_profile_arn": profile}
         return inputs(AwsMachineArgs, {**spec, "image_id": self.image_id, **own})

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.aws.root_volume import Volume, resolved_gib, volume_problems
+from everspot_clouds.aws.fixed_prices import AS_OF
+from everspot_clouds.aws.root_volume import Volume, initialization_usd, resolved_gib, volume_problems
 from everspot_core.cluster.manifest import USER_DATA_LIMIT
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
@@ -37,6 +38,9 @@ class AwsMachineArgs(TypedDict):
     volume_throughput: NotRequired[int]
     """Throughput of the root volume in MiB/s, 125 to 2000, at most a quarter of the IOPS: a checkpoint is written to it
     before it is uploaded. Default: 125."""
+    volume_initialization_rate: NotRequired[int]
+    """MiB/s at which the root volume is read from the image's snapshot, 100 to 300. It costs money by the launch.
+    Default: each block is read when it is first used."""
 
 
 _IMAGE_ID = re.compile(r"ami-[0-9a-f]{1,17}")
@@ -72,7 +76,10 @@ def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
 
 def _volume(machine: Mapping[str, Any]) -> Volume:
     return Volume.model_construct(
-        gib=machine.get("volume_gib"), iops=machine.get("volume_iops"), throughput=machine.get("volume_throughput")
+        gib=machine.get("volume_gib"),
+        iops=machine.get("volume_iops"),
+        throughput=machine.get("volume_throughput"),
+        initialization_rate=machine.get("volume_initialization_rate"),
     )
 
 
@@ -89,17 +96,28 @@ def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.O
         failed="imageId: the image cannot be described (ec2:DescribeImages): is it one of this region and account? "
         "`everspot cluster down` destroys a cluster whose image is gone.",
     )
-    return facts.apply(lambda found: _mapping(_volume(machine), found))
+    return facts.apply(lambda image_facts: _mapping(parent, _volume(machine), image_facts))
 
 
-def _mapping(volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
+def _mapping(parent: pulumi.Resource, volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
     root = image["rootDeviceName"]
     sizes = [m["ebs"].get("volume_size") for m in image.get("blockDeviceMappings") or [] if m["deviceName"] == root]
     problems = Problems()
     gib = resolved_gib(problems, volume, next((int(size) for size in sizes if size), None))
     common.raise_bad(problems, "The launch template")
     ebs: dict[str, Any] = {"encrypted": "true", "volume_type": "gp3", "delete_on_termination": "true"}
-    settings = (("volume_size", gib), ("iops", volume.iops), ("throughput", volume.throughput))
+    settings = (
+        ("volume_size", gib),
+        ("iops", volume.iops),
+        ("throughput", volume.throughput),
+        ("volume_initialization_rate", volume.initialization_rate),
+    )
+    if volume.initialization_rate is not None and gib is not None and pulumi.runtime.is_dry_run():
+        pulumi.log.info(
+            f"volumeInitializationRate costs at most ${initialization_usd(gib):.2f} for each instance that is launched "
+            f"({gib} GiB, us-east-1's list price of {AS_OF}).",
+            parent,
+        )
     return {"device_name": root, "ebs": {**ebs, **{name: int(value) for name, value in settings if value is not None}}}
 
 
@@ -144,7 +162,6 @@ def launch_template(
         iam_instance_profile={"arn": machine["instance_profile_arn"]},
         instance_initiated_shutdown_behavior=SHUTDOWN_BEHAVIOR,
         metadata_options=METADATA_OPTIONS,
-        monitoring={"enabled": True},
         block_device_mappings=[_root_disk(parent, machine, image)],
         network_interfaces=[
             {

@@ -21,6 +21,7 @@ LACKS: Mapping[str, str] = {
     "imageParameter": "images are found by their family here: imageFamily",
     "volumeIops": "a disk's figures follow from its type and size: volumeType, volumeGib",
     "volumeThroughput": "a disk's figures follow from its type and size: volumeType, volumeGib",
+    "volumeInitializationRate": "disks are read from their image at full speed",
     "vpcId": "an existing network is named by network and subnetwork here",
     "subnetIds": "a subnetwork spans the region's zones here: subnetwork names one",
     "egress": "what an existing network lets out is in its own firewall; agents and scheduler need no proxy, "

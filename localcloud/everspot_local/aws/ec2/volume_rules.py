@@ -13,6 +13,10 @@ GP3_BASE_IOPS, GP3_BASE_THROUGHPUT = 3000, 125
 GP3_IOPS_PER_GIB, GP3_THROUGHPUT_PER_IOPS = 500, 0.25
 
 
+INITIALIZATION_RATES = (100, 300)
+"""MiB/s (botocore's LaunchTemplateEbsBlockDeviceRequest)."""
+
+
 @dataclass(frozen=True)
 class VolumeType:
     """The sizes (GiB), IOPS and throughputs (MiB/s) that a volume type accepts; None if it has no such parameter."""
@@ -55,6 +59,7 @@ def check_volume(ebs: dict[str, Any]) -> None:
         )
     iops = _number(ebs, "Iops", name, kind.iops)
     throughput = _number(ebs, "Throughput", name, kind.throughput)
+    _number(ebs, "VolumeInitializationRate", name, INITIALIZATION_RATES)
     if name == "gp3":
         _check_ratios(gib, iops, throughput)
 

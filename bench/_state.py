@@ -16,13 +16,16 @@ LAYERS, WIDTH = 16, 1024
 ROUNDS = 5
 
 
-def print_ratio(name: str, ratios: Sequence[float], limit: float | None, note: str) -> bool:
-    """Print the median of the ratios beside the limit. Returns whether it is within it."""
+def print_ratio(name: str, ratios: Sequence[float], limit: float | None, note: str, *, at_least: bool = False) -> bool:
+    """Print the median of the ratios beside the limit. Returns whether it is within it.
+
+    `at_least`: the limit is the least value; otherwise it is the largest.
+    """
     value = statistics.median(ratios)
     shown = ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
     figure = {"name": name, "value": round(value, 3), "limit": limit, "unit": "ratio", "note": f"{note} ({shown})"}
     print(json.dumps(figure), flush=True)
-    return limit is None or value <= limit
+    return limit is None or (value >= limit if at_least else value <= limit)
 
 
 def write_run(root: Path, store: Path, epoch: int, memory: Path | None = None, **policy: Any) -> None:
@@ -85,15 +88,19 @@ def open_run(steps: int) -> Any:
 
 def train() -> None:
     """Train. FIRST_STEP names a file that is written after the first step; NOTICE_AT is the step after which this
-    process asks itself to stop, as an agent would."""
+    process asks itself to stop, as an agent would; RECORD names a file for step, loss and time of each step."""
     from everspot_core.jobs.records import Reason
     from everspot_train.rundir import RunDir, StopRequest
 
     notice_at = int(os.environ.get("NOTICE_AT", "0"))
+    record = os.environ.get("RECORD")
     run, model, _, batches = open_run(1000)
     with run:
         for (x,) in batches:
             run.step(model(x).square().mean())
+            if record is not None:
+                with Path(record).open("a") as file:
+                    file.write(f"{run.steps_done} {run.last_loss.hex()} {time.monotonic()!r}\n")
             if first := os.environ.get("FIRST_STEP"):
                 Path(first).write_text(repr(time.monotonic()))
                 os._exit(0)  # the rest is not measured

@@ -34,6 +34,8 @@ class Settings:
     poison_at: int | None = None
     workers: int = 0
     samples: int = 100
+    ballast: int = 0
+    """Bytes of a buffer of which each step changes some; a state as large as users' ones."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
@@ -48,6 +50,7 @@ class Settings:
             pause=float(os.environ.get("PAUSE", "0")),
             precision=os.environ.get("PRECISION", "fp16"),
             workers=number("WORKERS") or 0,
+            ballast=number("BALLAST") or 0,
         )
 
 
@@ -64,6 +67,21 @@ class Digits(torch.utils.data.Dataset):
         return self.x[index], int(self.y[index])
 
 
+class Ballast(nn.Module):
+    """Numbers that are the same all over: the steps that were made."""
+
+    PLACES = 1000
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("numbers", torch.zeros(size // 4))
+
+    def step(self, steps_before: int) -> None:
+        places = self.numbers[:: max(1, len(self.numbers) // self.PLACES)]
+        assert places.eq(steps_before).all(), f"step {steps_before} was resumed with {places.unique()}"
+        places += 1
+
+
 def augment(x: torch.Tensor) -> torch.Tensor:
     return x * random.uniform(0.9, 1.1) + torch.from_numpy(np.random.normal(scale=0.01, size=x.shape)).float()
 
@@ -77,7 +95,8 @@ def train(settings: Settings) -> dict[str, torch.Tensor]:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=settings.total)
         loader = resumable_loader(data, 8 if run.world_size == 1 else 4, seed=5, num_workers=settings.workers)
-        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
+        ballast = Ballast(settings.ballast)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader, ballast=ballast)
         for pieces in (run.state.shared, run.state.local):
             pieces.pop(settings.drop, None)
         for x, y in run.batches(settings.total):
@@ -87,6 +106,7 @@ def train(settings: Settings) -> dict[str, torch.Tensor]:
             if settings.poison_at == run.steps_done:
                 loss = loss * float("nan")
             if run.step(loss):
+                ballast.step(run.steps_done - 1)
                 with settings.losses.open("a") as file:
                     file.write(f"{run.steps_done} {run.last_loss.hex()}\n")
                 wish(settings, run)

@@ -73,14 +73,14 @@ def cli() -> str:
     ]
     for name, command in group.all().items():  # type: ignore[attr-defined]
         parts += _command(name, command, set(shared))
-    parts += ["## States of a job", "", "| word | meaning |", "| --- | --- |"]
-    parts += [f"| `{status}` | {meaning} |" for status, meaning in MEANING_OF_STATUS.items()]
+    parts += ["## States of a job", ""]
+    parts += _entries((f"`{status}`", f"{meaning}.") for status, meaning in MEANING_OF_STATUS.items())
     parts += [
         "",
         "`--json` also has `state`, the stored one: PENDING, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED.",
     ]
-    parts += ["", "## Exit codes", "", "| code | meaning |", "| --- | --- |"]
-    parts += [f"| {int(code)} | {meaning} |" for code, meaning in MEANING.items()]
+    parts += ["", "## Exit codes", ""]
+    parts += _entries((str(int(code)), f"{meaning}.") for code, meaning in MEANING.items())
     parts += [
         "",
         _wrapped(

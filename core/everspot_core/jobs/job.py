@@ -92,33 +92,30 @@ class JobSpec(Frozen):
     )
     secrets: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment variables whose values are secrets of the cloud. Each is given by the secret's name, "
-        "in a form that is listed below, and never by its value. The instance reads the values with its role, stores "
-        "them nowhere and removes them from the log.",
+        description="Environment variables whose values are secrets of the cloud. Each is given by the secret's "
+        "name, in a form that is listed below. The instance reads the values with its role, stores them "
+        "nowhere and removes them from the log.",
     )
     resources: Resources = Resources()
     processes: Whole | None = Field(
         default=None,
         ge=1,
         le=MOST_PROCESSES,
-        description="Processes of the program on its instance, as torchrun's `--nproc-per-node`: several are started "
-        "by torchrun, which gives each its `RANK` and `LOCAL_RANK`. Default: one for each of `resources.gpus`, else "
-        "one. Without GPUs they may be any number, which shares the vCPUs. With GPUs they are at most as many, since "
-        "NCCL takes no two ranks on one GPU; each process sees all GPUs of the job, so that fewer processes can use "
-        "several each.",
+        description="Processes of the program on its instance, as torchrun's `--nproc-per-node`. Default: one for "
+        "each of `resources.gpus`, else one. With GPUs they are at most as many, since NCCL takes no two"
+        " ranks on one GPU; each process sees all GPUs of the job. Without GPUs they share the vCPUs.",
     )
     priority: Priority = Priority.NORMAL
     deadline: Span | Utc | None = Field(
         default=None,
-        description="A moment, or a duration from submission. With `expected_duration`, a deadline that cannot be kept "
-        "is refused at submission: it must be at least `expected_duration` and a changeover away. A changeover counts "
-        "15m until the cluster has measured its own, which may be shorter or longer. `everspot submit --force` "
-        "overrules the refusal.",
+        description="A moment, or a duration from submission. With `expected_duration`, a deadline that is not at "
+        "least `expected_duration` and a changeover away is refused (without `everspot submit --force`)."
+        " A changeover counts 15m until the cluster has measured its own.",
     )
     expected_duration: Span | None = Field(
         default=None,
-        description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it the scheduler "
-        "cannot know whether a deadline can be kept, so a job with a deadline does not wait for spot.",
+        description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it a job with "
+        "a deadline does not wait for spot.",
     )
     after: list[str] = Field(
         default_factory=list,
@@ -136,8 +133,8 @@ class JobSpec(Frozen):
     )
     every: Span | None = Field(
         default=None,
-        description="Makes a series: the job is run again and again. Each run begins this long after the planned begin "
-        "of the last one, but never before the last one has ended. `everspot cancel` of a run ends the series.",
+        description="Makes a series: each run begins this long after the planned begin of the last one, but never "
+        "before the last one has ended. `everspot cancel` of a run ends the series.",
     )
     skip_if: Skip | None = Field(
         default=None,

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,20 +138,45 @@ def audit_bill() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    """The URL of moto's server, one for the whole session: names in it have to be unique."""
+def moto_application() -> Any:
+    """moto, one for the whole session: names in it have to be unique."""
     from everspot_local.aws.dispatch import Dispatcher  # takes a second, which most tests need not pay
     from moto.moto_server.werkzeug_app import create_backend_app
+
+    return Dispatcher(create_backend_app)
+
+
+@contextmanager
+def served(application: Any) -> Iterator[str]:
+    """Serve a WSGI application, and give its URL."""
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").disabled = True
-    server = make_server("127.0.0.1", 0, Dispatcher(create_backend_app), threaded=True)
+    server = make_server("127.0.0.1", 0, application, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint(moto_application: Any) -> Iterator[str]:
+    """The URL of moto's server."""
+    with served(moto_application) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def busy_endpoint(moto_application: Any) -> Iterator[str]:
+    """The URL of the same server with a busy S3, which refuses a few percent of the requests."""
+    from everspot_local.aws.s3.disturbed import DisturbedS3
+    from everspot_local.market.disturbances import DisturbanceRates, Disturbances
+
+    disturbances = Disturbances(DisturbanceRates(conflict=0.03, slow_down=0.03), seed=7)
+    with served(DisturbedS3(moto_application, lambda: disturbances)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -166,8 +192,8 @@ def aws(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def s3_urls(aws: str) -> list[str]:
-    """Control and data bucket, made for this test in another region than the environment's."""
+def s3_urls(aws: str, busy_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Control and data bucket in a busy S3, made for this test in another region than the environment's."""
     import boto3  # few tests need it, and it takes its time
 
     client = boto3.client("s3", region_name="eu-west-1")
@@ -175,4 +201,5 @@ def s3_urls(aws: str) -> list[str]:
     for name in names:
         client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     client.close()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", busy_endpoint)
     return [f"s3://{name}?region=eu-west-1" for name in names]

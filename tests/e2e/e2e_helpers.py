@@ -20,6 +20,7 @@ from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
+from everspot_local.market.disturbances import DisturbanceRates
 from everspot_local.options import Options
 from everspot_store import Store, SystemClock
 
@@ -74,8 +75,9 @@ class LiveCluster:
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
         delays = Delays(remembered=timedelta(days=1))
+        busy = DisturbanceRates(conflict=0.03, slow_down=0.03)
         self.cloud = LocalCloud(
-            Options(state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays)
+            Options(folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays, disturbances=busy)
         )
         self.events = events
         self.generation = generation

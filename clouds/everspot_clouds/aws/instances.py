@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from everspot_core.capacity.launching import LaunchError, LaunchTrouble
 from everspot_core.jobs.records import Market, Role
 
+from everspot_clouds.aws import errors
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import CloudInstance, Phase
 
 INTERRUPTED = "Server.SpotInstanceTermination"
+_CLIENT_ERROR = "Client.InternalError"
+_FAILURES = ("InternalError", "InsufficientInstanceCapacity", "VolumeLimitExceeded", "Invalid")
+"""Beginnings of the codes of instances that EC2 ended for an error, without `Client.` and `Server.` (API reference,
+"StateReason"; EC2 User Guide, "Instance terminates immediately")."""
 _PHASES = {
     "pending": Phase.ALIVE,
     "running": Phase.ALIVE,
@@ -66,6 +72,30 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
         interrupted=code == INTERRUPTED if code and phase is not Phase.ALIVE else None,
         launch=tags.get(LAUNCH_TAG, ""),
         part_of=tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or "",
+        failure=_failure(raw) if phase is not Phase.ALIVE else None,
+    )
+
+
+def _failure(raw: dict[str, Any]) -> LaunchError | None:
+    """Return the error for which EC2 ended an instance; None if it was ended for another reason.
+
+    A client's error is in the message, and the code is `Server.InternalError` then. `Client.InternalError` is typically
+    a role that may not use the key of a volume (both: EC2 User Guide, "Instance terminates immediately").
+    """
+    reason = raw.get("StateReason") or {}
+    first, _, detail = str(reason.get("Message") or "").partition(": ")
+    code = first if first.startswith(("Client.", "Server.")) else str(reason.get("Code") or "")
+    if not code.partition(".")[2].startswith(_FAILURES):
+        return None
+    kind = LaunchTrouble.CREDENTIALS if code == _CLIENT_ERROR else errors.launch_trouble(code)
+    spot = raw.get("InstanceLifecycle") == "spot"
+    return LaunchError(
+        instance_type=raw["InstanceType"],
+        zone=raw["Placement"]["AvailabilityZone"],
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        kind=kind,
+        code=code,
+        message=detail or str(reason.get("Message") or ""),
     )
 
 

@@ -34,7 +34,8 @@ class CloudInstance:
     `image`: the cloud's name of its image. `ended_at`: when it stopped costing money, if the API states it.
     `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
     launch intent that brought it; empty for an instance of the standing fleets. `part_of`: the cloud's name of the
-    fleet or group that keeps it running; empty if the cloud does not say.
+    fleet or group that keeps it running; empty if the cloud does not say. `failure`: the cloud's own error, if it ended
+    the instance for one; at its launch, as a rule.
     """
 
     instance_id: str
@@ -49,6 +50,7 @@ class CloudInstance:
     interrupted: bool | None = None
     launch: str = ""
     part_of: str = ""
+    failure: LaunchError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.autoscaling.groups import member_ended
 from everspot_local.aws.cloudwatch import cbor
 from everspot_local.aws.dispatch import Dispatcher
+from everspot_local.aws.ec2.instances import LAUNCH_FAILURES
 from everspot_local.aws.imds.documents import Documents
 from everspot_local.aws.imds.service import MetadataServices
 from everspot_local.aws.price_list import PriceList
@@ -75,6 +76,7 @@ def open_provider(options: Options) -> AwsProvider:
 def assemble(options: Options, market: LocalMarket) -> Account:
     """Return an account with nothing in it, whose machines take their instances from a market."""
     machines = Machines(market, Boot(options.state_dir / "instances", options.boot_command, options.data_dir))
+    machines.failure_codes = frozenset(LAUNCH_FAILURES)
     machines.listeners += [
         lambda machine: _fleet_replaces(market.region, machine),
         lambda machine: member_ended(market, machine.id),

@@ -36,7 +36,7 @@ class Actions:
         "quota",
         "replay",
         "delays",
-        "disturbances",
+        *("disturbances", "fail_launches"),
     )
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
@@ -193,6 +193,18 @@ class Actions:
             raise ValueError(f"action disturbances: name one of {', '.join(f.name for f in fields(DisturbanceRates))}")
         self._market.disturbances.rates = self._market.disturbances.rates.changed(rates)
         return {"disturbances": asdict(self._market.disturbances.rates)}
+
+    def fail_launches(self, pool: str, code: str, instances: int = 1) -> dict[str, Any]:
+        """Let the next instances of each pool be launched and die seconds later. `code`: of the cloud's own codes."""
+        if code not in self._machines.failure_codes:
+            codes = ", ".join(sorted(self._machines.failure_codes)) or "none in this cloud"
+            raise ValueError(f"action fail_launches: there is no failure {code!r}; there are {codes}")
+        if instances < 0:
+            raise ValueError("action fail_launches: instances must be at least 0")
+        pools = self._market.pools.matching(pool)
+        for each in pools:
+            each.launch_failures = [code] * int(instances)
+        return {"pools": [p.name for p in pools]}
 
     def _played(self, schedule: PoolSchedule) -> MarketPool:
         kind, _, zone = schedule.pool.partition("/")

@@ -25,6 +25,7 @@ class Machines:
         all: machines by id, ended ones included.
         processes: the machines' processes.
         listeners: called with each machine whose end begins.
+        failure_codes: the cloud's codes of machines that die at their launch.
         second_cloud: the other cloud that this one was introduced to.
     """
 
@@ -34,6 +35,7 @@ class Machines:
         self.all: dict[str, Machine] = {}
         self.processes = Processes(boot, market.clock.variable, self._processes_ended)
         self.listeners: list[Callable[[Machine], None]] = []
+        self.failure_codes: frozenset[str] = frozenset()
         self.second_cloud = SecondCloud()
         market.price_listeners.append(self._priced)
 
@@ -61,6 +63,9 @@ class Machines:
         market.log.launch(machine.id, pool.instance_type, pool.zone, machine.market.value, price, machine.launched_at)
         machine.instance.entered(machine.launched_at)
         delays = market.pool_delays(pool)
+        if pool.launch_failures:
+            machine.failure = pool.launch_failures.pop(0)
+            market.timeline.at(machine.launched_at + delays.fail, lambda: self.take(machine, EndedBy.FAILURE))
         market.timeline.at(machine.launched_at + delays.pending, lambda: self._run(machine))
         if self._boots:
             market.timeline.at(machine.launched_at + delays.boot, lambda: self._boot(machine))
@@ -89,9 +94,10 @@ class Machines:
             self._market.timeline.at(machine.reclaim_at - machine.off_before, lambda: self._ask_off(machine))
         self._market.timeline.at(machine.reclaim_at, lambda: self.take(machine))
 
-    def take(self, machine: Machine) -> None:
-        """End a machine at once, whatever it is doing; for an on-demand one this is a hardware failure."""
-        self.end(machine, EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE, graceful=False)
+    def take(self, machine: Machine, by: EndedBy | None = None) -> None:
+        """End a machine at once, whatever it is doing; for an on-demand one this is a hardware failure by default."""
+        usual = EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE
+        self.end(machine, by or usual, graceful=False)
 
     def end(self, machine: Machine, by: EndedBy, *, graceful: bool) -> None:
         """Begin the end of a machine: its processes are ended, and its cost ends now or with them."""

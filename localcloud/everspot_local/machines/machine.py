@@ -59,6 +59,7 @@ class Machine:
         fleet: id of the fleet that launched it, if any.
         max_usd: the highest Spot price per hour that is paid; None for any price.
         reclaim_at: when the market reclaims it, after its notice.
+        failure: the cloud's code of the failure of which it dies at its launch; empty for none.
         notice: length of the notice; None for the market's.
         off_before: how long before it is reclaimed its programs get SIGTERM; zero for never.
         shutdown: time between SIGTERM and SIGKILL; None for the market's.
@@ -78,6 +79,7 @@ class Machine:
     rebalance_at: datetime | None = None
     reclaim_at: datetime | None = None
     ended_at: datetime | None = None
+    failure: str = ""
     notice: timedelta | None = None
     off_before: timedelta = timedelta()
     shutdown: timedelta | None = None

@@ -17,6 +17,7 @@ class Delays:
 
     submit: timedelta = timedelta(seconds=2)  # a fleet request until its first launches
     pending: timedelta = timedelta(seconds=8)  # launch until `running`
+    fail: timedelta = timedelta(seconds=5)  # launch until a machine dies that is scripted not to start
     boot: timedelta = timedelta(seconds=20)  # launch until the image's boot command starts
     shutdown: timedelta = timedelta(seconds=30)  # SIGTERM until SIGKILL, when a user terminates an instance
     replace: timedelta = timedelta(seconds=15)  # the end of a fleet's instance until its replacement is requested

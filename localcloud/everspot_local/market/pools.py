@@ -32,6 +32,7 @@ class MarketPool:
     prices: list[tuple[datetime, float]] = field(default_factory=list)
     scripted: bool = False  # its price does not walk by itself
     delays: dict[str, Any] = field(default_factory=dict)  # overrides of the market's delays, by name
+    launch_failures: list[str] = field(default_factory=list)  # codes with which the next machines die, one each
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
-from everspot_core.capacity.launching import LaunchIntent
+from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
 from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
@@ -15,7 +15,7 @@ from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.intents import Intents, Place, version_name
 from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.elastic.launcher import Launcher
-from everspot_scheduler.elastic.refusals import IN_A_ROW, PoolRefusal, Refusals
+from everspot_scheduler.elastic.refusals import IN_A_ROW, LaunchFailure, PoolRefusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
@@ -24,8 +24,11 @@ from everspot_scheduler.observe import Observation
 
 UNSEEN = timedelta(minutes=5)
 """Real time after which a launched instance counts as gone if the cloud never described it and it never reported."""
+CAME_UP = timedelta(minutes=10)
+"""Market time after whose launch an instance that the cloud ends for an error counts as one that had come up."""
 LATELY = timedelta(minutes=1)
 """Real time for which an instance's absence from the cloud's description counts."""
+_PASSING = (LaunchTrouble.CAPACITY, LaunchTrouble.TRANSIENT)
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +45,9 @@ class ElasticManager:
         self._releaser = Releaser(cloud, self._intents, store.clock)
         self.refusals = Refusals(cloud.quota_name)
         self._quota_of = cloud.quota_name
-        self._warned_by_hand, self._learnt, self._unpriced = False, 0, False
+        self._failures: dict[str, LaunchFailure] = {}
+        self._reported: set[str] = set()
+        self._warned_by_hand, self._learnt, self._unpriced = False, (0, 0), False
 
     @property
     def by_hand(self) -> bool:
@@ -94,6 +99,8 @@ class ElasticManager:
         self._intents.look()
         repeat_requests = self.declared is not None and not observation.draining
         self._launcher.settle(self._facts.described.values(), repeat_requests=repeat_requests)
+        self._reported = (self._reported | observation.instances.keys()) & self.launched.keys()
+        self._find_failures()
         self._learn()
 
     def launch(self, launches: list[Launch], tariff: Tariff) -> None:
@@ -118,9 +125,28 @@ class ElasticManager:
                 yield PoolKey(instance.instance_type, instance.zone, instance.market)
 
     def _learn(self) -> None:
-        if self._learnt != self._intents.edition:
-            self.refusals.learn(self._intents.settled())
-            self._learnt = self._intents.edition
+        learnable = self._intents.edition, len(self._failures)
+        if self._learnt != learnable:
+            self.refusals.learn(self._intents.settled(), self._failures)
+            self._learnt = learnable
+
+    def _find_failures(self) -> None:
+        """Note the launched instances that the cloud ended for an error before they reported. What is known of one
+        stays while its intent does: the cloud describes an ended instance for a while only."""
+        self._failures = {name: failure for name, failure in self._failures.items() if name in self.launched}
+        for name, instance in self._facts.described.items():
+            if instance.failure is None or name in {*self._failures, *self._reported} or name not in self.launched:
+                continue
+            end = self._ledger.ends.get(name)
+            at = instance.ended_at or (end.ended_at if end is not None else self._store.clock.now())
+            if at - instance.launched_at > CAME_UP:
+                continue
+            self._failures[name] = LaunchFailure(at, instance.failure)
+            level = logging.WARNING if instance.failure.kind in _PASSING else logging.ERROR
+            _log.log(
+                level, "%s (%s in %s) was ended at its launch (%s): %s %s", name, instance.instance_type, instance.zone,
+                instance.failure.kind.value, instance.failure.code, instance.failure.message,
+            )  # fmt: skip
 
     def release(self, observation: Observation, end: Callable[[list[str]], None]) -> None:
         """End the instances that are due, through `end`. Then delete the intents that are not needed any more."""

@@ -5,14 +5,17 @@
 - *Quota*: every pool that counts towards the quota rests, longer with each refusal in a row, or until an instance that
   counts towards it has ended. The next request then shows whether the quota was raised.
 - *Request*: the pool is not asked again with this version of the template. A person has to correct something.
+
+A launch whose instance the cloud ended within minutes, before it reported, is a refusal too. Otherwise the pool would
+be asked again and again, and bring an instance that costs something each time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
+from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.schedule import PoolKey
 
@@ -37,6 +40,14 @@ class PoolRefusal:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchFailure:
+    """The end of a launched instance that never came up. `at`: when it ended, in market time."""
+
+    at: datetime
+    error: LaunchError
+
+
 class Refusals:
     """The refusals of one cluster's pools. `quota_of`: the quota that a type counts towards in a market."""
 
@@ -48,8 +59,8 @@ class Refusals:
         self.by_job: dict[str, PoolRefusal] = {}
         self.dry: dict[PoolKey, tuple[datetime, ...]] = {}
 
-    def learn(self, intents: Iterable[LaunchIntent]) -> None:
-        """Replace all knowledge by the outcomes of these settled intents, oldest first.
+    def learn(self, intents: Iterable[LaunchIntent], failures: Mapping[str, LaunchFailure]) -> None:
+        """Replace all knowledge by the outcomes of these settled intents, oldest first. `failures`: by instance.
 
         `dry` then has, by pool, the times of its capacity refusals, oldest first. `by_job` has the last refusal of each
         job whose last launch provided no instance.
@@ -60,16 +71,20 @@ class Refusals:
             outcome = intent.outcome
             if outcome is None:
                 continue
-            served = [instance.job_id for instance in outcome.instances]
-            for instance in outcome.instances:
+            version = version_name(intent.template, intent.template_version)
+            came_up = [instance for instance in outcome.instances if instance.instance_id not in failures]
+            served = [instance.job_id for instance in came_up]
+            for instance in came_up:
                 pool = PoolKey(instance.instance_type, instance.zone, instance.market)
                 self._succeeded[pool] = outcome.settled_at
                 self._by_quota.pop(self._quota(pool), None)
                 self.by_job.pop(instance.job_id, None)
             full: dict[str, PoolRefusal] = {}
-            for error in outcome.errors:
-                version = version_name(intent.template, intent.template_version)
-                refusal = PoolRefusal(outcome.settled_at, error.kind, error.code, error.message, version)
+            errors = [(outcome.settled_at, error) for error in outcome.errors]
+            ends = [failures[i.instance_id] for i in outcome.instances if i.instance_id in failures]
+            errors += [(end.at, end.error) for end in ends]
+            for at, error in errors:
+                refusal = PoolRefusal(at, error.kind, error.code, error.message, version)
                 for pool in _pools(intent, error.instance_type, error.zone):
                     by_pool[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
@@ -78,7 +93,7 @@ class Refusals:
             for name, refusal in full.items():
                 _, row = self._by_quota.get(name, (None, 0))
                 self._by_quota[name] = refusal, row + 1
-        self._by_pool = dict(by_pool)
+        self._by_pool = {pool: sorted(refusals, key=lambda r: r.at) for pool, refusals in by_pool.items()}
         dry = {p: tuple(r.at for r in refusals if r.kind is LaunchTrouble.CAPACITY) for p, refusals in by_pool.items()}
         self.dry = {pool: at for pool, at in dry.items() if at}
 

@@ -28,6 +28,9 @@ class Launching(Protocol):
     def check_way(self, override: Override, market: Market) -> None:
         """Raise the error that EC2 would answer to one launch by this override."""
 
+    def check_addresses(self, override: Override, instances: int) -> None:
+        """Raise EC2's error if the override's subnet has no room for this many instances."""
+
     def afford(self, instances: int) -> EC2ClientError | None:
         """Take the request tokens of this many launches; return an error if there are too few."""
 
@@ -146,6 +149,8 @@ class Attempt:
                 self._fleet.check_way(override, market)
                 self._passed.add(key)
             if strict():
+                subnets = [self._fleet.overrides[p.candidate].subnet_id for p in planned]
+                self._fleet.check_addresses(override, 1 + subnets.count(override.subnet_id))
                 quota_rules.check_vcpus(override.candidate.instance_type, market, 1, [p.instance_type for p in planned])
         except EC2ClientError as error:
             return error

@@ -16,7 +16,7 @@ from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.utils import random_fleet_id
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import fleet_errors, fleet_options, throttle
+from everspot_local.aws.ec2 import fleet_errors, fleet_options, launch_rules, throttle
 from everspot_local.aws.ec2.exceptions import InvalidFleetConfig
 from everspot_local.aws.ec2.fleet_launch import Attempt
 from everspot_local.aws.ec2.fleet_request import Override, read_overrides
@@ -193,6 +193,11 @@ class LocalFleet(TaggedEC2Resource):
             )
             caller.check(calls_of_launch(self.ec2_backend, launch, base_context(self.ec2_backend.region_name)))
         self.ec2_backend.check_run(override.image_id, 1, **self._arguments(override, market))
+
+    def check_addresses(self, override: Override, instances: int) -> None:
+        """Raise EC2's error if the override's subnet has no room for this many instances."""
+        if override.subnet_id:
+            launch_rules.check_addresses(self.ec2_backend, override.subnet_id, instances)
 
     def afford(self, instances: int) -> EC2ClientError | None:
         """Take the request tokens of this many launches from the caller; return an error if there are too few.

@@ -31,6 +31,17 @@ REASONS = {
     EndedBy.MARKET: ("Service initiated", "Server.SpotInstanceTermination", "Spot instance termination"),
     EndedBy.FAILURE: ("Service initiated", "Server.InternalError", "Internal error on termination"),
 }
+LAUNCH_FAILURES = {
+    "Client.InternalError": "Client error on launch",
+    "Client.InvalidKMSKey.InvalidState": "The KMS key provided is in an incorrect state",
+    "Client.InvalidSnapshot.NotFound": "The specified snapshot was not found",
+    "Client.VolumeLimitExceeded": "Volume limit exceeded",
+    "Server.InsufficientInstanceCapacity": "Insufficient capacity to satisfy instance request",
+    "Server.InternalError": "Internal error on launch",
+}
+"""Messages by code of instances that EC2 launches and terminates seconds later. Such an instance has the code
+`Server.InternalError` where a client's error is in its message: EC2 User Guide, "Instance terminates immediately", and
+API reference, "StateReason". The KMS code as met: openshift's installer, `Client.InvalidKMSKey.InvalidState`."""
 
 
 class LocalInstance(Instance):
@@ -136,6 +147,11 @@ class LocalInstance(Instance):
 
     def _set_reason(self, by: EndedBy, at: datetime) -> None:
         """Set the three fields in which the API says why the instance ended."""
+        if self.machine.failure:
+            code = self.machine.failure if self.machine.failure.startswith("Server.") else "Server.InternalError"
+            self._reason = code
+            self.state_reason = StateReason(f"{self.machine.failure}: {LAUNCH_FAILURES[self.machine.failure]}", code)
+            return
         transition, code, message = REASONS[by]
         self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
         self.state_reason = StateReason(f"{code}: {message}", code)

@@ -128,10 +128,11 @@ def decoded_size(encoded: str) -> int:
     return len(text) * 3 // 4 - text[-2:].count("=")
 
 
-def check_networks(backend: Any, subnet_id: str | None, groups: list[str]) -> None:
-    """Refuse security groups that belong to another VPC than the subnet."""
+def check_networks(backend: Any, subnet_id: str | None, groups: list[str], count: int) -> None:
+    """Refuse security groups that belong to another VPC than the subnet, and a subnet without enough free addresses."""
     if not subnet_id:
         return
+    check_addresses(backend, subnet_id, count)
     vpc = backend.get_subnet(subnet_id).vpc_id
     for group_id in groups:
         group = backend.get_security_group_from_id(group_id)
@@ -140,3 +141,16 @@ def check_networks(backend: Any, subnet_id: str | None, groups: list[str]) -> No
                 "InvalidParameter",
                 f"Security group {group_id} and subnet {subnet_id} belong to different networks.",
             )
+
+
+def check_addresses(backend: Any, subnet_id: str, count: int) -> None:
+    """Refuse more instances than a subnet has free addresses (VPC User Guide, "Subnet CIDR blocks": AWS reserves five).
+
+    The words as met: https://github.com/aws/karpenter-provider-aws/issues/3380.
+    """
+    if backend.get_subnet(subnet_id).available_ip_address_count < count:
+        raise EC2ClientError(
+            "InsufficientFreeAddressesInSubnet",
+            f"There are not enough free addresses in subnet '{subnet_id}' to satisfy the requested number of "
+            "instances.",
+        )

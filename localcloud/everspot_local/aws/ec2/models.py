@@ -116,7 +116,7 @@ class LocalEC2Backend(EC2Backend):
         launch_rules.check_image(image, account.current().market.pools.catalogue.types[kwargs["instance_type"]])
         launch_rules.check_devices(self, image, kwargs["block_device_mappings"])
         groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
-        launch_rules.check_networks(self, kwargs.get("subnet_id"), groups)
+        launch_rules.check_networks(self, kwargs.get("subnet_id"), groups, count)
         quota_rules.check_vcpus(kwargs["instance_type"], market, count)
 
     def describe_instances(self, filters: Any = None) -> list[Reservation]:

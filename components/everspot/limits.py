@@ -116,13 +116,14 @@ def build_manifest(
     notice: timedelta | None = None,
     health_port: int | None = None,
     federation: tuple[Peer, ...] = (),
+    internet: bool | None = None,
 ) -> str:
     """Return the manifest of a role as JSON.
 
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`, `fleet`,
-    `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring` and
-    `federation` are for `cluster.json` only, `metrics` for the scheduler.
+    `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring`,
+    `federation` and `internet` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -151,6 +152,7 @@ def build_manifest(
         "monitoring": monitoring,
         "metrics": metrics,
         "federation": federation,
+        "internet": internet,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

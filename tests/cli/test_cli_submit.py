@@ -216,6 +216,30 @@ def test_sharing_where_nothing_is_shared_causes_a_warning(world, spec_file):
             assert ("warning: resources.shared does nothing here" in answer.err) is not allowed
 
 
+@pytest.mark.parametrize(
+    ("internet", "secret", "env", "warning"),
+    [
+        (False, "WANDB_API_KEY", "", "do not reach Weights & Biases (api.wandb.ai)"),
+        (False, "HF_TOKEN", "", "or, without one, set env HF_HUB_OFFLINE=1"),
+        (False, "HF_TOKEN", "HF_HUB_OFFLINE: '1'", None),
+        (False, "WANDB_API_KEY", "WANDB_BASE_URL: http://wandb.internal", None),
+        (False, "OWN_TOKEN", "", None),
+        (True, "WANDB_API_KEY", "", None),
+        (None, "WANDB_API_KEY", "", None),
+    ],
+)
+def test_a_secret_of_a_service_that_jobs_do_not_reach_causes_a_warning(
+    world, spec_file, internet, secret, env, warning
+):
+    world.store.write_manifest(world.store.manifest().model_copy(update={"internet": internet}))
+    text = f"name: a\nrecipe: image-classification\nsecrets: {{{secret}: 'ssm:/token'}}\nenv: {{{env}}}\n"
+    answer = world.run("--json", "submit", str(spec_file(text)))
+    assert answer.code == 0, answer.err
+    about_secret = [words for words in answer.json["warnings"] if words.startswith(f"secrets.{secret}: jobs of ")]
+    assert bool(about_secret) == (warning is not None)
+    assert warning is None or warning in about_secret[0]
+
+
 def test_dry_run_tells_slack_and_the_last_safe_moment(world, spec_file):
     path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 2099-01-02T12:00:00Z")))
     text = world.run("submit", path, "--dry-run").out

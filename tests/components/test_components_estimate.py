@@ -161,6 +161,7 @@ def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
             "volume_initialization_rate": 200,
         },
         {"secret_arns": ["arn:aws:ssm:eu-west-1:123456789012:parameter/x"], "volume_gib": 200},
+        {"nat": True},
         {
             "capacity": {
                 "instance_types": [

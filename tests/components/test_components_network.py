@@ -209,3 +209,34 @@ def test_the_wrong_half_of_the_settings_is_refused(cluster: Any) -> None:
     assert "egress.proxy: 'http://u:p@proxy:1' is not a proxy such as" in str(refused.value)
     with pytest.raises(pulumi.RunError, match="egress: is for an existing network"):
         cluster(egress={"cidrs": ["0.0.0.0/0"]})
+
+
+def test_jobs_of_a_new_network_do_not_reach_the_internet(declare: Declare, spec: Any) -> None:
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
+    assert not {name for name in recorder.types_by_name() if name.endswith(("-nat", "-out-internet"))}
+    assert json.loads(recorder.inputs("train-manifest")["content"])["internet"] is False
+
+
+def test_jobs_reach_the_internet_where_nat_asks_for_it_and_a_preview_says_what_it_costs(
+    declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.info", lambda words, *_, **__: messages.append(words))
+    spec["nat"] = True
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id}, preview=True)
+    out = recorder.inputs("train-network-out-internet")
+    assert (out["cidrIpv4"], out["fromPort"], out["toPort"], out["ipProtocol"]) == ("0.0.0.0/0", 443, 443, "tcp")
+    assert out["securityGroupId"] == "train-network-instances-id"
+    route = recorder.inputs("train-network-to-nat")
+    assert (route["destinationCidrBlock"], route["natGatewayId"]) == ("0.0.0.0/0", "train-network-nat-id")
+    assert json.loads(recorder.inputs("train-manifest")["content"])["internet"] is True
+    (cost,) = [words for words in messages if "way to the internet" in words]
+    assert "$0.050 an hour, $36.50 a month, and $0.045 per GB" in cost
+    assert any("NAT gateway $0.050" in words for words in messages if words.startswith("An hour of the cluster"))
+
+
+def test_an_existing_network_gets_no_nat_gateway(declare: Declare, spec: Any) -> None:
+    del spec["zones"]
+    spec |= {"vpc_id": "vpc-1", "subnet_ids": ["eu-west-1a"], "nat": True}
+    with pytest.raises(pulumi.InputPropertiesError, match="nat: is for a new network; vpcId names an existing one"):
+        declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})

@@ -32,6 +32,7 @@ AWS: dict[str, Change] = {
     "volume_throughput": ({"volume_throughput": 250}, {}),
     "volume_initialization_rate": ({"volume_initialization_rate": 300}, {}),
     "zones": ({"zones": ["eu-west-1a"]}, {}),
+    "nat": ({"nat": True}, {}),
     "vpc_cidr": ({"vpc_cidr": "10.80.0.0/16"}, {}),
     "vpc_id": (EXISTING_VPC, {}),
     "subnet_ids": ({"subnet_ids": ["eu-west-1a"]}, EXISTING_VPC),

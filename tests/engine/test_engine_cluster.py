@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from engine_federation import PEERS, check_federation, endpoints, peer_roles, ways_out
-from everspot_clouds.aws.endpoints import NAT_COST
+from everspot_clouds.aws.endpoints import JOBS_NAT_COST, NAT_COST
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -116,6 +116,21 @@ def run_still(rig: Any, agents: set[str]) -> bool:
     """Whether these agents are there, and every agent that ever ran is running still."""
     states = rig.agents()
     return agents <= set(states) and set(states.values()) <= {"pending", "running"}
+
+
+def check_internet(rig: Any, manifest: dict[str, Any]) -> None:
+    """Jobs' instances may open connections to port 443 of everything, and their subnets' route leads to the gateway."""
+    ec2 = rig.client("ec2")
+    group = rig.outputs["securityGroupId"]
+    rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
+    out = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["IsEgress"] and "CidrIpv4" in rule]
+    assert out == [(443, 443)]
+    tables = ec2.describe_route_tables(
+        Filters=[{"Name": "association.subnet-id", "Values": [rig.outputs["subnetIds"][0]]}]
+    )["RouteTables"]
+    (gateway,) = [route["NatGatewayId"] for table in tables for route in table["Routes"] if "NatGatewayId" in route]
+    (nat,) = ec2.describe_nat_gateways(NatGatewayIds=[gateway])["NatGateways"]
+    assert (nat["State"], manifest["internet"]) == ("available", True)
 
 
 def test_sizes_change_in_place_while_capacity_monitoring_and_peers_come_and_touch_nothing_that_runs(rig: Any) -> None:
@@ -234,6 +249,16 @@ def test_a_tag_that_was_taken_out_is_gone_from_everything_and_then_nothing_chang
     tagged = rig.client("ec2").describe_tags(Filters=[{"Name": "key", "Values": ["Note"]}])["Tags"]
     launched = ("instance", "volume", "network-interface")  # which keep the tags that they were launched with
     assert [tag for tag in tagged if tag["ResourceType"] not in launched] == []
+
+
+def test_jobs_reach_the_internet_where_nat_says_so_and_not_a_machine_is_replaced(rig: Any) -> None:
+    agents = set(rig.agents())
+    rig.settings("nat", True)
+    assert JOBS_NAT_COST in rig.preview().output
+    changes = rig.up().changes
+    assert set(changes.values()) <= {"update", "create"}
+    check_internet(rig, cluster_json(rig))
+    assert run_still(rig, agents)
 
 
 def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:

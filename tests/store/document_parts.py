@@ -195,6 +195,7 @@ def a_manifest() -> Manifest:
         scheduler_type="t3.small",
         shares={"vision": 2.0},
         shared_instances=True,
+        internet=True,
         anomalies=every_field(
             Thresholds,
             job_times=3.0,

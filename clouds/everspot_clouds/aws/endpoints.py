@@ -55,11 +55,15 @@ NAT_USD_PER_HOUR = float(fixed.NAT.usd + fixed.ADDRESS.usd)
 NAT_USD_PER_GB = float(fixed.NAT_GB.usd)
 """The same for a GB through it, either way. What is sent to the internet costs besides."""
 
-NAT_COST = (
-    f"The federation's way out is a NAT gateway for the scheduler: at least ${NAT_USD_PER_HOUR:.3f} an hour, "
+_NAT_PRICES = (
+    f"at least ${NAT_USD_PER_HOUR:.3f} an hour, "
     f"${NAT_USD_PER_HOUR * HOURS_PER_MONTH:.2f} a month, and ${NAT_USD_PER_GB} per GB (us-east-1's list price of "
     f"{fixed.AS_OF}), besides the price of what is sent."
 )
+
+
+NAT_COST = f"The federation's way out is a NAT gateway for the scheduler: {_NAT_PRICES}"
+JOBS_NAT_COST = f"The jobs' way to the internet (nat) is a NAT gateway: {_NAT_PRICES}"
 
 
 def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:

@@ -158,7 +158,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
         inputs = {"availabilityZone": zone, "tags": whole.tags}
         whole.add("aws:ec2/subnet:Subnet", f"network-subnet-{zone}", inputs, _NETWORK)
     region = zone_region(zones[0]) if zones and ZONE.match(zones[0]) else ""
-    nat = needs_internet(region, settings.get("federation", ()))
+    nat = settings.get("nat", False) or needs_internet(region, settings.get("federation", ()))
     notifications = settings.get("notifications", {})
     channels = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
     requested = services_for(

@@ -54,6 +54,9 @@ class AwsTrainingClusterArgs(TypedDict):
     """What instances in an existing VPC may connect to. Default: HTTPS to the VPC's own addresses and to S3."""
     services: NotRequired[list[str]]
     """Further AWS services that jobs call, by the names of their endpoints, such as secretsmanager."""
+    nat: NotRequired[bool]
+    """Whether jobs of a new network reach the internet, on port 443, by a NAT gateway. It costs money by the hour and
+    by the GB, which a preview prints. Default: false; they reach AWS alone."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new network. Default: none are kept."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]

@@ -21,7 +21,7 @@ from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
 from everspot.aws.monitoring import add_monitoring, build_monitoring
-from everspot.aws.network import AwsNetwork, needed_services
+from everspot.aws.network import AwsNetwork, has_nat, needed_services
 from everspot.aws.notifications import build_notifications
 from everspot.aws.offers import print_hourly_cost
 from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
@@ -137,7 +137,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             services=needed_services(network_args(name, args)),
             zones=len(args.get("zones", [])),
             monitoring="monitoring" in args,
-            nat="vpc_id" not in args and network_args(name, args).get("nat", False),
+            nat=has_nat(network_args(name, args)),
         )
         print_hourly_cost(self, args["capacity"], always)
         warn_of_quotas(self, args["capacity"], self.region)
@@ -223,6 +223,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 monitoring=build_monitoring(self._args.get("monitoring")) if published else None,
                 metrics=build_metrics(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
                 federation=build_peers(self._name, CLOUD, known["region"], self._args) if published else (),
+                internet=self._args.get("nat", False) if published and "vpc_id" not in self._args else None,
                 proxy=build_proxy(self._args.get("egress", {}), known["region"]),
             )
         )

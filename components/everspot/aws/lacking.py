@@ -14,7 +14,6 @@ LACKS: Mapping[str, str] = {
     "network": "an existing network is named by vpcId and subnetIds here",
     "subnetwork": "an existing network is named by vpcId and subnetIds here",
     "firewall": "a security group of the cluster's own is always made",
-    "nat": "a new network has no way to the internet; an existing one (vpcId) may have one",
     "schedulerCidr": "the scheduler has no subnet of its own here: its security group may go out to peers",
     "flowLogs": "flow logs go to a bucket here: flowLogBucketArn",
     "iapSsh": "people come in through Session Manager here: sessionManager",

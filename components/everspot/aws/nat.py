@@ -1,14 +1,14 @@
-"""The way from a new network to the internet, for the scheduler alone: a NAT gateway in a public subnet of its own.
+"""The way from a new network to the internet: a NAT gateway in a public subnet of its own.
 
-It is declared only for a federation whose peers are outside of the region, because it costs money by the hour. Nothing
-comes in by it. The route is the subnets', and the security group that may use it is the scheduler's: agents have no
-rule that lets them out (Amazon VPC User Guide, "NAT gateways").
+It is declared only where jobs are to reach the internet (`nat`), or for a federation whose peers are outside of the
+region, because it costs money by the hour. Nothing comes in by it. The route is the subnets'. A federation's is for the
+scheduler alone: agents have no rule that lets them out (Amazon VPC User Guide, "NAT gateways").
 """
 
 from ipaddress import IPv4Network
 
 import pulumi
-from everspot_clouds.aws.endpoints import NAT_COST
+from everspot_clouds.aws.endpoints import JOBS_NAT_COST, NAT_COST
 from everspot_clouds.aws.network import outside_block
 from pulumi_aws import ec2
 
@@ -18,12 +18,24 @@ ANYWHERE = "0.0.0.0/0"
 
 
 def add_nat(
-    parent: pulumi.Resource, name: str, *, cidr: str, zone: str, routes: ec2.RouteTable, tags: dict[str, str]
+    parent: pulumi.Resource,
+    name: str,
+    *,
+    cidr: str,
+    zone: str,
+    routes: ec2.RouteTable,
+    tags: dict[str, str],
+    for_jobs: bool,
 ) -> pulumi.Output[str]:
-    """Declare it; returns the id of the scheduler's security group. `zone`: of the gateway: without that zone no peer
-    is reached, and all else goes on. `routes`: of the private subnets."""
+    """Declare it; returns the id of the scheduler's security group.
+
+    Args:
+        zone: The zone of the gateway. Without that zone the internet is not reached, and all else goes on.
+        routes: The routes of the private subnets.
+        for_jobs: Whether jobs use it too, for what its cost is said to be.
+    """
     if pulumi.runtime.is_dry_run():
-        pulumi.log.info(NAT_COST, parent)
+        pulumi.log.info(JOBS_NAT_COST if for_jobs else NAT_COST, parent)
     child = pulumi.ResourceOptions(parent=parent)
 
     def tagged(suffix: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pulumi_aws import ec2, vpc
 
 from everspot import common
 from everspot.aws import arns, asking, existing, policies, rules, tagging
-from everspot.aws.nat import add_nat
+from everspot.aws.nat import ANYWHERE, add_nat
 from everspot.aws.rules import AwsEgressArgs
 from everspot.parts import outputs
 
@@ -54,15 +54,19 @@ class AwsNetworkArgs(TypedDict):
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
     nat: NotRequired[bool]
-    """Whether a new VPC gets a NAT gateway, for the scheduler alone: a federation's. It costs money. In an existing VPC
+    """Whether a new VPC gets a NAT gateway, by which all instances reach the internet on port 443. It costs money.
+    Default: false."""
+    scheduler_nat: NotRequired[bool]
+    """Whether a new VPC gets a NAT gateway for the scheduler alone: a federation's. It costs money. In an existing VPC
     nothing is made, and a warning says if it has no way out. Default: false."""
 
 
 class AwsNetwork(pulumi.ComponentResource):
     """A new VPC of private subnets with the endpoints that instances need, or an existing VPC given by its ids.
 
-    A new VPC has no internet gateway, no NAT and no public address. Instances accept no connections. They may open
-    connections to port 443 of the endpoints and of S3, and in an existing VPC to what `egress` allows.
+    A new VPC has no internet gateway, no NAT and no public address, unless `nat` asks for them. Instances accept no
+    connections. They may open connections to port 443 of the endpoints and of S3, with `nat` of everything, and in an
+    existing VPC to what `egress` allows.
     """
 
     vpc_id: pulumi.Output[str]
@@ -139,9 +143,16 @@ class AwsNetwork(pulumi.ComponentResource):
             )
             self.subnets.append(subnet.id)
         self._endpoints(routes)
-        if self._args.get("nat", False):
+        if has_nat(self._args):
+            for_jobs = self._args.get("nat", False)
             tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
-            self.outside.append(add_nat(self, self._name, cidr=cidr, zone=zones[0], routes=routes, tags=tags))
+            self.outside.append(
+                add_nat(self, self._name, cidr=cidr, zone=zones[0], routes=routes, tags=tags, for_jobs=for_jobs)
+            )
+            if for_jobs:
+                rules.allow_out(
+                    self, f"{self._name}-out-internet", self._instances, to="the internet", cidr_ipv4=ANYWHERE
+                )
 
     def _flow_log(self) -> None:
         bucket = self._args.get("flow_log_bucket_arn")
@@ -214,7 +225,7 @@ class AwsNetwork(pulumi.ComponentResource):
             region=self._region,
             services=self._services,
             egress=egress,
-            outward=self._args.get("nat", False),
+            outward=self._args.get("scheduler_nat", False),
             parent=self,
         )
         self.vpc_id, self.subnets = adopted.vpc_id, adopted.subnets
@@ -248,7 +259,7 @@ class AwsNetwork(pulumi.ComponentResource):
             opts=self._child,
         )
         if suffix == "instances":
-            self.security_group_id = group.id
+            self._instances, self.security_group_id = group, group.id
         return group
 
 
@@ -263,10 +274,10 @@ def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
     if "vpc_id" in args or "subnet_ids" in args:
         complete = "vpc_id" in args and bool(args.get("subnet_ids"))
         problems.need(complete, "subnetIds", "vpcId and subnetIds belong together")
-        for key in ("zones", "vpc_cidr", "peer_cidrs", "flow_log_bucket_arn"):
+        for key in ("zones", "vpc_cidr", "peer_cidrs", "flow_log_bucket_arn", "nat"):
             problems.need(key not in args, camel(key), "is for a new network; vpcId names an existing one")
         return
-    room = not args.get("nat", False) or len(args.get("zones", [])) < ZONES_AT_MOST
+    room = not has_nat(args) or len(args.get("zones", [])) < ZONES_AT_MOST
     problems.need(room, "zones", f"at most {ZONES_AT_MOST - 1} with a NAT gateway, which needs the last block")
     problems.need("egress" not in args, "egress", "is for an existing network; a new one has endpoints of its own")
     network_problems(
@@ -275,6 +286,11 @@ def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
         vpc_cidr=args.get("vpc_cidr", DEFAULT_CIDR),
         peer_cidrs=args.get("peer_cidrs", []),
     )
+
+
+def has_nat(args: AwsNetworkArgs) -> bool:
+    """Return whether a network gets a NAT gateway: a new one, for all instances or for the scheduler alone."""
+    return "vpc_id" not in args and (args.get("nat", False) or args.get("scheduler_nat", False))
 
 
 def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:

@@ -31,10 +31,11 @@ def network_args(
         zone_region(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""
     )  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
-    nat = "vpc_id" in args or needs_internet(region, peers)
+    nat = "vpc_id" in args or args.get("nat", False) or needs_internet(region, peers)
     services = services_for(args, "secret_arns", list_services(args.get("notifications")), nat=nat)
     if peers:
-        network["nat"] = any(peer["cloud"] != CLOUD for peer in peers) if "vpc_id" in args else nat
+        abroad = any(peer["cloud"] != CLOUD for peer in peers)
+        network["scheduler_nat"] = abroad if "vpc_id" in args else needs_internet(region, peers)
     if services:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *services]))
     if bucket_arns is not None:

@@ -212,6 +212,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 anomalies=build_thresholds(args.get("anomalies")) if published else None,
                 monitoring=build_monitoring(args.get("monitoring")) if published else None,
                 federation=build_peers(self._name, CLOUD, known["region"], args) if published else (),
+                internet=args.get("nat", False) if published and "network" not in args else None,
                 metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             )
         )

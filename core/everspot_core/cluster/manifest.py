@@ -247,6 +247,11 @@ class Manifest(Document):
         description="In `cluster.json` only: whether jobs that may share (`resources.shared`) are put beside each "
         "other on one instance.",
     )
+    internet: bool | None = Field(
+        default=None,
+        description="In `cluster.json` only: whether jobs reach the internet. None: not known, as in a network that "
+        "existed before the cluster.",
+    )
     federation: tuple[Peer, ...] = Field(
         default=(), description="In `cluster.json` only: the clusters with which jobs are exchanged."
     )

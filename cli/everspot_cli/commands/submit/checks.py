@@ -12,6 +12,7 @@ from pathlib import Path
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
 from everspot_core.jobs.candidates import misfits
+from everspot_core.jobs.internet import services_used
 from everspot_core.validation.problems import near
 
 from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
@@ -121,6 +122,20 @@ def check_sharing(context: SubmissionContext, cluster: ClusterFacts) -> list[str
     return [
         f"resources.shared does nothing here: instances of the cluster {cluster.manifest.cluster} are not shared "
         "(its setting sharedInstances). The job has an instance alone and pays all of it"
+    ]
+
+
+def check_internet(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
+    """Warn of secrets of services on the internet, on a cluster whose jobs do not reach it."""
+    manifest = cluster.manifest
+    if manifest.internet is not False or manifest.proxy is not None:
+        return []
+    return [
+        f"secrets.{variable}: jobs of {manifest.cluster} do not reach {service.name} ({service.host}), nor anything "
+        "else on the internet: the program hangs or fails where it calls it. `nat: true` in the stack's settings is a "
+        "way out, which costs money by the hour"
+        + (f", or, without one, set env {service.offline_setting}" if service.offline_setting else "")
+        for variable, service in services_used(context.submission.spec)
     ]
 
 
@@ -251,6 +266,7 @@ CHECKS: tuple[Check, ...] = (
     check_checkpoints,
     check_notice,
     _where_chosen(check_sharing),
+    _where_chosen(check_internet),
     _where_chosen(check_capacity),
     _where_chosen(check_prices),
     _where_chosen(check_datasets),

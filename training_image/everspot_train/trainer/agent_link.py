@@ -1,4 +1,4 @@
-"""The first rank's connection to its agent and to the store. Without an agent there is none."""
+"""The first rank's connection to its agent and to the store. A run without an agent has no such connection."""
 
 import logging
 import os
@@ -32,13 +32,14 @@ from everspot_train.writer.protocol import StreamFile
 log = logging.getLogger("everspot.trainer")
 
 _FETCHED = "fetched"
-"""The folder of a checkpoint that nobody has asked for yet. A program that fails now has not failed to load it."""
+"""Name of the folder of a fetched checkpoint until `restore` is called. A program that fails before that did not fail
+while loading it."""
 _STREAMS = "streams"
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
 
 class Decision(IntEnum):
-    """What happens between two steps. The first rank decides it and tells the others."""
+    """An action between two steps. The first rank decides and shares it with the others."""
 
     GO_ON = 0
     CHECKPOINT = 1
@@ -47,28 +48,29 @@ class Decision(IntEnum):
 
 
 def snapshot_directory(context: RunContext, step: int) -> Path:
-    """The folder in which the first rank puts the files of one checkpoint."""
+    """Return the first rank's folder for the files of one checkpoint."""
     return Path(context.scratch_dir) / f"snapshot-{step:012d}"
 
 
 def restore_directory(context: RunContext) -> Path:
-    """The folder in which the first rank puts the files that it fetched."""
+    """Return the first rank's folder for the files of the fetched checkpoint."""
     return Path(context.scratch_dir) / RESTORED
 
 
 def restored_streams(context: RunContext) -> Path:
-    """The folder with the streams that the first rank fetched, by another name."""
+    """Return the folder with the streams of the fetched checkpoint, a path below `restore_directory`."""
     return restore_directory(context) / _STREAMS
 
 
 def memory_folders(context: RunContext) -> list[Path]:
-    """The folders for the memory of checkpoints, in the order in which they are tried."""
+    """Return the folders for the memory of checkpoints, in the order to try them."""
     folders = [Path(context.memory_dir)] if context.memory_dir else []
     return [*folders, Path(context.scratch_dir)]
 
 
 class AgentLink:
-    """Reads requests, decides between steps, publishes, reports. `trigger`: the reason of the last checkpoint."""
+    """Reads the agent's requests, decides between steps, publishes checkpoints, reports progress. `trigger`: the reason
+    of the last checkpoint."""
 
     def __init__(self, rundir: RunDir, context: RunContext) -> None:
         self.context = context
@@ -95,7 +97,7 @@ class AgentLink:
         self._publisher.fetch(self._fetched, [folder / _STREAMS for folder in memory_folders(context)])
 
     def pinned(self) -> dict[str, JsonValue]:
-        """The newest checkpoint's `info`; empty if there is no checkpoint."""
+        """Return the newest checkpoint's `info`; empty if there is no checkpoint."""
         head = self.store.checkpoints(self.context.job_id).head()
         return dict(head.checkpoints[0].info) if head is not None and head.checkpoints else {}
 
@@ -122,7 +124,7 @@ class AgentLink:
         return checkpoint
 
     def drop_restored(self) -> None:
-        """Remove what was fetched, as large as the state. What is still mapped goes with the mapping."""
+        """Remove the fetched files, which are as large as the state. Mapped files stay until they are unmapped."""
         shutil.rmtree(restored_streams(self.context).resolve(), ignore_errors=True)
         shutil.rmtree(restore_directory(self.context), ignore_errors=True)
 
@@ -183,7 +185,7 @@ class AgentLink:
         return Decision.GO_ON
 
     def skip_interval(self) -> None:
-        """Try again after the next interval, and not at the next step."""
+        """Postpone the checkpoint to the next interval, instead of the next step."""
         self._last_begun = self.clock.monotonic()
 
     def publish_beside(
@@ -230,9 +232,9 @@ class AgentLink:
         self._publisher.wait()
 
     def needs_snapshot(self, step: int) -> bool:
-        """Whether `step` is not durable yet. Afterwards no publication is under way, so the ranks may write to their
-        memory. If there is a deadline, a publication of an earlier step is waited for only as long as `step` can be
-        made durable in time, too; then it is cancelled.
+        """Return whether `step` is not durable yet. Afterwards no publication is under way, so the ranks may write to
+        their memory. If there is a deadline, a publication of an earlier step is waited for only as long as `step` can
+        be made durable in time, too; then it is cancelled.
 
         Raises:
             Fenced: if the job has another owner.
@@ -254,7 +256,7 @@ class AgentLink:
         self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off, complete=complete)
 
     def _durable_by(self) -> timedelta | None:
-        """The last monotonic moment at which a checkpoint is of use, if the agent has given one."""
+        """Return the monotonic deadline after which a checkpoint is useless, or None without a deadline."""
         stop = self.requests.stop()
         by = (stop.term_at or stop.deadline) if stop is not None and stop.deadline is not None else None
         return timedelta(seconds=by) if by is not None else None
@@ -305,7 +307,8 @@ class AgentLink:
         self._interval.published(published.step, durable, size)
 
     def note(self, kind: EventKind, **data: JsonValue) -> None:
-        """Write an event without waiting for it. If the store does not take it, that is logged, and it is left out."""
+        """Write an event without waiting for it. If the store refuses it, the event is dropped and the error is
+        logged."""
 
         def write() -> None:
             try:

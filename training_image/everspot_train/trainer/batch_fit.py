@@ -22,12 +22,12 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 class StepMemory(Protocol):
-    """The memory of a device, and what one training step takes of it."""
+    """The memory of a device, and the memory of one training step on it."""
 
     limit_gib: float
 
     def peak_gib(self, batch_size: int) -> float | None:
-        """Make a training step, and return the most memory that it held, GiB; None: it ran out of memory."""
+        """Make a training step and return its peak memory in GiB, or None if it ran out of memory."""
         ...
 
 

@@ -41,22 +41,22 @@ TOTAL_STEPS = "total_steps"
 
 @dataclass(frozen=True, slots=True)
 class _Staging:
-    """A snapshot of which the tensors are yet to be copied. `began`: the monotonic time; `streams`: the memory of all
-    ranks."""
+    """A snapshot whose tensors are not copied yet. `began`: the monotonic time; `streams`: the memory of all ranks."""
 
     began: timedelta
     streams: dict[str, StreamFile]
 
 
 class Checkpointer:
-    """The keeper of one rank. The first rank has the link to agent and store; the others do as it says.
+    """Keeps the state of one rank durable. The first rank has the link to agent and store; the others follow its
+    decisions.
 
     Args:
         context: the run as the agent describes it.
         link: on the first rank only.
         state: the state to keep.
         be_sure: raises if a loss so far was not finite; called before each snapshot.
-        info: the environment on which the numbers depend; stored with each checkpoint, and compared at the resume.
+        info: the environment that the numbers depend on; stored with each checkpoint, and compared at the resume.
     """
 
     def __init__(
@@ -85,8 +85,7 @@ class Checkpointer:
         self._info = self._info | {"accumulation": accumulation, "global_batch": whole}
 
     def fetch(self) -> int | None:
-        """Fetch the newest whole checkpoint, unless that was done. Returns its step, or None if there is none. All
-        ranks call it."""
+        """Fetch the newest whole checkpoint, once. Return its step, or None without a checkpoint. All ranks call it."""
         if not self._fetched:
             self._step_fetched = self._on_first(self._fetch)
             self._fetched = True
@@ -94,12 +93,12 @@ class Checkpointer:
 
     @property
     def total_steps_before(self) -> int | None:
-        """How many steps the attempt before was to make, on the first rank; None without a checkpoint."""
+        """The total steps of the attempt before, on the first rank; None without a checkpoint."""
         total = self._restored.info.get(TOTAL_STEPS) if self._restored else None
         return total if isinstance(total, int) else None
 
     def restore(self) -> int | None:
-        """Load the newest whole checkpoint into the tracked pieces. Returns its step, or None if there is none."""
+        """Load the newest whole checkpoint into the tracked objects. Return its step, or None without a checkpoint."""
         if self.fetch() is None:
             return None
         directory, streams = restore_directory(self._context), restored_streams(self._context)
@@ -112,7 +111,7 @@ class Checkpointer:
         return step
 
     def begin(self, step: int, total_steps: int, metrics: dict[str, float]) -> None:
-        """Report that training begins, or goes on, at `step`. `metrics`: those of the attempts before."""
+        """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts."""
         self._info, self._final = self._info | {TOTAL_STEPS: total_steps}, None
         if self._link:
             lower = mixed(Precision(str(self._info["precision"])))
@@ -126,7 +125,7 @@ class Checkpointer:
     def reserve_memory(self, size: int) -> None:
         """Begin to reserve memory for checkpoints while the loop goes on. `size`: of this rank's part, in bytes.
 
-        What cannot be had now is asked for again at the first checkpoint, which reports it.
+        The first checkpoint requests again what is missing, and reports a failure.
         """
 
         def reserve() -> None:
@@ -142,7 +141,7 @@ class Checkpointer:
             self._link.reporter.update(complete=True)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Record metrics of `step`. Only those of the first rank count."""
+        """Record metrics of `step`. Only the first rank's metrics count."""
         if self._link:
             self._link.reporter.log(step, metrics)
 
@@ -152,7 +151,7 @@ class Checkpointer:
             self._link.note(EventKind.NOT_TRACKED, what=subject)
 
     def between_steps(self, step: int, metrics: dict[str, float]) -> None:
-        """Report, and do what the agent or the checkpoint policy asks for now.
+        """Report progress, and carry out the request of the agent or of the checkpoint policy.
 
         Raises:
             RunStopped: after the state was made durable.
@@ -175,7 +174,8 @@ class Checkpointer:
             self._link.steps()
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
-        """Take a snapshot and publish it while the loop goes on. If there is no room for it, training goes on, too."""
+        """Take a snapshot and publish it while the loop goes on. Without enough memory for the snapshot, training goes
+        on without it."""
 
         def publish(staging: _Staging) -> None:
             if self._link:
@@ -234,7 +234,7 @@ class Checkpointer:
             self._on_first(lambda link: link.wait_until_durable())
 
     def _snapshot(self, step: int, publish: Callable[[_Staging], None], *, again: bool = False) -> bool:
-        """Copy the state into memory on all ranks, unless it is durable already. Returns whether it was copied.
+        """Copy the state into memory on all ranks, unless it is durable already. Return whether it was copied.
 
         `publish` is called when the copies begin: what has been copied is uploaded while the rest is being copied.
         `again`: copy it also if the step is durable. Step 0 needs no checkpoint, since a new start gives the same
@@ -274,7 +274,7 @@ class Checkpointer:
         return shared
 
     def _fetch(self, link: AgentLink) -> int:
-        """Return the step of the checkpoint that was fetched; 0 if there is none, since step 0 has no checkpoint."""
+        """Return the step of the fetched checkpoint, or 0 without one, since step 0 has no checkpoint."""
         self._restored = checkpoint = link.restore()
         if checkpoint is None:
             return 0

@@ -1,6 +1,6 @@
 """The order of samples, as a pure function of seed and epoch, with the position as state.
 
-The position counts what the training loop has been given, and not what a loader has prefetched.
+The position counts the batches that the training loop got, not those that a loader has prefetched.
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ class BatchOrder:
         return self.length // self.stride if self.drop_last else -(-self.length // self.stride)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches of this rank from the position to the end of the epoch."""
+        """Return the batches of this rank from the position to the end of the epoch."""
         indices = np.arange(self.length)
         if self.shuffle:
             indices = np.random.default_rng([self.seed, self.epoch]).permutation(self.length)
@@ -83,7 +83,7 @@ class BatchOrder:
         self.epoch, self.consumed = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:
-        """The position, and what it depends on."""
+        """Return the position, and what it depends on."""
         return {"seed": self.seed, "length": self.length, "epoch": self.epoch, "consumed": self.consumed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -116,6 +116,6 @@ class TensorLoader:
 def resumable_loader(
     dataset: Any, batch_size: int, *, seed: int = 0, shuffle: bool = True, drop_last: bool = True, **options: Any
 ) -> "DataLoader[Any]":
-    """A DataLoader over a map-style data set whose order can be resumed. `options` are DataLoader's own."""
+    """Return a DataLoader over a map-style data set whose order can be resumed. `options` are DataLoader's own."""
     order = BatchOrder(len(dataset), batch_size, seed=seed, shuffle=shuffle, drop_last=drop_last)
     return DataLoader(dataset, batch_sampler=order, **options)

@@ -5,14 +5,14 @@ from everspot_train.trainer.errors import RunFenced, RunStopped
 
 
 def is_clean(error: BaseException | None) -> bool:
-    """Whether the program ended by itself, normally or by sys.exit(0)."""
+    """Return whether the program ended by itself, normally or by sys.exit(0)."""
     if isinstance(error, RunStopped | RunFenced):
         return False
     return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def last_word(error: BaseException | None) -> tuple[TrainingPhase, str]:
-    """The final phase, and the reason, for the agent."""
+    """Return the final phase and its reason, for the agent."""
     if is_clean(error):
         return TrainingPhase.FINISHED, ""
     if isinstance(error, RunStopped):

@@ -1,4 +1,4 @@
-"""Describes the environment on which a run's numbers depend, and the age of this process."""
+"""Describes the environment that a run's numbers depend on, and the age of this process."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @cache
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's lines of /proc/cpuinfo; empty where there is none."""
+    """Return the first processor's lines of /proc/cpuinfo; empty without that file."""
     if not _CPUINFO.exists():
         return {}
     first = _CPUINFO.read_text().split("\n\n", 1)[0]
@@ -23,7 +23,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    """Make and stepping of the processor. Machines with the same answer execute the same instructions."""
+    """Return make and stepping of the processor. Equal processors execute the same instructions."""
     info = _cpuinfo()
     if "model name" not in info:
         return platform.processor() or platform.machine()
@@ -31,21 +31,21 @@ def cpu_model() -> str:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the processor multiplies bf16 by itself (AVX512_BF16, AMX, or ARM's bf16)."""
+    """Return whether the processor has instructions for bf16 (AVX512_BF16, AMX, or ARM's bf16)."""
     info = _cpuinfo()
     flags = set((info.get("flags") or info.get("Features") or "").split())
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def gpu_memory_gib() -> float | None:
-    """The most GiB that torch has reserved on one GPU of this process so far; None if it uses none."""
+    """Return the peak GiB that torch has reserved on one GPU of this process; None without a GPU."""
     if not torch.cuda.is_initialized():
         return None
     return max(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())) / 2**30
 
 
 def numeric_environment(device: torch.device, precision: str, world_size: int) -> dict[str, JsonValue]:
-    """The values that must be the same for the next steps to be bit for bit the same."""
+    """Return the values that must be equal for the next steps to be bit for bit equal."""
     return {
         "torch": str(torch.__version__),
         "cpu": cpu_model(),
@@ -57,7 +57,7 @@ def numeric_environment(device: torch.device, precision: str, world_size: int) -
 
 
 def process_age() -> float:
-    """Real seconds since the start of this process, before interpreter and imports."""
+    """Return the real seconds since the start of this process, before interpreter and imports."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
     except (OSError, IndexError, ValueError):

@@ -4,7 +4,7 @@
     ├── NonFiniteLoss            the loss, or the clipped gradient, is NaN or infinite
     ├── StateMismatch            the checkpoint does not fit what is tracked, or was not taken back exactly
     ├── UnsafeState              a tracked object's state cannot be stored without arbitrary pickle
-    └── UnsupportedState         state on which the loop depends cannot be kept, or is not tracked
+    └── UnsupportedState         state that the loop depends on cannot be kept, or is not tracked
     SystemExit
     ├── RunStopped               checkpointed as asked; the process ends, the job goes on elsewhere
     └── RunFenced                the job has another owner; the process ends and leaves nothing behind

@@ -1,4 +1,5 @@
-"""What every kind of feed needs: its protocol, the epoch number of samplers, and the number of ranks of a position."""
+"""The protocol of feeds, and what all kinds of feeds need: samplers' epoch numbers, and the number of ranks of a
+position."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +16,7 @@ class PositionedLoader(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The position."""
+        """Return the position."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -37,7 +38,7 @@ class Feed(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what it depends on."""
+        """Return the position, and what it depends on."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -45,7 +46,7 @@ class Feed(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of worker processes."""
+        """End the worker processes."""
         ...
 
 

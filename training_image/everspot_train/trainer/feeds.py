@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # batches: 0.1 epochs of 30 batches are 3, also where the prod
 
 
 def read_batch_size(loader: Any) -> int | None:
-    """Samples per batch and process, if the loader or its sampler has the number; else None."""
+    """Return the samples per batch and process, or None if neither the loader nor its sampler has the number."""
     for source in (getattr(loader, "batch_sampler", None), loader):
         size = getattr(source, "batch_size", None)
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:
@@ -32,7 +32,7 @@ def read_batch_size(loader: Any) -> int | None:
 
 def steps_of_epochs(epochs: float, loader: Any, accumulation: int) -> int:
     """Return the optimizer steps that so many epochs make, at least one. Losses are accumulated across the end of an
-    epoch. Those that are left at the very end are too few for a step, and are not read.
+    epoch. Batches at the very end that are too few for a step are not read.
 
     Raises:
         ValueError: if `epochs` is not above zero, or the loader does not know its length.
@@ -49,7 +49,7 @@ def steps_of_epochs(epochs: float, loader: Any, accumulation: int) -> int:
 
 
 def as_feed(loader: Any) -> Feed:
-    """The loader given to `Run.track`, as a feed with a position.
+    """Return the loader of `Run.track` as a feed with a position.
 
     Raises:
         TypeError: if it has no position.
@@ -73,8 +73,8 @@ def as_feed(loader: Any) -> Feed:
 
 
 def _is_sampled(loader: "DataLoader[Any]") -> bool:
-    """Whether a loader's position is a number of index batches: a map-style data set without a state of its own, and
-    no class of the program's own that keeps another position."""
+    """Return whether a loader's position is a number of index batches: a map-style data set without a state of its own,
+    and no class of the program's own that keeps another position."""
     if isinstance(loader.dataset, IterableDataset) or hasattr(loader.dataset, "state_dict"):
         return False
     own_state = type(loader).__dict__.get("state_dict") is not None

@@ -12,7 +12,7 @@ import torch
 from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.digests import as_bytes, describe_leaf, digest_bytes, list_parts
 
-_CHUNK = 1 << 20  # words that are multiplied at once: bounds the memory that a fingerprint needs
+_CHUNK = 1 << 20  # words per multiplication: bounds the memory of a fingerprint
 _DEEPEST = 12
 
 

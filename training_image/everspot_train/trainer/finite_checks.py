@@ -1,9 +1,8 @@
 """Checks losses and norms for NaN and infinity when they arrive from the device, without waiting for them.
 
-To read a number from a GPU means to wait until it has finished all its work so far. Done at every step, this would keep
-the next step from being prepared meanwhile. So the number is copied beside the computation and checked a few steps
-later. This is safe because every number is checked before a checkpoint is taken. So no checkpoint holds weights that a
-non-finite number has spoilt.
+Reading a number from a GPU waits for all of its queued work. At every step, this would delay the preparation of the
+next step. So the number is copied asynchronously and checked a few steps later. Every number is checked before a
+checkpoint is taken, so no checkpoint holds weights after a non-finite number.
 """
 
 import math
@@ -15,7 +14,7 @@ import torch
 from everspot_train.trainer.errors import NonFiniteLoss
 
 _MOST = 64
-"""The most steps whose numbers may be outstanding; then the oldest is waited for."""
+"""The most steps whose numbers may be unchecked; beyond that, the oldest is waited for."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class _PendingCheck:
 
 
 class FiniteChecks:
-    """The numbers of one run, in order. `last_loss`: the newest loss that has arrived; NaN before the first."""
+    """The losses and norms of one run, in order. `last_loss`: the newest loss that has arrived; NaN before the
+    first."""
 
     def __init__(self) -> None:
         self._waiting: deque[_PendingCheck] = deque()

@@ -1,8 +1,8 @@
 """Finds the random generators that a program holds besides the global ones, and reads and writes their states.
 
 A data set with `self.rng = np.random.default_rng(0)`, a transform with a `random.Random`, a sampler with a
-`torch.Generator`, a module's global `rng` that a collate function draws from: each is state on which the next batch
-depends. They are found by following what objects refer to, and named by the path to them, which is the same in the next
+`torch.Generator`, a module's global `rng` that a collate function draws from: each is state that the next batch depends
+on. They are found by following what objects refer to, and named by the path to them, which is the same in the next
 attempt.
 """
 
@@ -62,13 +62,13 @@ def find_generators(roots: Mapping[str, Any]) -> dict[str, RandomGenerator]:
                     generators[path] = value
                 else:
                     queue.extend([(f"{path}{step}", child) for step, child in _children(value)])
-            except Exception as error:  # an object that does not want to be looked at must not end a training
+            except Exception as error:  # an object whose attributes raise must not end the training
                 log.debug("no random generators are looked for in %s: %s", path, error)
     return generators
 
 
 def frame_roots(frame: types.FrameType | None) -> dict[str, Any]:
-    """Return what the function of `frame` can draw from: its variables, and the globals that it names."""
+    """Return the variables of a frame's function, and the globals that it names."""
     if frame is None:
         return {}
     named_globals = dict(_named_globals(frame.f_code, frame.f_globals))
@@ -131,7 +131,7 @@ def _global_generators() -> list[Any]:
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value refers to, with the step of the path that leads there. Nothing of it is called."""
+    """Yield the objects that a value refers to, with the step of the path that leads there. Nothing is called."""
     if isinstance(value, Mapping):
         if isinstance(value, dict):
             for key, item in itertools.islice(value.items(), _MAX_ITEMS):
@@ -169,7 +169,8 @@ def _of_instance(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_class(owner: type) -> Iterator[tuple[str, Any]]:
-    """What one of the program's own classes refers to: its attributes, and the globals of its methods."""
+    """Yield the objects that one of the program's own classes refers to: its attributes, and the globals of its
+    methods."""
     if _is_library_module(owner.__module__):
         return
     for name, item in list(vars(owner).items()):
@@ -193,7 +194,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _named_globals(code: types.CodeType, variables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The global variables that a piece of code names, and the variables of the program's modules that it names."""
+    """Yield the global variables that a piece of code names, and variables of the program's own modules."""
     names = list(_names(code))
     for name in names:
         value = variables.get(name)
@@ -218,7 +219,7 @@ def _is_library_module(name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A state of numpy without arrays, which a checkpoint cannot hold."""
+    """Return a state of numpy without arrays, which a checkpoint cannot hold."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):

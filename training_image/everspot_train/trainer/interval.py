@@ -1,5 +1,5 @@
-"""Measures what this run's checkpoints cost, chooses their interval, and announces both what was chosen and what a
-notice costs."""
+"""Measures the cost of this run's checkpoints, chooses their interval, and announces the interval and the cost of a
+notice."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from everspot_train.rundir import RunContext
 log = logging.getLogger("everspot.trainer")
 
 INTERVAL = "interval"
-"""In a checkpoint's `info`: what the checkpoints before it cost, and the interval that was announced."""
+"""Key of a checkpoint's `info`: the cost of earlier checkpoints, and the announced interval."""
 
 
 class CheckpointInterval:
@@ -56,7 +56,7 @@ class CheckpointInterval:
         self.interval = self._choose().interval
 
     def resume(self, info: Mapping[str, JsonValue]) -> None:
-        """Go on with what earlier attempts have measured. `info`: the restored checkpoint's."""
+        """Continue with the measurements of earlier attempts. `info`: the restored checkpoint's."""
         stored = info.get(INTERVAL)
         if not isinstance(stored, dict):
             return
@@ -70,7 +70,7 @@ class CheckpointInterval:
         self._announced = interval, fits if isinstance(fits, bool) else None
 
     def info(self) -> dict[str, JsonValue]:
-        """What to store with the next checkpoint, for later attempts; empty before the first measurement."""
+        """Return the measurements to store with the next checkpoint; empty before the first one."""
         if self._cost is None:
             return {}
         stored: dict[str, JsonValue] = {
@@ -84,13 +84,13 @@ class CheckpointInterval:
         return {INTERVAL: stored}
 
     def stalled(self, step: int, stall: timedelta, steps_per_second: float | None) -> None:
-        """Note for how long the checkpoint of `step` has stalled training, and how fast the steps before it were."""
+        """Record how long the checkpoint of `step` stalled training, and the speed of the steps before it."""
         self._stall = step, stall
         self._steps_per_second = steps_per_second or self._steps_per_second
 
     def published(self, step: int, durable: timedelta, size_bytes: int) -> None:
-        """Choose the next interval by a checkpoint that was published beside training. Others, for which training has
-        ended, are not measured.
+        """Choose the next interval by a checkpoint that was published beside training. Publications after the end of
+        training are not measured.
 
         Args:
             durable: the time from its beginning until it was durable.

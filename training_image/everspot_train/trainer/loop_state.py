@@ -1,4 +1,4 @@
-"""What the loop itself knows, as one piece of state: its last loss, its metrics, its place within a step, its end."""
+"""The loop's own state: its last loss, its metrics, its place within a step, its end."""
 
 import math
 from typing import Any
@@ -29,7 +29,7 @@ class LoopState:
         self._stepper: Stepper | None = None
 
     def track(self, stepper: Stepper) -> None:
-        """Take losses from this stepper, and restore them into it."""
+        """Save and restore the losses of this stepper."""
         self._stepper = stepper
 
     def log(self, values: dict[str, float]) -> None:

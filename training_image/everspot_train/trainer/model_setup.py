@@ -1,7 +1,7 @@
 """Prepares a model for training: memory layout, activation checkpointing, parallelism over ranks, compilation.
 
-Whatever is chosen, the names in the model's `state_dict` stay those of the program's own module. So a checkpoint that
-was made with one choice is loaded with another.
+The names in the model's `state_dict` stay those of the program's own module, so a checkpoint of one choice can be
+loaded with another.
 
 torch's own modules for sharding and checkpointing are imported where they are used: they take a second of processor
 time, which every start of a program would pay.
@@ -64,7 +64,7 @@ def checkpoint_activations(model: nn.Module, classes: Blocks | None) -> None:
     """Have the backward pass recompute the activations inside of blocks, which saves their memory.
 
     Args:
-        classes: of the blocks; None: those that the model repeats.
+        classes: the classes of the blocks; None means the blocks that the model repeats.
 
     Raises:
         ValueError: if the model has no such block, or one holds a BatchNorm, whose averages would count every batch

@@ -1,4 +1,4 @@
-"""What a module's `state_dict` leaves out and the next step depends on all the same.
+"""State of modules that their `state_dict` leaves out and the next step depends on.
 
 Non-persistent buffers; gradients that are accumulated over several steps, as for a second optimizer that the loop steps
 by hand; which parameters are frozen; and which modules are in evaluation mode.
@@ -13,10 +13,10 @@ from everspot_train.trainer.model_setup import plain_name
 
 
 class ModuleState:
-    """The rest of the state of the tracked modules, as one piece. `modules`: by the name under which they are tracked.
+    """The state of the tracked modules that their `state_dict` leaves out. `modules`: by tracked name.
 
-    Buffers are loaded at once. Gradients, frozen parameters and modes take effect in `settle`, when the loop begins:
-    what a program does between its start and its loop must not change what it does in the loop.
+    Buffers are loaded immediately. Gradients, frozen parameters and modes take effect in `settle`, when the loop
+    begins, so that code between the program's start and its loop does not change them.
     """
 
     def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
@@ -24,13 +24,13 @@ class ModuleState:
         self._pending: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and names, by module. What is not at its usual value is listed."""
+        """Return tensors and names by module. Only values that differ from the default are listed."""
         if self._pending is not None:
             return self._pending
         return {name: _extra_state(module) for name, module in self._modules.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load buffers, and take what `settle` puts into effect."""
+        """Load buffers, and keep the rest for `settle`."""
         for name, module in self._modules.items():
             _load_buffers(module, state.get(name, {}).get("buffers", {}))
         self._pending = state

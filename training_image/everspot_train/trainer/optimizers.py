@@ -1,4 +1,4 @@
-"""Optimizers: an exact restore of their state, and the detection of those that the program has not named."""
+"""Restores the state of optimizers exactly, and detects optimizers that the program has not tracked."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from everspot_train.trainer.trackable import Coverage, iterate_tensors, list_par
 
 
 def restore_dtypes(optimizer: Any, stored: Any) -> None:
-    """Give the state of an optimizer the number formats that it had.
+    """Restore the number formats of an optimizer's state.
 
     `torch.optim.Optimizer.load_state_dict` casts each floating-point state to the format of its parameter, also fp32
     master copies and moments of bf16 parameters (`_process_value_according_to_param_policy`). It takes a text for
@@ -48,10 +48,10 @@ def _exact(current: Any, stored: Any) -> Any:
 
 
 class UntrackedOptimizers:
-    """Notices an optimizer that the loop steps by hand, and whose state no checkpoint holds.
+    """Detects an optimizer that the loop steps by hand and no checkpoint holds.
 
-    An optimizer that makes all its steps within one step of the loop, as for a probe that is trained anew in each
-    evaluation, has no state that lasts.
+    An optimizer that makes all its steps within one step of the loop, such as a probe that is trained from scratch in
+    each evaluation, has no lasting state.
     """
 
     def __init__(self, pieces: Mapping[str, Any], step: Callable[[], int]) -> None:
@@ -108,7 +108,7 @@ class UntrackedOptimizers:
 
 
 def _changes(piece: Any, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a piece is, or holds, a schedule of this optimizer."""
+    """Return whether a tracked object is, or holds, a schedule of this optimizer."""
     waiting, visited = [piece], set[int]()
     while waiting and len(visited) < 64:
         part = waiting.pop()

@@ -16,7 +16,7 @@ _EXACTNESS = {Precision.TF32: ("high", True), Precision.FP32: ("highest", False)
 
 
 def resolve(requested: Precision, device: torch.device) -> Precision:
-    """`auto` as a format: bf16 where the hardware has it, else fp16 on a GPU, else fp32."""
+    """Return the format that `auto` means here: bf16 where the hardware has it, else fp16 on a GPU, else fp32."""
     if requested is not Precision.AUTO:
         return requested
     if device.type == "cuda":
@@ -26,7 +26,7 @@ def resolve(requested: Precision, device: torch.device) -> Precision:
 
 
 def mixed(precision: Precision) -> bool:
-    """Whether autocast casts to another format than the model's with this resolved format."""
+    """Return whether autocast uses another format than the model's own."""
     return precision in _DTYPE
 
 
@@ -43,12 +43,12 @@ class MixedPrecision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision is Precision.FP16)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The context for forward pass and loss."""
+        """Return the context for forward pass and loss."""
         dtype = _DTYPE.get(self.precision)
         return torch.autocast(self._device_type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The format and the scaler's state, which is empty unless the format is fp16."""
+        """Return the format and the scaler's state, which is empty unless the format is fp16."""
         return {"precision": self.precision.value, "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

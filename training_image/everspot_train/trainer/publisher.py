@@ -1,4 +1,4 @@
-"""The trainer's side of the checkpoint writer: starts it, hands snapshots over, and takes its answers."""
+"""The trainer's side of the checkpoint writer: starts it, sends snapshots, and receives its answers."""
 
 import logging
 import shutil
@@ -33,20 +33,20 @@ from everspot_train.writer.protocol import (
 log = logging.getLogger("everspot.trainer")
 
 COMMAND = (sys.executable, "-P", "-m", "everspot_train.writer")
-"""The writer. Without `-P` python looks for modules in the job's folder first, where a file of the user's may have the
-name of one that the writer imports."""
+"""The writer's command. Without `-P` python would search the job's folder first, where a user's file may have the name
+of a module that the writer imports."""
 _STARTS = 3
 """How many writers are started for one request before it fails."""
 _END_TIMEOUT = timedelta(seconds=10)
 
 
 class WriterDied(StoreUnavailable):
-    """The writer has ended without an answer. Nothing was published, or it was and the answer is lost."""
+    """The writer ended without an answer. It may or may not have published."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state that is to be published.
+    """A state to publish.
 
     Attributes:
         step: optimizer steps done.
@@ -76,7 +76,7 @@ class Snapshot:
 
 
 class Publisher:
-    """Has snapshots published by the writer, one at a time.
+    """Sends snapshots to the writer, one at a time.
 
     Args:
         keep: the number of checkpoints that stay.
@@ -137,9 +137,9 @@ class Publisher:
 
         Args:
             snapshot: whose streams may still be written to, as their counters say.
-            now: nothing else matters. While the store cannot be reached, the writer tries again until `deadline`
-                (monotonic), or without one a bounded number of times.
-            deadline: the last moment at which the checkpoint is of use.
+            now: the job waits for this checkpoint. While the store cannot be reached, the writer tries again until
+                `deadline` (monotonic), or without one a bounded number of times.
+            deadline: the moment (monotonic) after which the checkpoint is useless.
 
         Raises:
             Fenced: if the job has another owner.
@@ -149,12 +149,12 @@ class Publisher:
         self._begin(snapshot, now=now, deadline=deadline)
 
     def is_flying(self, step: int) -> bool:
-        """Whether the snapshot of `step` is being published."""
+        """Return whether the snapshot of `step` is being published."""
         return self.busy and self._publication is not None and self._publication[1].step == step
 
     def settle(self) -> None:
-        """Wait for a publication under way. If the store is out of reach, this only warns, since the next one may
-        succeed.
+        """Wait for the publication under way. An unreachable store only causes a warning, since the next publication
+        may succeed.
 
         Raises:
             Fenced: if the job has another owner.
@@ -268,7 +268,7 @@ class _Writer:
         self.broken: list[str] = []
 
     def send(self, request: RestoreRequest | PublishRequest) -> "Future[RestoredAnswer | PublishedAnswer]":
-        """Send a request. The result is its answer; `WriterDied` if there is none."""
+        """Send a request. The future's result is the answer, or `WriterDied`."""
         answer: Future[RestoredAnswer | PublishedAnswer] = Future()
         with self._lock:
             process = self._running()

@@ -51,10 +51,10 @@ class GlobalRandomness:
 
 
 class LoopRandomness:
-    """The global generators, and those that the program itself holds, as one piece of state.
+    """The global random generators and the program's own, as one piece of state.
 
-    A loaded state takes effect when the loop begins, and not before: what a program draws between its start and its
-    loop (a sanity check, a data loader's seed) must not change what it draws in the loop.
+    A loaded state takes effect when the loop begins, so that draws between the program's start and its loop (a sanity
+    check, a data loader's seed) do not change the draws of the loop.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class RandomStream:
 
     @property
     def position(self) -> tuple[Any, ...]:
-        """What differs when something was drawn in between."""
+        """A value that changes with each draw."""
         python, numpy, torch_state = self._states
         return python, numpy[1].tobytes(), numpy[2:], torch_state.numpy().tobytes()
 

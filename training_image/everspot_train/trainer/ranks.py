@@ -8,12 +8,12 @@ import torch.distributed as dist
 
 
 def rank_from_environment() -> int:
-    """RANK as torchrun sets it; 0 without it."""
+    """Return RANK as torchrun sets it; 0 without it."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size_from_environment() -> int:
-    """WORLD_SIZE as torchrun sets it; 1 without it."""
+    """Return WORLD_SIZE as torchrun sets it; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -31,7 +31,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks to agent and store."""
+        """Whether this process communicates with agent and store."""
         return self.rank == 0
 
     @staticmethod
@@ -46,11 +46,11 @@ class Ranks:
         if not dist.is_initialized():
             dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
             self._own_group = True
-        # Decisions travel apart from gradients, so that taking one never waits for the device.
+        # Decisions have a process group of their own, so that they never wait for the device.
         self._control = dist.new_group(backend="gloo")
 
     def share(self, value: int) -> int:
-        """The first rank's `value`, on every rank."""
+        """Return the first rank's `value` on every rank."""
         if self.world_size == 1:
             return value
         shared = torch.tensor([value])
@@ -58,7 +58,7 @@ class Ranks:
         return int(shared.item())
 
     def share_object(self, value: Any) -> Any:
-        """The first rank's `value`, any small object, on every rank."""
+        """Return the first rank's `value`, any small object, on every rank."""
         if self.world_size == 1:
             return value
         shared = [value]
@@ -66,7 +66,7 @@ class Ranks:
         return shared[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value`, any small object, on every rank."""
+        """Return every rank's `value`, any small object, on every rank."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -74,12 +74,12 @@ class Ranks:
         return values
 
     def meet(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         if self.world_size > 1:
             dist.barrier(group=self._control)
 
     def leave(self) -> None:
-        """Close what this object opened."""
+        """Close the process groups of this object."""
         # A group and its threads live as long as anything refers to it. Such a thread can abort the process at the
         # interpreter's end.
         self._control, control = None, self._control

@@ -1,9 +1,9 @@
-"""Writes down what a run computes, step by step, and holds it at given steps: the trainer's side of a rehearsal.
+"""Records what a run computes, step by step, and pauses it at given steps: the trainer's side of a rehearsal.
 
 `everspot rehearse` sets EVERSPOT_REHEARSAL to the path of a file. Each rank appends lines of JSON to it (the ranks
-after the first to `PATH.RANK`), and reads beforehand `PATH.orders`: how many steps the run makes, and at which of them
-it waits for the agent. So an interruption comes after a step and not after a time. Without the variable nothing is
-done.
+after the first to `PATH.RANK`), and reads beforehand `PATH.orders`: the number of steps, and the steps at which the run
+waits for the agent. So an interruption comes after a step and not after a time. Without the variable nothing is
+recorded.
 
 Lines: `plan` (once for each `batches`), `boundary` (between two steps, with everything that the next one depends on),
 `epoch` (the loader's epoch is over), `pause` (waits for the agent), `end` (the program leaves its `with`).
@@ -73,7 +73,7 @@ class Recorder:
         self._watch_evaluation(self._model)
 
     def limit(self, total_steps: int, accumulation: int) -> int:
-        """Return after how many steps the loop ends: those of the rehearsal, at most its own."""
+        """Return the number of steps of the loop: the rehearsal's, at most the loop's own."""
         epoch = count_batches(self._loader)
         per_epoch = epoch // accumulation if epoch is not None else None
         if self._steps is None:
@@ -85,7 +85,7 @@ class Recorder:
         return self._total
 
     def batch(self, batch: Any) -> None:
-        """Note a batch, before the loop changes it."""
+        """Record a batch, before the loop changes it."""
         self._batches.append(describe(batch))
 
     def loss(self, loss: torch.Tensor) -> None:
@@ -97,7 +97,7 @@ class Recorder:
         self._metrics |= {name: describe(value) for name, value in values.items()}
 
     def epoch_over(self, step: int) -> None:
-        """Note that the loader had no more batches after `step` steps."""
+        """Note that the loader's epoch ended after `step` steps."""
         self._write("epoch", step)
 
     def boundary(self, step: int) -> None:
@@ -107,7 +107,7 @@ class Recorder:
         self._write("boundary", step, first=self._boundaries == 1, **self._everything(caller))
 
     def wait(self, step: int, *, over: bool = False) -> None:
-        """Wait here for the agent, if the orders say so. `over`: the loop is over.
+        """Wait for the agent, if the orders say so. `over`: the loop is over.
 
         Raises:
             TrainerError: if nothing comes.
@@ -177,8 +177,8 @@ class Recorder:
                 yield from (id(tensor) for tensor in piece.state_dict(keep_vars=True).values())
 
     def _watch_evaluation(self, model: torch.nn.Module) -> None:
-        """Have torch say when the model is told to evaluate. A hook of the model itself would be copied and pickled
-        with it."""
+        """Detect the model's change to evaluation mode. A hook of the model itself would be copied and pickled with
+        it."""
         train = torch.nn.Module.train
 
         @functools.wraps(train)
@@ -211,7 +211,7 @@ def _flat_optimizer(name: str, optimizer: torch.optim.Optimizer, state: Any, nam
 
 
 def _describe_loader(loader: Any) -> dict[str, Any]:
-    """Return what the advice about a loader depends on."""
+    """Return the properties of a loader that the advice depends on."""
     dataset = getattr(loader, "dataset", None)
     workers = getattr(loader, "num_workers", 0)
     return {

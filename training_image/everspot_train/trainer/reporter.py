@@ -18,14 +18,14 @@ from everspot_train.trainer.environment import gpu_memory_gib
 log = logging.getLogger("everspot.trainer")
 
 _STATUS_EVERY = timedelta(seconds=0.5)
-_CHUNK_EVERY = timedelta(minutes=5)  # the newest are in the status, and the agent tells them with each renewal
+_CHUNK_EVERY = timedelta(minutes=5)  # the newest are in the status, which the agent reads at each renewal
 _RATE_WINDOW = timedelta(seconds=15)
 _MAX_LINES = 10_000
 _MAX_CHUNKS = 100_000
 
 
 class Reporter:
-    """Writes status.json at once when the phase changes and twice a second otherwise, and metrics in chunks."""
+    """Writes status.json immediately when the phase changes, twice a second otherwise, and metrics in chunks."""
 
     def __init__(self, rundir: RunDir, store: Store, context: RunContext, clock: Clock) -> None:
         self._rundir, self._store, self._context, self._clock = rundir, store, context, clock

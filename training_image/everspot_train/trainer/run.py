@@ -87,7 +87,7 @@ class Run:
         precision: Precision | str | None = None,
         seed: int | None = None,
     ) -> Self:
-        """The run that the environment describes.
+        """Open the run that the environment describes.
 
         Args:
             accumulation: losses per optimizer step. If the run goes on with another number of processes, it changes so
@@ -123,7 +123,7 @@ class Run:
             log.info("no %s: training without an agent, nothing is checkpointed", RUN_DIR_VARIABLE)
         return run
 
-    # What the loop may ask
+    # Properties for the loop
 
     @property
     def device(self) -> torch.device:
@@ -151,8 +151,8 @@ class Run:
         return dict(self._context.submission.spec.parameters) if self._context else {}
 
     def accumulation_for(self, batch_size: int | None) -> int:
-        """Losses per optimizer step with this many samples per batch and process: the requested number, or the one that
-        keeps the first attempt's global batch.
+        """Return the losses per optimizer step for this many samples per batch and process: the requested number, or
+        the one that keeps the first attempt's global batch.
 
         Raises:
             StateMismatch: if no number keeps it.
@@ -160,13 +160,13 @@ class Run:
         return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
 
     def fit_batch_size(self, global_batch: int, try_step: Callable[[int], None]) -> int:
-        """Samples per batch and process: the most whose step fits the device's memory with a tenth to spare, of those
-        that divide the global batch. Accumulation makes up the global batch. All ranks call it, before `track`.
+        """Return the most samples per batch and process that divide the global batch and whose step fits the device's
+        memory with a tenth to spare. Accumulation makes up the global batch. All ranks call it, before `track`.
 
         Args:
             global_batch: samples per optimizer step of all processes together.
-            try_step: makes a training step with so many samples on a model and an optimizer of its own. Random numbers
-                that it draws do not count.
+            try_step: makes a training step with so many samples on a model and an optimizer of its own. Its draws do
+                not change the random state of the run.
 
         Raises:
             ValueError: if the processes cannot share the global batch evenly.
@@ -178,7 +178,7 @@ class Run:
         measure = DeviceMeasure(self.device, self.world_size, try_step)
         fitting: list[int | None] = self._ranks.gather(largest_fitting(sizes, measure))
         random_state.load_state_dict(state)
-        size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have room for less
+        size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have less memory
         if size is None:
             raise TrainerError(
                 f"a step with {sizes[0]} samples does not fit {measure.limit_gib:.1f} GiB of memory: use a smaller "
@@ -189,8 +189,8 @@ class Run:
         return size
 
     def steps_for(self, epochs: float, loader: Any) -> int:
-        """Optimizer steps of so many epochs of this loader, or of its batch sampler, as a schedule needs them before
-        `batches(epochs=…)`. They are `epochs` times the loader's length, divided by the accumulation.
+        """Return the optimizer steps of `epochs` of this loader or batch sampler: `epochs` times its length, divided by
+        the accumulation. A schedule needs the number before `batches(epochs=…)`.
 
         Raises:
             ValueError: if `epochs` is not above zero, or the loader does not know its length.
@@ -207,8 +207,8 @@ class Run:
     @property
     def resume_step(self) -> int:
         """The step from which this attempt goes on, 0 if there is no checkpoint. It is known before `track` and
-        `restore`, so that a loop can first make again what it had made by then: unfrozen layers, parameter groups, a
-        longer context. The first use fetches the checkpoint; all ranks have to ask.
+        `restore`, so that a loop can first repeat what it had changed by then: unfrozen layers, parameter groups, a
+        longer context. The first use fetches the checkpoint; all ranks have to use it.
 
         Raises:
             RunFenced: if the job has a later owner.
@@ -218,16 +218,16 @@ class Run:
 
     @property
     def last_loss(self) -> float:
-        """Mean loss of the last optimizer step on this rank, also of an attempt before; NaN before the first. Waits for
-        the device: ask for it now and then, not at every step.
+        """Mean loss of the last optimizer step on this rank, also of an attempt before; NaN before the first. Reading
+        it waits for the device, so do not read it at every step.
 
         Raises:
-            NonFiniteLoss: if it, or one before, is not finite.
+            NonFiniteLoss: if this loss, or an earlier one, is not finite.
         """
         self._be_sure()
         return self._stepper.finite_checks.last_loss if self._stepper else math.nan
 
-    # What the loop does
+    # The steps of a loop
 
     def prepare(
         self,
@@ -238,8 +238,8 @@ class Run:
         activation_checkpointing: bool | Blocks = False,
         parallel: Parallel | str = Parallel.DDP,
     ) -> torch.nn.Module:
-        """The model on `device`, and shared between the ranks if there are several. Call it before the optimizer is
-        made. The names in the model's state do not depend on any option.
+        """Return the model on `device`, parallelized over the ranks if there are several. Call it before the optimizer
+        is made. The names in the model's state do not depend on any option.
 
         Args:
             channels_last: keep weights of images in this layout, on a GPU only.
@@ -265,7 +265,7 @@ class Run:
     def prepare_alone(
         self, model: torch.nn.Module, *, channels_last: bool = False, activation_checkpointing: bool | Blocks = False
     ) -> torch.nn.Module:
-        """The model on `device` and shared with no other rank, as `fit_batch_size` needs it for its trial steps.
+        """Return the model on `device` without parallelism, for the trial steps of `fit_batch_size`.
 
         Raises:
             ValueError: as `prepare`.
@@ -324,9 +324,9 @@ class Run:
             self._recorder.track(self.state, model, loader)
 
     def finish(self) -> None:
-        """Say that the run is finished, however many steps are done.
+        """Declare the run finished, however many steps are done.
 
-        The loop ends after the current step, and the program may `break` at once. Without this call a program that
+        The loop ends after the current step, and the program may `break` immediately. Without this call a program that
         ends before its last step has failed. With several ranks the first one decides.
         """
         self._loop.finished = True
@@ -334,8 +334,8 @@ class Run:
             self._checkpointer.finish()
 
     def restore(self) -> int | None:
-        """Load the newest whole checkpoint. Returns its step, or None if there is none. `batches` does it if the loop
-        does not.
+        """Load the newest whole checkpoint. Return its step, or None without a checkpoint. `batches` calls it if the
+        loop does not.
 
         Raises:
             RunFenced: if the job has a later owner.
@@ -432,7 +432,7 @@ class Run:
                 raise
 
     def _goes_on(self) -> bool:
-        """Whether there are more steps. All ranks decide it alike."""
+        """Return whether there are more steps, the same on all ranks."""
         finished = bool(self._ranks.share(int(self._loop.finished)))
         self._loop.finished = finished
         return not finished and (self._loop.total_steps is None or self.steps_done < self._loop.total_steps)
@@ -470,12 +470,12 @@ class Run:
             self._checkpointer.note_untracked(loader)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The mixed-precision context for the forward pass and the loss."""
+        """Return the mixed-precision context for the forward pass and the loss."""
         return self._amp.autocast()
 
     def step(self, loss: torch.Tensor) -> bool:
-        """Do the backward pass and, when enough losses are accumulated, the optimizer step. Returns whether it did
-        that.
+        """Do the backward pass and, when enough losses are accumulated, the optimizer step. Return whether the
+        optimizer was stepped.
 
         Raises:
             NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU, which is not waited for, some steps
@@ -532,7 +532,7 @@ class Run:
             self._stepper.finite_checks.look(wait=True)
 
     def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Generator[Any, None, None]:
-        """The batches of the epoch that is open, and of further ones without end."""
+        """Yield the batches of the open epoch, and of further epochs without end."""
         empty = 0
         while empty < 2:  # once is right after a checkpoint at the end of an epoch
             empty += 1
@@ -545,7 +545,7 @@ class Run:
         raise TrainerError("the loader has no batch to give")
 
     def _check(self, shared: dict[str, Stateful]) -> None:
-        """Refuse what no checkpoint could hold. Ranks compare what they track."""
+        """Refuse objects that no checkpoint could hold, and objects that differ between ranks."""
         for name, piece in shared.items() if self._checkpointer else ():
             check_sharding(name, piece)
         if self.world_size > 1:
@@ -561,7 +561,7 @@ class Run:
     def _close(self, error: BaseException | None) -> None:
         if self._checkpointer:
             phase, message = last_word(error)
-            cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
+            cut_off = isinstance(error, StoreUnavailable)  # an error of the machine, not of the program
             if self._loop.total_steps is None:
                 self._loop.total_steps = self._checkpointer.total_steps_before
             complete = self._loop.complete(self.steps_done)

@@ -1,8 +1,7 @@
-"""Keep what the first attempt of a run has fixed for all later ones: number format and global batch.
+"""Keeps the number format and the global batch of a run's first attempt for all later attempts.
 
-A run that goes on elsewhere must go on as the same training. On another machine `auto` could resolve to another format,
-and fewer processes would make smaller batches. The pins keep both the same where that is possible, and refuse the run
-where it is not.
+On another machine `auto` could resolve to another format, and fewer processes would make smaller batches. The
+invariants keep both the same where that is possible, and refuse the run where it is not.
 """
 
 import logging
@@ -19,19 +18,18 @@ log = logging.getLogger("everspot.trainer")
 
 
 class RunInvariants:
-    """The pins of one run. `info`: that of the newest checkpoint; empty for the first attempt, which is free to
-    choose."""
+    """The invariants of one run. `info`: the newest checkpoint's; empty in the first attempt."""
 
     def __init__(self, info: Mapping[str, JsonValue]) -> None:
         self._info = info
 
     def precision(self, requested: Precision, device: torch.device, *, lowered: bool | None = None) -> Precision:
-        """The format to use. `auto` means the one that the first attempt chose.
+        """Return the format to use. `auto` means the format of the first attempt.
 
         Args:
-            requested: what the program or its job asks for.
-            device: what it trains on.
-            lowered: of a job that allows mixed precision after a failover: whether that is the case. None: of others.
+            requested: the format that the program or its job asks for.
+            device: the device of this process.
+            lowered: whether a job that allows mixed precision after a failover now uses it; None for other jobs.
 
         Raises:
             StateMismatch: if `requested` is another format than the run began with.
@@ -49,7 +47,8 @@ class RunInvariants:
 
     @staticmethod
     def _after_failover(pinned: Precision | None, device: torch.device, lowered: bool) -> Precision:
-        """fp32 until the job is lowered, and then the device's own format. A run in mixed precision stays in it."""
+        """Return fp32 until the job is lowered, and then the device's own format. A run in mixed precision stays in
+        it."""
         before = pinned or Precision.FP32
         if mixed(before) or not lowered:
             return before
@@ -59,8 +58,8 @@ class RunInvariants:
         return after
 
     def accumulation(self, requested: int, batch_size: int | None, world_size: int) -> int:
-        """The number of losses per optimizer step that keeps the global batch. `batch_size`: samples per batch and
-        process; None if it is not known; it is then assumed to be the same as before.
+        """Return the number of losses per optimizer step that keeps the global batch. `batch_size`: samples per batch
+        and process; None means the same as before.
 
         Raises:
             StateMismatch: if no whole number keeps it.

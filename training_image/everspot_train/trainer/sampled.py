@@ -1,4 +1,4 @@
-"""Feeds over DataLoaders of map-style data sets: the order, drawn again up to a position, and seeds for its workers."""
+"""Feeds over DataLoaders of map-style data sets: draw the order again up to a position, and seed the workers."""
 
 import copy
 import hashlib
@@ -21,7 +21,7 @@ from everspot_train.trainer.workers import SeededDataset, WorkerStart, generator
 log = logging.getLogger("everspot.trainer")
 
 _END = object()
-_MAX_AHEAD = 10_000  # batches of indices that workers are ahead of the loop, at most
+_MAX_AHEAD = 10_000  # the most batches of indices by which workers are ahead of the loop
 
 
 class OrderedFeed:
@@ -37,7 +37,7 @@ class OrderedFeed:
         return self._order.epoch
 
     def open_epoch(self) -> Iterator[Any]:
-        """The batches from the position to the end of the epoch."""
+        """Return the batches from the position to the end of the epoch."""
         order = self._order
         if not isinstance(self._loader, SeededLoader):
             return self._counted(iter(self._loader))
@@ -51,7 +51,7 @@ class OrderedFeed:
         self._order.next_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position."""
+        """Return the position."""
         state: dict[str, Any] = dict(self._order.state_dict())
         return state | {"seeds": self._loader.seeds} if isinstance(self._loader, SeededLoader) else state
 
@@ -70,10 +70,10 @@ class OrderedFeed:
 class SampledFeed:
     """A DataLoader over a map-style data set, whatever chooses its indices.
 
-    The position is the number of batches read. What decides the order is kept from the beginning of the epoch: the
-    states of all generators that the loader holds, and the seed of the stream that stands for the global ones while
-    indices are drawn. On a resume the indices are drawn again up to the position, which reads no sample. A digest
-    proves that they are the same.
+    The position is the number of batches read. The state keeps what decides the order of the epoch: the states of all
+    generators that the loader holds at its beginning, and the seed of the stream that replaces the global generators
+    while indices are drawn. A resume draws the indices again up to the position, without reading a sample, and compares
+    their digest.
     """
 
     def __init__(self, loader: "DataLoader[Any]") -> None:
@@ -91,7 +91,7 @@ class SampledFeed:
         return self._epoch if self._pending is None else int(self._pending.get("epoch", 0))
 
     def open_epoch(self) -> Iterator[Any]:
-        """The batches from the position to the end of the epoch."""
+        """Return the batches from the position to the end of the epoch."""
         state, self._pending = self._pending, None
         if state is not None and "batches" not in state:  # of an earlier version, by torchdata itself
             return self._of_earlier_version(state)
@@ -141,7 +141,7 @@ class SampledFeed:
         return self._counted(iter(self._original), None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what the order depends on."""
+        """Return the position, and what the order depends on."""
         if self._pending is not None:
             return self._pending
         return {
@@ -184,7 +184,8 @@ class SeededLoader:
         self._loader.__dict__["_iterator"] = None
 
     def open(self, indices: Iterable[Any], entropy: tuple[int, ...], first: int) -> Iterator[Any]:
-        """Make an iterator over `indices`, with random numbers that follow from `entropy` and a batch's number."""
+        """Return an iterator over `indices`. The workers' random numbers follow from `entropy` and the batch's
+        number."""
         attributes = self._loader.__dict__
         # A DataLoader draws a number from its generator, or from the global one, whenever it is iterated, which a run
         # that is resumed in the middle of an epoch does once more than one that was not. The program's own generator
@@ -241,7 +242,7 @@ class _Indices:
     Args:
         source: the loader's sampler.
         stream: stands for the global generators while indices are drawn.
-        skip: how many to leave out; they are drawn at once.
+        skip: the number of index batches to draw and leave out immediately.
         states: of the samplers that have a state.
     """
 
@@ -264,7 +265,7 @@ class _Indices:
             yield indices
 
     def digest_at(self, count: int) -> str:
-        """The digest of the first `count` batches of indices; earlier ones are forgotten."""
+        """Return the digest of the first `count` batches of indices, and forget the digests before it."""
         for number in [number for number in self._digests if number < count]:
             del self._digests[number]
         return self._digests.get(count, "")
@@ -309,7 +310,7 @@ class _SamplerStates:
         self._start = self._read()
 
     def before_draw(self, number: int) -> None:
-        """Make the change that the attempt before saw at this draw, or note one of this attempt."""
+        """Repeat the state change of the earlier attempt at this draw, or record a change of this attempt."""
         if not self._parts:
             return
         if number < self._replayed_to:
@@ -320,16 +321,16 @@ class _SamplerStates:
         self._next = number + 1
 
     def after_draw(self) -> None:
-        """Note what the sampler itself has changed."""
+        """Record the state that the sampler itself has changed."""
         self._last = self._read()
 
     def settle(self) -> None:
-        """Everything is drawn again: now the states are those that the loop had left."""
+        """Restore the states that the loop had left, once everything is drawn again."""
         if self._now is not None:
             self._load(self._now)
 
     def state_dict(self) -> dict[str, Any]:
-        """The states, and at which draw they changed."""
+        """Return the states, and at which draw they changed."""
         return {"start": self._start, "changes": dict(self._changes), "next": self._next, "now": self._read()}
 
     def _read(self) -> list[Any]:
@@ -341,13 +342,14 @@ class _SamplerStates:
 
 
 def _has_state(part: Any) -> bool:
-    """Whether a sampler is the program's own and has a state. torchdata's count what is drawn, as is done here."""
+    """Return whether a sampler is the program's own and has a state. torchdata's samplers count their draws, as this
+    module does."""
     own = not type(part).__module__.startswith(("torch.", "torchdata."))
     return own and hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 def _draws_once(sampler: Any) -> bool:
-    """Whether a sampler draws from the global generators at most before its first index, as all of torch's do."""
+    """Return whether a sampler draws from the global generators only before its first index, as all of torch's do."""
     parts = (sampler, getattr(sampler, "sampler", None)) if type(sampler).__name__ == "BatchSampler" else (sampler,)
     return all(type(part).__module__.startswith(("torch.", "torchdata.")) for part in parts)
 

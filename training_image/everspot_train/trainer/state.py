@@ -1,4 +1,4 @@
-"""Writes and reads the pieces of state on which the next step depends.
+"""Writes and reads the pieces of state that the next step depends on.
 
 Every piece has `state_dict` and `load_state_dict`. A checkpoint holds the state of each piece once, or of each rank
 where it differs between ranks: random generators, data position, and any shared piece that turns out to differ. Tensors
@@ -29,7 +29,7 @@ from everspot_train.trainer.verification import differences
 
 log = logging.getLogger("everspot.trainer")
 
-_ADDED = ("run", "modules")  # checkpoints of earlier versions have them not
+_ADDED = ("run", "modules")  # checkpoints of earlier versions lack them
 
 Gather = Callable[[Any], list[Any]]
 """A function that returns the values of all ranks."""
@@ -39,7 +39,7 @@ class Stateful(Protocol):
     """An object whose state can be saved and restored."""
 
     def state_dict(self) -> Any:
-        """The state as tensors, numbers, text and containers of these."""
+        """Return the state as tensors, numbers, text and containers of these."""
         ...
 
     def load_state_dict(self, state: Any) -> Any:
@@ -48,8 +48,8 @@ class Stateful(Protocol):
 
 
 def unwrapped(model: Any) -> Any:
-    """The user's module without the wrappers of DDP and torch.compile, so that names do not depend on them; any other
-    object as it is."""
+    """Return the user's module without the wrappers of DDP and torch.compile, so that names do not depend on them; any
+    other object unchanged."""
     while isinstance(model, torch.nn.Module):
         wraps = "module" if isinstance(model, torch.nn.parallel.DistributedDataParallel) else "_orig_mod"
         inner = getattr(model, wraps, None)
@@ -83,7 +83,7 @@ class TrainState:
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
             UnsupportedState: if tensors are sharded between ranks in a way that cannot be saved.
-            OSError: if there is no room.
+            OSError: without enough space.
         """
         shared = {name: piece.state_dict() for name, piece in self.shared.items()}
         for name, piece in self.shared.items():
@@ -114,11 +114,8 @@ class TrainState:
         saver.copy()
 
     def load(self, directory: Path, rank: int, streams: Path | None = None) -> tuple[int, bool]:
-        """Restore every piece, and make sure that each has taken its state back. Returns the step, and whether this
-        rank took part in the checkpoint.
-
-        A rank that took no part in the checkpoint takes the first rank's data position and keeps its own random
-        numbers.
+        """Restore every piece, and verify each of them. Return the step, and whether this rank has saved the
+        checkpoint. A new rank takes the first rank's data position and keeps its own random numbers.
 
         Args:
             directory: with the files of the checkpoint.
@@ -200,7 +197,7 @@ class TrainState:
         return StoredState(manifest.step, shared, local, own, took_part)
 
     def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
-        """The paths of frozen parameters."""
+        """Return the paths of frozen parameters."""
         frozen = {
             f"{name}/{parameter}"
             for name, piece in self.shared.items()
@@ -231,7 +228,8 @@ class TrainState:
 
 
 class _Agreement:
-    """Lets all ranks fail together if one of them has no room. One that failed alone would leave the others waiting."""
+    """Lets all ranks fail together if one of them lacks space. A rank that failed alone would leave the others
+    waiting."""
 
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
@@ -248,7 +246,7 @@ class _Agreement:
         """Raise the error of this rank, or of another one.
 
         Raises:
-            OSError: if a rank has no room.
+            OSError: if a rank lacks space.
         """
         texts = self._gather(str(self._error) if self._error is not None else "")
         if self._error is not None:
@@ -325,8 +323,8 @@ def _load(name: str, piece: Stateful, state: Any) -> None:
 def _copy_containers(state: Any) -> Any:
     """Return a state with dicts, lists and tuples of its own, and the same tensors.
 
-    A `load_state_dict` may take its argument apart, as CyclicLR's does (it pops `_scale_fn_custom`), and what was
-    stored is still compared afterwards.
+    A `load_state_dict` may modify its argument, as CyclicLR's does (it pops `_scale_fn_custom`), and what was stored is
+    still compared afterwards.
     """
     if isinstance(state, dict):
         own = copy.copy(state)  # an OrderedDict of a module keeps its _metadata

@@ -43,7 +43,7 @@ class StatefulFeed:
         return self._epoch if self._pending is None else int(self._pending.get("epoch", 0))
 
     def open_epoch(self) -> Iterator[Any]:
-        """The batches from the position to the end of the epoch."""
+        """Return the batches from the position to the end of the epoch."""
         state, self._pending = self._pending, None
         if self._stream is None:
             self._stream = RandomStream(int(torch.empty((), dtype=torch.int64).random_().item()))
@@ -78,7 +78,7 @@ class StatefulFeed:
         return self._counted(batches, draw_again=not replayed and not self._draws_later)
 
     def _resume_at_end(self, state: dict[str, Any]) -> Iterator[Any]:
-        """The next epoch, of a loader that begins it by itself, or nothing, of one that says that it is at the end."""
+        """Yield the next epoch, if the loader begins it by itself; nothing if the loader stays at its end."""
         self._loader.load_state_dict(state["feed"])
         self._set_random_state(state["now"])
         set_epoch(self._loader, self._epoch + 1)
@@ -102,7 +102,8 @@ class StatefulFeed:
             return next(batches, _END)
 
     def _counted(self, batches: Iterator[Any], *, draw_again: bool = False) -> Iterator[Any]:
-        """The same batches. `draw_again`: the first is read with the random state of the epoch's beginning."""
+        """Yield the batches and count them. `draw_again`: the first is read with the random state of the epoch's
+        beginning."""
         first = True
         while True:
             now = self._random_state() if draw_again and first else None
@@ -152,13 +153,13 @@ class StatefulFeed:
             set_generator_state(self._generators[path], state["generators"][path])
 
     def _random_position(self) -> tuple[Any, ...]:
-        """What differs when something was drawn in between."""
+        """Return a value that changes with each draw."""
         if self._draws_later or self._stream is None:
             return ()
         return self._stream.position, repr([generator_state(g) for g in self._generators.values()])
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what the order depends on."""
+        """Return the position, and what the order depends on."""
         if self._pending is not None or self._stream is None:
             return self._pending or {}
         with self._stream.active():
@@ -188,8 +189,8 @@ class StatefulFeed:
 
 
 def _is_only_counted(state: Any) -> bool:
-    """Whether torchdata's loader has nothing but the number of batches of an iterable data set. It would read so many
-    again, and count them twice: the second resume is then at a wrong position (torchdata 0.11)."""
+    """Return whether torchdata's loader only counts the batches of an iterable data set. Such a loader reads them again
+    at a resume and counts them twice, so the second resume has a wrong position (torchdata 0.11)."""
     if not isinstance(state, dict):
         return False
     fetchers = [state]

@@ -14,7 +14,7 @@ from everspot_train.trainer.precision import MixedPrecision
 log = logging.getLogger("everspot.trainer")
 
 _MAX_SKIPPED = 64
-_BATCHES_WITHOUT_STEP = 100  # enough that a loop which leaves out bad batches is not meant
+_BATCHES_WITHOUT_STEP = 100  # high enough for loops that leave out bad batches
 
 
 class Stepper:
@@ -84,11 +84,11 @@ class Stepper:
         self._loop_running = True
 
     def end_loop(self) -> None:
-        """The loop is over: the program may do with the optimizer what it likes."""
+        """The loop is over: the program may step the optimizer."""
         self._loop_running = False
 
     def count_batch(self) -> None:
-        """Count a batch that the loop gets, and warn once if the loop makes nothing of its batches."""
+        """Count a batch, and warn once if the loop does not call `step` for its batches."""
         self._batches_since_loss += 1
         if self._batches_since_loss == _BATCHES_WITHOUT_STEP:
             log.warning(
@@ -97,7 +97,7 @@ class Stepper:
             )
 
     def take(self, loss: torch.Tensor, step: int) -> bool:
-        """Do the backward pass for one loss, and the step if that completes one. Returns whether it did.
+        """Do the backward pass for one loss, and the step if that completes one. Return whether a step was made.
 
         The scaler leaves out a step with an infinite loss, as it does with any gradient that overflows.
 
@@ -125,7 +125,7 @@ class Stepper:
             scaler.unscale_(self._optimizer)
             parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
-            if hasattr(norm, "full_tensor"):  # a DTensor: of sharded parameters, of which each rank has a part
+            if hasattr(norm, "full_tensor"):  # a DTensor: each rank has a part of sharded parameters
                 norm = norm.full_tensor()
             if not scaler.is_enabled():
                 self.finite_checks.add(step, "norm", norm)
@@ -140,7 +140,7 @@ class Stepper:
             self._scheduler.step()
 
     def _step_optimizer(self) -> bool:
-        """Step the optimizer. Returns whether the scaler left the step out, which its lower scale shows. The scale is
+        """Step the optimizer. Return whether the scaler left the step out, which its lower scale shows. The scale is
         read after the step, when the scaler has waited for the gradients anyway."""
         scaler = self._amp.scaler
         before = None
@@ -168,8 +168,8 @@ class Stepper:
             )
 
     def _detect_steps_by_hand(self) -> None:
-        """Have the optimizer report steps that the trainer does not make: they would be counted by nobody, so that no
-        checkpoint is ever taken."""
+        """Detect optimizer steps that the trainer does not make: they would not be counted, and no checkpoint would be
+        taken."""
 
         def after_step(*_: Any) -> None:
             if self._loop_running and not self._stepping:

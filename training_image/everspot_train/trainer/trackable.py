@@ -75,7 +75,7 @@ def check_sharding(name: str, piece: Any, state: Any = None) -> None:
 
 
 def check_parameters(pieces: Mapping[str, Any]) -> None:
-    """Refuse an optimizer whose parameters are part of no tracked piece: they would begin afresh at each resume.
+    """Refuse an optimizer whose parameters are in no tracked object: they would start again at each resume.
 
     Raises:
         UnsupportedState: if there is one.
@@ -117,13 +117,13 @@ class Coverage:
                 continue
             try:
                 state = piece.state_dict()
-            except Exception:  # whatever a stranger's class raises before its first use
+            except Exception:  # a user's class may raise anything before its first use
                 self._unknown = True
                 continue
             self._add(tensor for _, tensor in iterate_tensors(state))
 
     def covers(self, tensor: torch.Tensor) -> bool:
-        """Return whether a checkpoint holds the tensor, or what lies in its memory."""
+        """Return whether a checkpoint holds the tensor, or another tensor with the same memory."""
         if self._unknown or id(tensor) in self._ids:
             return True
         place = _place(tensor)
@@ -171,7 +171,7 @@ def _place(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
 
 
 def _sharded_kinds() -> tuple[type, ...]:
-    """The classes of sharded tensors that cannot be saved. A program that has not imported their module has none."""
+    """Return the classes of sharded tensors that cannot be saved; none if their module was not imported."""
     module = sys.modules.get("torch.distributed._shard.sharded_tensor")
     kind = getattr(module, "ShardedTensor", None)
     return (kind,) if isinstance(kind, type) else ()

@@ -1,4 +1,4 @@
-"""Notices state that no checkpoint holds: a second DataLoader that the loop reads by hand, and hooks of DDP.
+"""Detects state that no checkpoint holds: a second DataLoader that the loop reads by hand, and hooks of DDP.
 
 A loader for evaluation is read from its beginning to its end within one step, so nothing of it has to be restored.
 """
@@ -97,7 +97,7 @@ def untracked_hook_states(model: Any, pieces: Mapping[str, Any]) -> list[str]:
 
 
 def _leads_to(piece: Any, value: Any) -> bool:
-    """Return whether an object refers to the value, so that its own state may hold that of the value."""
+    """Return whether an object refers to the value, so that its own state may include the value's."""
     waiting, visited = [piece], set[int]()
     while waiting and len(visited) < _MOST_OBJECTS:
         part = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Keeps what the program itself writes into the folder `checkpoints`, such as a best model, with each checkpoint.
+"""Keeps the program's own files in the folder `checkpoints`, such as a best model, with each checkpoint.
 
 The files are copied between two steps, so they belong to the state of that step. The agent puts them back before the
 program is started again.
@@ -29,7 +29,7 @@ _Stamp = tuple[int, int, int, int]
 
 
 class UserFiles:
-    """The files of one folder, over the checkpoints of one process. `folder`: None if there is none to keep."""
+    """The files of one folder, over the checkpoints of one process. `folder`: None without a folder to keep."""
 
     def __init__(self, folder: Path | None, clock: Clock) -> None:
         self._root = os.fsencode(folder.absolute()) if folder is not None else None
@@ -38,7 +38,7 @@ class UserFiles:
         self._parts: dict[str, tuple[Part, timedelta]] = {}
 
     def add_to(self, directory: Path, step: int, limit: int | None) -> dict[str, Part]:
-        """Copy what is new into a snapshot's directory, and describe all. Returns the parts that stay as they are.
+        """Copy new files into a snapshot's directory, and describe all files. Return the unchanged parts.
 
         Args:
             directory: the snapshot's.

@@ -28,7 +28,7 @@ _OPAQUE = (
     "multiprocessing", "pathlib", "queue", "re", "rich", "socket", "subprocess", "tensorboard", "threading",
     "torch._dynamo", "torch.cuda", "torch.distributed", "torch.profiler", "torch.utils.tensorboard", "tqdm", "wandb",
 )  # fmt: skip
-"""Modules whose objects hold no state of a training, but much that differs between two runs."""
+"""Modules whose objects hold no training state, but much that differs between two runs."""
 _MAIN = ("__main__", "__mp_main__")  # a process that multiprocessing has spawned knows the script by both
 _CODE = f"{Path.cwd()}/"
 """The folder of the job's code: the agent starts the program there."""
@@ -53,11 +53,11 @@ def is_own(file: str | None) -> bool:
 
 
 class Walk:
-    """One look at everything that the user's code can reach.
+    """A walk over everything that the user's code can reach.
 
     Args:
         tracked: ids of objects that the checkpoint holds, and which are compared by themselves.
-        loaders: ids of the tracked loader and its parts, of which only data set and collation hold state of their own.
+        loaders: ids of the tracked loader and its parts; only data set and collation hold state of their own.
     """
 
     def __init__(self, tracked: set[int], loaders: set[int]) -> None:

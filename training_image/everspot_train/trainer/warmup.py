@@ -6,7 +6,7 @@ from everspot_core.clock import Clock
 
 
 class Warmup:
-    """Times the first two steps, as the loop sees them: a GPU is not waited for. The time between two steps, such as
+    """Times the first two steps as the loop sees them, without waiting for a GPU. The time between two steps, such as
     for a checkpoint, does not count."""
 
     def __init__(self, clock: Clock) -> None:
@@ -20,7 +20,7 @@ class Warmup:
             self._begun = self._clock.monotonic()
 
     def ended(self) -> bool:
-        """Note that a step has ended, if one had begun. Returns True once, when both times are known."""
+        """Note that a step has ended, if one had begun. Return True once, when both times are known."""
         if self._begun is None:
             return False
         self._lengths.append(self._clock.monotonic() - self._begun)
@@ -33,6 +33,6 @@ class Warmup:
         return len(self._lengths) == 2
 
     def seconds(self) -> tuple[float, float]:
-        """The seconds of the first and of the second step, once both are known."""
+        """Return the seconds of the first and of the second step, once both are known."""
         first, following = self._lengths
         return round(first.total_seconds(), 3), round(following.total_seconds(), 3)

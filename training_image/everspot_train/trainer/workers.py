@@ -1,7 +1,7 @@
 """Random numbers of DataLoader workers that depend on the batch alone, and not on the worker or on when it was started.
 
-torch seeds a worker once, when an epoch's iterator is made. A run that is resumed in the middle of an epoch makes one
-more, with other workers at other batches. Here each batch travels with a number, and whichever worker makes it seeds
+torch seeds a worker once, when an epoch's iterator is made. A run that resumes in the middle of an epoch makes another
+iterator, with other workers at other batches. Here each batch has a number, and the worker that makes the batch seeds
 its generators from that number first.
 """
 
@@ -21,7 +21,7 @@ _Seeds = Mapping[str, int]
 
 @dataclass(frozen=True)
 class NumberedBatch:
-    """What a worker is asked for: a batch's indices, and the numbers that its random numbers follow from."""
+    """A worker's request: a batch's indices, and the numbers that seed its generators."""
 
     indices: Any
     entropy: tuple[int, ...]

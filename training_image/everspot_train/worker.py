@@ -6,6 +6,7 @@ write (torch.distributed.elastic.multiprocessing.errors, ErrorHandler.record_exc
 The output is what python would have printed.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from everspot_train.masking import masked, own_secrets
+from everspot_train.sound_end import SoundEnd
 
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _OWN = (__file__, runpy.__file__, "<frozen runpy>")
@@ -25,6 +27,8 @@ _OWN = (__file__, runpy.__file__, "<frozen runpy>")
 def main(arguments: list[str]) -> None:
     """Run the program. It ends with 1 after an exception, else as the program does."""
     own_secrets()  # before the program may take them out of its environment
+    end = SoundEnd()
+    atexit.register(end.conclude)  # the first function that is registered is called last
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
@@ -33,7 +37,9 @@ def main(arguments: list[str]) -> None:
             sys.argv = arguments
             sys.path[0] = str(Path(arguments[0]).resolve().parent)
             runpy.run_path(arguments[0], run_name="__main__")
+        end.reached = True
     except SystemExit as error:
+        end.reached = not error.code
         if isinstance(error.code, str):
             record(error.code, error.code)
         raise

@@ -16,6 +16,8 @@ from everspot_core.jobs.records import Reason
 from everspot_train.rundir import read_regular
 
 ERROR_FILE = "error.json"
+SIGNALLED = 128
+"""The exit code of a shell or a launcher whose child was ended by a signal, less the signal's number."""
 _LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it
 
 _DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
@@ -99,6 +101,12 @@ def describe_exit(exit_code: int | None) -> str:
     if exit_code is None:
         return "ended"
     return f"was killed by {signal_name(exit_code)}" if exit_code < 0 else f"exited with {exit_code}"
+
+
+def by_signal(exit_code: int) -> bool:
+    """Return whether a signal ended the process, or the one that its shell or launcher waited for: that one ends with
+    128 and the signal's number."""
+    return exit_code < 0 or SIGNALLED < exit_code <= SIGNALLED + signal.NSIG
 
 
 def signal_name(exit_code: int | None) -> str | None:

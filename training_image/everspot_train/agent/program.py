@@ -10,6 +10,7 @@ from everspot_core.jobs.job import JobSpec, JobSubmission
 
 from everspot_train.agent.failures import ERROR_FILE
 from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, OUTPUT_DIR_VARIABLE
+from everspot_train.sound_end import ENDED_DIR_VARIABLE
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
@@ -28,6 +29,8 @@ SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 """The variable with the same limit, for a torchrun that the program starts itself, as `accelerate launch` does."""
 CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
 HOME = "home"
+ENDED = "ended"
+"""The folder of the run directory with a file for each process of the program that has ended soundly."""
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
@@ -117,6 +120,7 @@ def environment_for(
     job_variables = {name: value for name, value in spec.env.items() if not name.startswith(reserved)}
     reserved_variables = {name: value for name, value in base.items() if name.startswith(reserved)}
     reserved_variables[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
+    reserved_variables[ENDED_DIR_VARIABLE] = str(folder / ENDED)
     reserved_variables[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
     reserved_variables[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
     alone = ALONE if spec.process_count == 1 else {}

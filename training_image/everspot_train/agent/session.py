@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from everspot_train.agent import memory
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending, agent_failure
-from everspot_train.agent.failures import Failure, read_failure
+from everspot_train.agent.failures import Failure, by_signal, describe_exit, read_failure
 from everspot_train.agent.fitness import is_full
 from everspot_train.agent.job_artifacts import CANCEL_TIME, OUTPUT_TIME, JobArtifacts
 from everspot_train.agent.life import SignsOfLife
@@ -27,11 +27,13 @@ from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import long_detail, write_outcome
 from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.program import ENDED
 from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
+from everspot_train.sound_end import count_ended
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ class JobSession:
         self._releasing = False
         self._ending_told = False
         self._over = False
+        self._crash_noted = False
         self._failure: Failure | None = None
         self._beginning = StartEvents(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
@@ -127,8 +130,20 @@ class JobSession:
         return self._mailbox.status()
 
     def exit_code(self) -> int | None:
-        """The exit code of the training process; None while it runs."""
-        return self.process.exit_code() if self.process is not None else None
+        """The exit code of the training process; None while it runs.
+
+        It is 0, too, if a signal ended a process after the program had ended soundly in all of them: what crashes while
+        Python shuts down, as threads of C++ libraries may, is no part of the program.
+        """
+        code = self.process.exit_code() if self.process is not None else None
+        if code is None or not by_signal(code):
+            return code
+        if count_ended(self.run_dir.path / ENDED) < self.submission.spec.process_count:
+            return code
+        if not self._crash_noted:
+            self._crash_noted = True
+            self.note(f"the process {describe_exit(code)} while Python shut down: the program had ended without error")
+        return 0
 
     def renew_if_due(self) -> bool:
         """Renew the lease with the present progress, and tell the trainer until when it holds. Returns whether it did.
@@ -163,7 +178,8 @@ class JobSession:
         """The failure of a program that is over. It is read once, because the files are cleaned away later."""
         if self._failure is None:
             folder = self.run_dir.path
-            failure = read_failure(folder, self._tail(), disk_full=is_full(folder))
+            sound = self.exit_code() == 0 and self._crash_noted
+            failure = Failure() if sound else read_failure(folder, self._tail(), disk_full=is_full(folder))
             self._failure = replace(failure, limit_hit=self.process.limit_hit() if self.process is not None else None)
         return self._failure
 
@@ -260,10 +276,10 @@ class JobSession:
 
     def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
         if self.process is not None and not self._ending_told and self._silent():
-            self.artifacts.keep_last(ending, stop, self.process.exit_code())
+            self.artifacts.keep_last(ending, stop, self.exit_code())
         if self.process is not None and not self._ending_told:
             scratch = self.run_dir.path / "scratch"
-            self.artifacts.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
+            self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch)
 
     def fail(self, error: Exception) -> Ending:
         """Kill the program because the agent failed. `conclude` writes the ending that is returned."""

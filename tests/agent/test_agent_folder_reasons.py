@@ -13,7 +13,7 @@ from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.artifacts.contents import Wholeness, check_content
 from everspot_train.agent.artifacts.look import FolderWatch
 from everspot_train.agent.job_artifacts import JobArtifacts
-from folder_helpers import Place, restore_tree, write
+from folder_helpers import Place, restore_tree, tree, write
 
 EVERY = timedelta(seconds=5)
 
@@ -159,3 +159,71 @@ def test_no_content_makes_the_check_fail_or_call_a_whole_file_torn(
     path = tmp_path / name
     path.write_bytes(content)
     assert check_content(path, name.encode()) is wholeness
+
+
+def test_an_empty_folder_inside_a_checkpoint_is_kept_and_any_other_is_told(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    unfinished = keeper.folder / "step-20.tmp"
+    (unfinished / "shards" / "none").mkdir(parents=True)
+    (unfinished / "model.pt").write_text("20")
+    unfinished.rename(keeper.folder / "step-20")
+    (keeper.folder / "step-40").mkdir()  # as a program does that is killed before it writes its next checkpoint
+    place.look(keeper, 3)
+    keeper.keep_last(ProgramEnd.KILLED)
+    (told,) = place.list_events(EventKind.SKIPPED)
+    assert told["paths"] == ["step-40"]
+    assert told["reason"] == "it is an empty folder, and in no checkpoint that is a folder"
+
+    second = place.next_machine(2)
+    assert (second.folder / "step-20" / "shards" / "none").is_dir()
+    assert not (second.folder / "step-40").exists()
+
+
+def test_an_empty_folder_of_a_checkpoint_that_is_being_written_over_stays_with_it(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    (keeper.folder / "last" / "none").mkdir(parents=True)
+    write(keeper, "last/model.pt", "1")
+    write(keeper, "last/.everspot-complete", "")
+    place.look(keeper, 3)
+    (keeper.folder / "last" / "none").rmdir()
+    write(keeper, "last/model.pt", "2")
+    write(keeper, "log.csv", "1")
+    place.look(keeper, 61)
+    keeper.keep_last(ProgramEnd.KILLED)
+    second = place.next_machine(2)
+    assert tree(second)["last/model.pt"] == "1"
+    assert (second.folder / "last" / "none").is_dir()
+
+
+def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for number in range(12):
+        write(keeper, "weights", f"{number:03}")
+        write(keeper, "step", f"{number:03}")
+        write(keeper, "output.log", f"{number:03}")
+        write(keeper, "growing", "x" * number)
+        place.look(keeper)
+    told = place.list_events(EventKind.SKIPPED)
+    assert sorted(path for event in told for path in event["paths"]) == ["step", "weights"]
+    assert {event["reason"] for event in told} == {
+        "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
+    }
+
+
+@pytest.mark.parametrize(("pause", "is_told"), [(25, True), (5, False)])
+def test_settings_that_come_after_their_checkpoint_was_kept_are_told(place: Place, pause: int, is_told: bool) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    for number in range(3):
+        write(keeper, "model.pt", f"{number}")
+        place.look(keeper, pause)
+        write(keeper, "trainer.toml", f"step = {number}")
+        place.look(keeper, 30)
+    told = [event for event in place.list_events(EventKind.SKIPPED) if event["paths"] == ["trainer.toml"]]
+    reason = "it came after the checkpoint that it belongs to was kept, with the file as it was before"
+    assert [event["reason"] for event in told] == [reason] * is_told
+    keeper.keep_last(ProgramEnd.SOUND)
+    assert restore_tree(place, 2) == {"model.pt": "2", "trainer.toml": "step = 2"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster
-from everspot_core.records import EventKind, JobState, Reason
+from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.agent.program import ALONE
 
 LONG = 300.0

@@ -33,7 +33,15 @@ from everspot_train.agent.artifacts.copies import (
     read_stamp,
 )
 from everspot_train.agent.artifacts.look import FolderWatch, Look, Stamp
-from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, describe_entry, is_due, plan, without
+from everspot_train.agent.artifacts.plan import (
+    LastPublication,
+    PublicationPlan,
+    describe_entry,
+    find_empty_folders,
+    is_due,
+    plan,
+    without,
+)
 from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import EmitEvent
@@ -61,6 +69,9 @@ _LOOK_EVERY = timedelta(seconds=1)
 _TRIES = 5
 """Looks in a row at a folder that changes just then: a program may write several times a second."""
 _PAUSE = timedelta(milliseconds=20)
+_REWRITTEN = "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
+_TOO_EARLY = "it came after the checkpoint that it belongs to was kept, with the file as it was before"
+_EMPTY = "it is an empty folder, and in no checkpoint that is a folder"
 _LONGEST_FAILURE = 300
 """The most characters of an unexpected error in an event."""
 
@@ -196,6 +207,7 @@ class FolderCheckpoints:
                 look = self._watch.look(self._clock.monotonic(), thorough=thorough)
                 self._dirty |= look.mapped
                 assessment = self._assessor.observe(look)
+                self._skips.report(dict.fromkeys(self._published_too_early(), _TOO_EARLY))
                 aged = self._published.aged(self._clock.now())
                 if waited and (aged or is_due(look, assessment, self._published.last, self._dirty)):
                     if thorough:
@@ -207,6 +219,7 @@ class FolderCheckpoints:
                 elif not (look.writing & set(assessment.left_out)):
                     break
             self._skips.tell_lasting(self._torn_still(look) | assessment.left_out, now)
+            self._skips.report(dict.fromkeys(self._assessor.rewritten, _REWRITTEN))
             self._tell_if_overdue(assessment)
 
     def keep_last(self, ended: ProgramEnd) -> None:
@@ -223,6 +236,7 @@ class FolderCheckpoints:
             special = {path: item for path, item in look.items.items() if item.kind is None}
             skipped = dict.fromkeys(look.unfinished, "names that end in .tmp are unfinished")
             skipped |= dict.fromkeys(special, "it is neither a file, a folder nor a symbolic link")
+            skipped |= dict.fromkeys(find_empty_folders(look, assessment), _EMPTY)
             self._skips.report(skipped | assessment.left_out)
 
     def note_failed_load(self, *, library: bool) -> None:
@@ -274,6 +288,12 @@ class FolderCheckpoints:
         self._send(draft, look, entries, {sources[path]: file for path, file in files.items()}, now, trigger)
         return True
 
+    def _published_too_early(self) -> set[bytes]:
+        """Return the settings files that belong to each round, as is known now, and came after the newest checkpoint
+        was published with the other files of their round."""
+        late, kept_at = self._assessor.late_settings, self._kept_at
+        return {path for path, since in late.items() if self._publications and kept_at is not None and kept_at > since}
+
     def _torn_still(self, look: Look) -> dict[bytes, str]:
         """Return why files that were not whole are left out, as long as they have not changed since."""
         items = look.items
@@ -323,7 +343,7 @@ class FolderCheckpoints:
         for path in sorted(draft.folders):
             folder = look.items.get(path)
             if folder is not None and folder.kind is EntryKind.DIRECTORY:
-                entries.append(describe_entry(path, folder, b""))
+                entries.append(describe_entry(path, folder, draft.folders[path]))
         return entries, sources
 
     def _sources(

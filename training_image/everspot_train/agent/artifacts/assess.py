@@ -19,6 +19,7 @@ from everspot_train.agent.artifacts.layouts import (
     Division,
     Layout,
     divide,
+    is_log,
     is_settings,
     member_template,
     numbered_template,
@@ -93,6 +94,10 @@ class Assessor:
 
     Attributes:
         wrote: whether the program has written anything but logs.
+        rewritten: files that count as logs although the program does not only append to them, and their names say no
+            such thing.
+        late_settings: settings files that were found to belong to each round at the last look, each with the moment
+            after which no other file of the rounds was written.
         parts: templates whose numbers tell the files of one checkpoint apart.
     """
 
@@ -109,6 +114,9 @@ class Assessor:
         self._churns: dict[bytes, int] = {}
         self._opened: dict[bytes, timedelta] = {}
         self._logs: set[bytes] = set()
+        self._overwritten: set[bytes] = set()  # files that were written in place and did not grow
+        self.rewritten: set[bytes] = set()
+        self.late_settings: dict[bytes, timedelta] = {}
         self.parts = set(parts)
         self._history = deque[Write](maxlen=_LONGEST_HISTORY)
         self._ever_written = False
@@ -189,11 +197,13 @@ class Assessor:
         before = self._last
         changed = {path for path, item in look.items.items() if _stamp(before, path) != item.stamp}
         self._since = {path: look.at if path in changed else self._since.get(path, before.at) for path in look.items}
-        logs, state_settings = set(self._logs), set(self._settings.state)
+        logs, state_settings, quiet_since = set(self._logs), set(self._settings.state), self._last_write
         self._note_churning(before, look, changed)
         written = sorted(changed, key=lambda path: (look.items[path].ctime_ns, path))
         self._settings.observe(written, before, look, self._logs)
         settings = {path for path in look.items if self._settings.holds_state(path)}
+        found = {path for path in settings & changed if path_template(path) not in state_settings}
+        self.late_settings = dict.fromkeys(found, quiet_since)
         division = divide(look, self._logs, self.families, settings)
         self.wrote = self.wrote or bool({path for path in changed if path not in division.others})
         undecided = {path for path in division.others if is_settings(path)} - self._logs - look.appending
@@ -236,12 +246,15 @@ class Assessor:
             item, earlier = look.items[path], before.items.get(path)
             in_place = earlier is not None and earlier.inode == item.inode
             self._churns[path] = self._churns.get(path, 0) + 1 if in_place else 0
+            if in_place and earlier is not None and item.size <= earlier.size:
+                self._overwritten.add(path)
         self._churns = {path: count for path, count in self._churns.items() if path in changed}
         self._opened = {path: self._opened.get(path, look.at) for path in look.writing - look.mapped}
         long_open = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
         long_open = {path for path in long_open if look.items[path].size <= HELD_BYTES}
         churning = {path for path, count in self._churns.items() if count >= CHURNING}
         self._logs |= {path for path in long_open | churning if not path.endswith(STATE_ENDINGS)}
+        self.rewritten |= {path for path in churning & self._logs & self._overwritten if not is_log(path)}
 
     def _learn(self, unit: CheckpointUnit) -> None:
         template = path_template(unit.name + b"/")

@@ -32,13 +32,13 @@ class PublicationPlan:
         units: the name of the checkpoint of each path; empty for files that are in none.
         present: paths that are published as they are now.
         carried: entries that are published as they were.
-        folders: paths of the folders above them.
+        folders: the folders above them and the empty ones in their checkpoints, each with the name of its checkpoint.
     """
 
     units: Mapping[bytes, bytes]
     present: frozenset[bytes]
     carried: Mapping[bytes, TreeEntry]
-    folders: frozenset[bytes]
+    folders: Mapping[bytes, bytes]
 
 
 def is_due(look: Look, assessment: Assessment, last: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
@@ -66,7 +66,7 @@ def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Ite
     carried = {
         path: entry
         for path, entry in last.entries.items()
-        if path not in units and entry.kind is not EntryKind.DIRECTORY and _stays(path, entry, look, assessment)
+        if path not in units and _stays(path, entry, look, assessment)
     }
     published = {*units, *carried}
     folders = {parent for path in published for parent in _parents(path)}
@@ -77,12 +77,31 @@ def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Ite
             carried.pop(path, None)
         elif path in last.entries:  # it leads to a checkpoint that is not complete yet
             carried[path] = last.entries[path]
+    inside = dict(_folders_of_units(look, assessment))
+    above = {parent: inside.get(parent, b"") for path in (*units, *carried, *inside) for parent in _parents(path)}
     return PublicationPlan(
         units=units,
         present=frozenset(units),
         carried=carried,
-        folders=frozenset(parent for path in (*units, *carried) for parent in _parents(path)),
+        folders={path: unit for path, unit in (inside | above).items() if path not in carried},
     )
+
+
+def find_empty_folders(look: Look, assessment: Assessment) -> set[bytes]:
+    """Find the empty folders that are in no checkpoint that is a folder. They are not kept: a program that makes the
+    folder of its next checkpoint first would take it for its newest one."""
+    folders = {path for path, item in look.items.items() if item.kind is EntryKind.DIRECTORY}
+    inhabited = {parent for path in look.items for parent in _parents(path)}
+    waiting = {path for path in folders for name in assessment.waiting if path.startswith(name + b"/")}
+    return folders - inhabited - waiting - {path for path, _ in _folders_of_units(look, assessment)}
+
+
+def _folders_of_units(look: Look, assessment: Assessment) -> Iterable[tuple[bytes, bytes]]:
+    """The folders inside the complete checkpoints, each with the name of its checkpoint."""
+    names = [unit.name for unit in assessment.units if unit.name not in unit.paths]
+    for path, item in look.items.items():
+        if item.kind is EntryKind.DIRECTORY:
+            yield from ((path, name) for name in names if path.startswith(name + b"/"))
 
 
 def link_target(path: bytes, item: Item) -> bytes | None:
@@ -127,6 +146,8 @@ def _skip_reasons(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[by
 def _stays(path: bytes, entry: TreeEntry, look: Look, assessment: Assessment) -> bool:
     """Whether what was published of a path stays as it is, because what is there now is not complete."""
     unit = unescape_path(entry.unit)
+    if entry.kind is EntryKind.DIRECTORY:
+        return unit in assessment.waiting
     if unit in assessment.waiting or any(path.startswith(name + b"/") for name in assessment.waiting):
         return True
     if path in assessment.others:

@@ -3,7 +3,7 @@
 from everspot_store.archive import Archive
 from everspot_store.backend import Entry, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
-from everspot_store.checkpoints import Checkpoints
+from everspot_store.checkpoints import Checkpoints, LocalCopies
 from everspot_store.chunks import Chunk
 from everspot_store.clock import ManualClock, SystemClock
 from everspot_store.dataset_cache import DatasetCache, DatasetInUse, remove_tree
@@ -61,6 +61,7 @@ __all__ = [
     "JobExists",
     "KeyTaken",
     "Lease",
+    "LocalCopies",
     "ManualClock",
     "NoCluster",
     "NoRoom",

@@ -24,6 +24,7 @@ from xxhash import xxh3_128
 
 from everspot_store.backend import Guard, Uploaded, Versioned
 from everspot_store.bucket import Bucket
+from everspot_store.copying import write_at
 from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
@@ -61,6 +62,29 @@ def split_stream(stream: str, view: memoryview) -> list[Segment]:
         Segment(name=f"{stream}-{number:03d}", stream=stream, offset=at, view=view[at : at + size])
         for number, at in enumerate(range(0, len(view), size))
     ]
+
+
+class LocalCopies:
+    """Streams on this machine, parts of which may be as they were published.
+
+    Args:
+        streams: by name.
+    """
+
+    def __init__(self, streams: Mapping[str, memoryview]) -> None:
+        self._streams = streams
+        self._lock = threading.Lock()
+        self.used_bytes = 0
+        """Bytes of the segments that were found."""
+
+    def find(self, part: Part) -> memoryview | None:
+        """Return the bytes of a segment if they are as they were published."""
+        segment = self._streams.get(part.stream, memoryview(b""))[part.offset : part.offset + part.size]
+        if len(segment) != part.size or xxh3_128(segment).hexdigest() != part.xxh3:
+            return None
+        with self._lock:
+            self.used_bytes += part.size
+        return segment
 
 
 class Checkpoints:
@@ -220,11 +244,13 @@ class Checkpoints:
         include: Callable[[str], bool] = lambda name: True,
         order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda listed: listed,
         streams: Path | None = None,
+        copies: LocalCopies | None = None,
     ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
         `include`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
-        `streams`: the folder for streams, each of them one file; None: `folder`.
+        `streams`: the folder for streams, each of them one file; None: `folder`. `copies`: of an earlier owner, on
+        this machine; a segment that they hold unchanged is not downloaded.
 
         A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
         there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
@@ -239,7 +265,7 @@ class Checkpoints:
         ordered = order(by_failed_loads(head.checkpoints)) if head is not None else []
         for checkpoint in ordered:
             try:
-                self._fetch(checkpoint, folder, streams or folder, include)
+                self._fetch(checkpoint, folder, streams or folder, include, copies or LocalCopies({}))
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
                 reasons.append(f"step {checkpoint.step}: {error}")
@@ -388,14 +414,21 @@ class Checkpoints:
             return free
         raise StoreUnavailable(f"{key} could not be uploaded")
 
-    def _fetch(self, checkpoint: Checkpoint, folder: Path, streams: Path, include: Callable[[str], bool]) -> None:
+    def _fetch(
+        self,
+        checkpoint: Checkpoint,
+        folder: Path,
+        streams: Path,
+        include: Callable[[str], bool],
+        copies: LocalCopies,
+    ) -> None:
         for parent in (folder, streams):
             parent.mkdir(parents=True, exist_ok=True)
         parts = [part for part in checkpoint.parts if include(part.name)]
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-download") as pool:
-            list(pool.map(lambda part: self._fetch_part(part, folder, streams), parts))
+            list(pool.map(lambda part: self._fetch_part(part, folder, streams, copies), parts))
 
-    def _fetch_part(self, part: Part, folder: Path, streams: Path) -> None:
+    def _fetch_part(self, part: Part, folder: Path, streams: Path, copies: LocalCopies) -> None:
         if not part.stream:
             target = folder / part.name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -404,7 +437,10 @@ class Checkpoints:
         file = os.open(streams / part.stream, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(file, part.offset, part.size)  # a full disk is an error now, and no signal later
-            self._data.download_at(part.key, file, part.offset, part.xxh3)
+            if (copy := copies.find(part)) is not None:
+                write_at(file, copy, part.offset)
+            else:
+                self._data.download_at(part.key, file, part.offset, part.xxh3)
         finally:
             os.close(file)
 

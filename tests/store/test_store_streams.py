@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from everspot_core.jobs.checkpoint import Checkpoint, Part
-from everspot_store import ManualClock, Store
+from everspot_store import LocalCopies, ManualClock, Store
 from everspot_store.backend import Moved
 from everspot_store.checkpoints import split_stream
 from everspot_store.copying import write_new
+from everspot_store.errors import CheckpointCorrupt
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 SIZE = (64 << 20) + 5
@@ -98,6 +99,22 @@ def test_an_upload_whose_answer_is_lost_ends_under_one_key(clock: ManualClock, t
     assert faults.spent
     assert owner.restore(tmp_path) is not None
     assert (tmp_path / "s").read_bytes() == b"content"
+
+
+def test_segments_that_are_on_this_machine_are_not_downloaded(clock: ManualClock, tmp_path: Path) -> None:
+    store = memory_store(clock)
+    first, second = segments(store.checkpoints("j", 1).publish(1, {}, streams={"s": stream(1, 2)}))
+    store.data.delete(first.key)
+    local = bytearray(stream(1, 7))  # the second segment has changed since
+    copies = LocalCopies({"s": memoryview(local), "of another checkpoint": memoryview(b"")})
+    assert store.checkpoints("j", 2).restore(tmp_path, copies=copies) is not None
+    assert (tmp_path / "s").read_bytes() == stream(1, 2)
+    assert copies.used_bytes == first.size
+
+    local[0] = 9
+    store.data.delete(second.key)
+    with pytest.raises(CheckpointCorrupt):
+        store.checkpoints("j", 2).restore(tmp_path / "again", copies=LocalCopies({"s": memoryview(local)}))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4 << 20, (4 << 20) + 1, (12 << 20) - 4096])

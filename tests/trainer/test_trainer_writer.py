@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 import trainer_loop
+from everspot_core.jobs.records import EventKind
 from everspot_train.checkpoint.manifest import stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
@@ -17,7 +18,7 @@ from everspot_train.rundir import CheckpointRequest, RunContext
 from everspot_train.trainer.state import TrainState
 from torch import nn
 from trainer_loop import Settings
-from trainer_post import Post, read_losses, wait_for
+from trainer_post import JOB, Post, read_losses, wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -94,6 +95,31 @@ def test_where_there_is_no_memory_a_checkpoint_waits_on_disk(
     second.run(tmp_path / "second")
     parts = [tmp_path / "first.0", tmp_path / "second.0"]
     assert read_losses(*parts) == read_losses(Path(f"{undisturbed}.0"))
+
+
+def test_an_attempt_on_the_same_machine_reads_the_memory_of_the_one_before(
+    post: Callable[..., Post], undisturbed: Path, tmp_path: Path
+) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    first = post(1, machine={"memory_dir": str(memory)})
+    process = first.start(tmp_path / "first", CHECKPOINT_AT=9, PAUSE=0.1)
+    wait_for(lambda: first.status.durable_step == 9, first)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=120)
+    [checkpoint] = first.store.checkpoints(JOB).head().checkpoints
+    stream = [part for part in checkpoint.parts if part.stream]
+    for part in stream:
+        first.store.data.delete(part.key)
+
+    second = post(2, machine={"memory_dir": str(memory)})
+    second.run(tmp_path / "second")
+    assert second.status.resumed_from == 9
+    training = [e for e in second.store.events(JOB) if e.kind is EventKind.TRAINING and e.epoch == 2]
+    assert [event.data["local_bytes"] for event in training] == [sum(part.size for part in stream)]
+    last = {line.split()[0]: line for line in read_losses(tmp_path / "first.0", tmp_path / "second.0")}
+    assert list(last.values()) == read_losses(Path(f"{undisturbed}.0"))
+    assert list(memory.iterdir()) == []
 
 
 def test_a_state_without_room_is_an_error_on_every_rank_and_can_be_saved_later(tmp_path: Path) -> None:

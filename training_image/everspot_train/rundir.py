@@ -79,7 +79,8 @@ class RunContext(RunFile):
     )
     memory_dir: str | None = Field(
         default=None,
-        description="A folder in memory, where the tensors of checkpoints wait for their upload; None: scratch_dir.",
+        description="A folder in memory, where the tensors of checkpoints wait for their upload; None: scratch_dir. It "
+        "may hold those of an earlier attempt.",
     )
     mixed: bool = Field(
         default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."

@@ -110,6 +110,7 @@ class Agent:
                 helper.stop()
             self._alone.abandon()
             self._shared_jobs.abandon()
+            self._starter.close()
         helpers[0].join(JOIN_PATIENCE)
         self._heartbeat.last_word(self._watch.notice)
         return leave

@@ -16,6 +16,7 @@ from everspot_store import remove_tree
 from everspot_train.agent.cuda import CudaFault, check_cuda
 from everspot_train.agent.hardware import Hardware, measure
 from everspot_train.agent.temporary import FOLDER as TEMPORARY
+from everspot_train.agent.temporary import is_claimed
 from everspot_train.agent.threads import DueTimer
 
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
@@ -95,7 +96,7 @@ class Fitness:
         folders."""
         leftovers = [entry for entry in self._home.iterdir() if entry.name not in self._own]
         for folder in self._swept:
-            leftovers.extend(_owned(folder))
+            leftovers.extend(entry for entry in _owned(folder) if not is_claimed(entry))
         for entry in leftovers:
             _log.info("removing %s, which a job left", entry)
             if entry.is_dir() and not entry.is_symlink():

@@ -54,7 +54,7 @@ class JobSession:
     and `keep_folder`, which do nothing once the session is over.
 
     `unstarted`: the ending, if the training process could not be started at all. `temporary`: the job's temporary
-    directory, once it was made. `memory`: the job's folder in memory, if there is one.
+    directory, once it was made. `cleaned`: whether it is over, and its folders are removed.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class JobSession:
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
-        self.memory: Path | None = None
+        self.cleaned = False
         self.artifacts = JobArtifacts(store, self.key, clock, self.emit)
         self._store = store
         self._clock = clock
@@ -305,11 +305,11 @@ class JobSession:
             self.process.kill()
 
     def clean(self) -> None:
-        """Remove the run directory, the temporary directory and the folder in memory."""
+        """Remove the run directory and the temporary directory."""
         remove_tree(self.run_dir.path)
-        for folder in (self.temporary, self.memory):
-            if folder is not None:
-                remove_tree(folder)
+        if self.temporary is not None:
+            remove_tree(self.temporary)
+        self.cleaned = True
 
     def _silent(self) -> bool:
         """Whether the program has never reported, so that it does not use the trainer library."""

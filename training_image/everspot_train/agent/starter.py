@@ -28,6 +28,7 @@ from everspot_store import (
     StoreError,
     StoreMissing,
     UnsafeArchive,
+    remove_tree,
 )
 
 from everspot_train.agent.actions import JobKey
@@ -95,6 +96,7 @@ class Starter:
         self._clock = clock
         self._temporary = TemporaryFolders(surroundings.home)
         self._memory = TemporaryFolders(None, MEMORY)
+        self._memory_folders: dict[str, tuple[JobSession, Path]] = {}
 
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
@@ -302,14 +304,33 @@ class Starter:
             mixed=self._lowers_precision(session),
         )
 
+    def close(self) -> None:
+        """Remove the memory of the jobs that have ended here."""
+        for _, folder in self._memory_folders.values():
+            remove_tree(folder)
+
     def _memory_folder(self, session: JobSession) -> str | None:
-        """Make a folder in memory for the job; None where there is no such file system."""
+        """Make a folder in memory for the job; None where there is no such file system.
+
+        If the last job that ended here was the same one, it is the folder of that attempt: what it holds of the
+        checkpoint need not be fetched. The folders of all others that have ended are removed.
+        """
+        job_id, folder = session.key.job_id, None
+        for other_id, (other, other_folder) in list(self._memory_folders.items()):
+            if not other.cleaned:
+                continue
+            del self._memory_folders[other_id]
+            if other_id == job_id and other_folder.is_dir():
+                folder = other_folder
+            else:
+                remove_tree(other_folder)
         try:
-            session.memory = self._memory.make()
+            folder = folder or self._memory.make()
         except OSError as error:
             _log.info("no folder in memory (%s): checkpoints wait on disk for their upload", error)
             return None
-        return str(session.memory)
+        self._memory_folders[job_id] = session, folder
+        return str(folder)
 
     def _lowers_precision(self, session: JobSession) -> bool:
         """Return whether the job trains in mixed precision here, and record the change when it begins."""

@@ -86,6 +86,11 @@ class TemporaryFolders:
         return own, handle
 
 
+def is_claimed(folder: Path) -> bool:
+    """Whether a living agent holds this directory as its own."""
+    return folder.name.startswith(PREFIX) and (folder / _LOCK).is_file() and not _is_abandoned(folder)
+
+
 def _is_abandoned(folder: Path) -> bool:
     """Whether the agent that made the directory has ended."""
     if folder.is_symlink() or not folder.is_dir():

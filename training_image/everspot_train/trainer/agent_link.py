@@ -15,6 +15,7 @@ from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 
 from everspot_train.agent_requests import Requests
+from everspot_train.checkpoint.manifest import stream_name
 from everspot_train.rundir import (
     CHECKPOINT_DIR_VARIABLE,
     RESTORED,
@@ -35,6 +36,7 @@ _FETCHED = "fetched"
 """Name of the folder of a fetched checkpoint until `restore` is called. A program that fails before that did not fail
 while loading it."""
 _STREAMS = "streams"
+_MEMORY = "memory-"
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
 
@@ -68,6 +70,17 @@ def memory_folders(context: RunContext) -> list[Path]:
     return [*folders, Path(context.scratch_dir)]
 
 
+def memory_file(rank: int) -> str:
+    """Return the name of the file with the memory of a rank."""
+    return f"{_MEMORY}{rank:05d}"
+
+
+def earlier_memory(context: RunContext) -> dict[str, Path]:
+    """Return the memory that an earlier attempt has left on this machine, by the name of its stream."""
+    files = Path(context.memory_dir).glob(f"{_MEMORY}*") if context.memory_dir else []
+    return {stream_name(int(path.name.removeprefix(_MEMORY))): path for path in files}
+
+
 class AgentLink:
     """Reads the agent's requests, decides between steps, publishes checkpoints, reports progress. `trigger`: the reason
     of the last checkpoint."""
@@ -90,11 +103,13 @@ class AgentLink:
         self._last_begun = self.clock.monotonic()
         self._last_step = 0
         self._rate: float | None = None
+        self._local_bytes = 0
         self.trigger = ""
         self.reporter.update(phase=TrainingPhase.STARTING)
         self._clear_scratch()
         # The program imports, builds its model and reads its data meanwhile.
-        self._publisher.fetch(self._fetched, [folder / _STREAMS for folder in memory_folders(context)])
+        streams = [folder / _STREAMS for folder in memory_folders(context)]
+        self._publisher.fetch(self._fetched, streams, earlier_memory(context))
 
     def pinned(self) -> dict[str, JsonValue]:
         """Return the newest checkpoint's `info`; empty if there is no checkpoint."""
@@ -110,7 +125,7 @@ class AgentLink:
         """
         self.reporter.update(phase=TrainingPhase.RESTORING)
         restored = self._publisher.fetched()
-        checkpoint = restored.checkpoint
+        checkpoint, self._local_bytes = restored.checkpoint, restored.local_bytes
         self._last_begun = self.clock.monotonic()
         if checkpoint is None:
             return None
@@ -150,7 +165,8 @@ class AgentLink:
             mixed=mixed,
             metrics=metrics,
         )
-        self.note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
+        local = {"local_bytes": self._local_bytes} if restored is not None and self._local_bytes else {}
+        self.note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3), **local)
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         """Report that `step` steps are done."""

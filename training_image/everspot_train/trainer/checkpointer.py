@@ -20,6 +20,7 @@ from everspot_train.rundir import RunContext, TrainingPhase
 from everspot_train.trainer.agent_link import (
     AgentLink,
     Decision,
+    memory_file,
     memory_folders,
     restore_directory,
     restored_streams,
@@ -71,7 +72,7 @@ class Checkpointer:
         self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
         self._be_sure = be_sure
         self._clock = SystemClock.from_environment()
-        self._memory = SharedMemory(memory_folders(context), f"memory-{ranks.rank:05d}")
+        self._memory = SharedMemory(memory_folders(context), memory_file(ranks.rank))
         self._saver = Saver(self._memory, ranks.rank, ranks.gather)
         self._reserving: threading.Thread | None = None
         self._restored: Checkpoint | None = None
@@ -222,7 +223,8 @@ class Checkpointer:
         if self._link:
             self._link.close(phase, step, message, cut_off=cut_off, complete=complete)
             self._link = None
-        self._memory.close()
+        if phase is TrainingPhase.FINISHED:  # the next attempt of a job that goes on may be on this machine
+            self._memory.close()
 
     def _make_durable(self, step: int, trigger: str, info: dict[str, JsonValue], *, again: bool = False) -> None:
         def publish(staging: _Staging) -> None:

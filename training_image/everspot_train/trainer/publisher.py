@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -104,10 +104,11 @@ class Publisher:
         """Whether a publication is under way."""
         return self._flight is not None and not self._flight.done()
 
-    def fetch(self, folder: Path, streams: list[Path]) -> None:
+    def fetch(self, folder: Path, streams: list[Path], memory: Mapping[str, Path]) -> None:
         """Begin to fetch the newest whole checkpoint into `folder`, and its streams into the first of `streams` that
-        has room."""
-        self._restore = RestoreRequest(folder=str(folder), streams=[str(path) for path in streams])
+        has room. `memory`: what an earlier attempt has left on this machine, by the name of the stream."""
+        files = {name: str(path) for name, path in memory.items()}
+        self._restore = RestoreRequest(folder=str(folder), streams=[str(path) for path in streams], memory=files)
         self._restoring = self._writer.send(self._restore)
 
     def fetched(self) -> RestoredAnswer:

@@ -32,11 +32,13 @@ class RestoreRequest(Stored):
     Attributes:
         folder: for its files.
         streams: folders for its streams, of which the first with enough room is taken.
+        memory: files with the memory of an earlier attempt on this machine, by the name of the stream.
     """
 
     kind: Literal["restore"] = "restore"
     folder: str
     streams: list[str]
+    memory: dict[str, str] = Field(default_factory=dict)
 
 
 class PublishRequest(Stored):
@@ -96,12 +98,14 @@ class RestoredAnswer(Stored):
         checkpoint: what was fetched; None: there never was one.
         broken: the identities of those that were passed over.
         streams: the folder that was taken.
+        local_bytes: bytes of it that were on this machine still.
     """
 
     kind: Literal["restored"] = "restored"
     checkpoint: Checkpoint | None
     broken: list[str]
     streams: str
+    local_bytes: int = 0
 
 
 class PublishedAnswer(Stored):

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.checkpoint import Checkpoint
-from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
+from everspot_store import (
+    Checkpoints,
+    Fenced,
+    LocalCopies,
+    StoreError,
+    StoreUnavailable,
+    Transfer,
+    TransferCancelled,
+)
 
 from everspot_train.rundir import USER_FILE
 from everspot_train.writer.deadlines import gives_way
@@ -112,10 +120,17 @@ class WriterService:
         head = self._checkpoints.fence()
         sizes = [sum(part.size for part in c.parts if part.stream) for c in head.checkpoints]
         streams = _folder_with_room(list(map(Path, request.streams)), max(sizes, default=0))
-        checkpoint = self._checkpoints.restore(
-            Path(request.folder), lambda name: not name.startswith(USER_FILE), before_loop_end, streams
+        with _earlier_memory(request.memory) as memory:
+            copies = LocalCopies(memory)
+            checkpoint = self._checkpoints.restore(
+                Path(request.folder), lambda name: not name.startswith(USER_FILE), before_loop_end, streams, copies
+            )
+        return RestoredAnswer(
+            checkpoint=checkpoint,
+            broken=sorted(self._checkpoints.broken),
+            streams=str(streams),
+            local_bytes=copies.used_bytes,
         )
-        return RestoredAnswer(checkpoint=checkpoint, broken=sorted(self._checkpoints.broken), streams=str(streams))
 
     def _publish(self, request: PublishRequest, transfer: Transfer) -> None:
         if not self._answer(lambda: self._until_durable(request, transfer)):
@@ -211,6 +226,22 @@ def _folder_with_room(folders: Sequence[Path], size: int) -> Path:
         if status.f_bavail * status.f_frsize >= size * _HEADROOM:
             return folder
     return folders[-1]
+
+
+@contextmanager
+def _earlier_memory(files: Mapping[str, str]) -> Iterator[dict[str, memoryview]]:
+    """Map what an earlier attempt has left. What cannot be read is left out."""
+    views: dict[str, memoryview] = {}
+    for name, path in files.items():
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - as text it came
+                views[name] = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            log.info("the memory of an earlier attempt cannot be read: %s", error)
+    try:
+        yield views
+    finally:
+        views.clear()
 
 
 @contextmanager

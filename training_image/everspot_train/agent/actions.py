@@ -1,4 +1,4 @@
-"""The actions of an agent, which `decide` returns, and the demand to stop that several of them carry."""
+"""The actions that `decide` returns, and the demand to stop that several of them carry."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ class StopDemand:
 
     @property
     def last_call_at(self) -> timedelta:
-        """When SIGTERM also goes to those to whom another process should have passed it on."""
+        """When SIGTERM also goes to the processes that did not get it from their parents."""
         return self.kill_at - min((self.kill_at - self.term_at) / 4, LAST_CALL)
 
 
@@ -77,12 +77,12 @@ class Terminate:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL to all that is left of the training process."""
+    """SIGKILL to the remaining processes of the job."""
 
 
 @dataclass(frozen=True)
 class Conclude:
-    """The training process is over and the lease is still ours: write the ending and give the lease back."""
+    """The training process is over and this agent holds the lease: write the ending and release the lease."""
 
     ending: Ending
     stop: StopDemand | None
@@ -90,7 +90,7 @@ class Conclude:
 
 @dataclass(frozen=True)
 class Abandon:
-    """The lease is no longer ours: kill the job's processes and write nothing."""
+    """This agent lost the lease: kill the job's processes and write nothing."""
 
     reason: str
 

@@ -37,7 +37,7 @@ FRESH = timedelta(minutes=1)
 """The time after its start for which an agent without a job polls every POLL_FRESH, because it was most likely launched
 for a job that waits."""
 AGENT_FAILURES = 3
-"""A machine on which the agent itself failed this many attempts in a row takes no more jobs."""
+"""After this many attempts in a row that the agent itself failed, its machine takes no further jobs."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class HelperDied(Exception):
 
 
 class Agent:
-    """One agent. `step` looks once; `run` steps until the agent is to end."""
+    """One agent. `step` observes and acts once; `run` steps until the agent has to end."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Agent:
         return leave
 
     def step(self) -> act.EndAgent | None:
-        """Look once, decide, and act. Returns the reason to end, if there is one."""
+        """Observe once, decide, and act. Return the reason to end, or None."""
         self.looked_at = self._clock.monotonic()
         outside, alone = self._outside(), self._alone
         self._settle_endings()
@@ -169,7 +169,7 @@ class Agent:
         )
 
     def _ended(self, ending: Ending | None) -> None:
-        """Clean up after the last job, and look whether the machine is still fit."""
+        """Clean up after the last job, and check whether the machine is still fit."""
         self._blame(ending)
         if ending is not None and (ending.reason.failure or ending.unstarted):
             self._fitness.remeasure()
@@ -177,8 +177,8 @@ class Agent:
         self._unfit = self._fitness.look_again()
 
     def _settle_endings(self) -> None:
-        """Learn from the endings of jobs that shared the machine whether it is fit. While one of them is still there,
-        only their own folders are cleaned up, because other files could be its."""
+        """Check by the endings of shared jobs whether the machine is fit. While a job is left, only the folders of
+        ended jobs are removed, because other files could belong to it."""
         while self._shared_jobs.endings:
             ending = self._shared_jobs.endings.popleft()
             if not self._shared_jobs.residents:

@@ -2,8 +2,8 @@
 has them, and adopts orphans where it does not.
 
 The kernel keeps a control group (version 2): a child that changed its session, its environment and its parent is still
-in it, and `cgroup.kill` ends all of it at once (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's
-unit delegates one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
+in it, and `cgroup.kill` ends all of them together (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's unit
+delegates one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
 descendants become its own children, so that every descendant is the job's.
 """
 
@@ -79,7 +79,8 @@ class ControlGroup:
 
 
 class ControlGroups:
-    """The groups that one agent makes below its own. `runs`: the run directories, by which agents' groups differ."""
+    """The groups that one agent makes below its own. `runs`: the folder of the run directories; the groups
+    of different agents differ by it."""
 
     def __init__(self, own: Path | None, runs: Path) -> None:
         inside = own is not None and own.name == DELEGATED
@@ -88,7 +89,7 @@ class ControlGroups:
         self._prefix = f"everspot-{hashlib.sha256(str(runs).encode()).hexdigest()[:12]}-"
 
     def make(self, name: str) -> ControlGroup | None:
-        """Return a group for a job; None where this machine gives none."""
+        """Return a group for a job; None on a machine without control groups."""
         if self._own is None:
             return None
         path = self._own / f"{self._prefix}{name}"
@@ -101,8 +102,8 @@ class ControlGroups:
         return ControlGroup(path)
 
     def limit(self, group: ControlGroup, vcpus: int, memory_gib: float) -> bool:
-        """Limit the group's processors and memory. If it takes more memory, all of it is killed. Returns whether the
-        machine can set such limits."""
+        """Limit the group's processors and memory. A group that takes more memory is killed as a whole. Return whether
+        the machine can set such limits."""
         if not self._limits or self._own is None:
             return False
         try:
@@ -136,14 +137,14 @@ def own_group() -> Path | None:
 def kill_processes(path: Path) -> int:
     """SIGKILL every process of this user whose run directory is `path` or lies under it, until none is left.
 
-    Returns how many were found. A process that the kernel does not let go of (in an uninterruptible wait) is left.
+    Return the number of processes found. A process in an uninterruptible wait is left.
     """
     return _kill_until_gone(lambda: find_processes(path))
 
 
 def kill_these(pids: Collection[int]) -> None:
-    """SIGKILL those of these processes that still descend from this one, until none is left, and reap them. The number
-    of a process that has ended may belong to another one by now."""
+    """SIGKILL the given processes that still descend from this one, until none is left, and reap them. The number of an
+    ended process may belong to another process by now."""
     _kill_until_gone(lambda: iter(set(pids) & set(descendants(os.getpid()))))
     for pid in pids:
         with suppress(ChildProcessError):
@@ -151,8 +152,8 @@ def kill_these(pids: Collection[int]) -> None:
 
 
 def kill_descendants(spared: int) -> int:
-    """SIGKILL every process that descends from this one, orphans included, and reap the dead ones. Returns how many
-    were found. `spared`: the child whose exit code somebody else waits for; it is killed, but not reaped."""
+    """SIGKILL every process that descends from this one, orphans included, and reap the dead ones. Return the number of
+    processes found. `spared`: the child whose exit code another thread waits for; it is killed, but not reaped."""
     count = _kill_until_gone(lambda: descendants(os.getpid()))
     for pid, (parent, state) in _table().items():
         if parent == os.getpid() and state == "Z" and pid != spared:

@@ -44,7 +44,7 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
     if world.running:
         return _while_running(memory, world, limits)
     if suspended:
-        return memory, []  # how it ended is told once the lease is renewed: until then it may be another's job
+        return memory, []  # the ending is written once the lease is renewed: until then the job may have another owner
     ending = judge_ending(_stop_reason(memory), world.exit_code, world.status, world.failure)
     stalled = memory.pace.stalled
     if ending.reason is Reason.STALLED and stalled is not None:
@@ -73,7 +73,7 @@ def offered_again(memory: Memory, job: JobKey) -> Memory:
 
 def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     if world.others:
-        return memory, []  # those who share the machine end first: then it is left, or given to one job alone
+        return memory, []  # the jobs that share the machine end first: then it is left, or given to one job alone
     if world.shutdown_by is not None:
         return memory, [EndAgent("the agent was told to end", poweroff=False)]
     offer = _offer(memory, world)

@@ -52,8 +52,8 @@ def judge_ending(
 
     The trainer's last phase decides if it is `fenced`, or `finished` with exit code 0. Otherwise a program that was
     told to stop counts as stopped, however it ended: it may have been killed at the deadline, or have failed because
-    the store did. If the failure was its own, the next attempt will show it. If nobody told it to stop, the exit code
-    decides, and its output and exception tell whether the failure was the program's own.
+    the store did. If the failure was its own, the next attempt will show it. Without a demand to stop, the exit code
+    decides, and output and exception show whether the failure was the program's own.
 
     A program on the trainer library that ends with 0 before its last step has failed, unless it said that it is
     finished (`Run.finish`): a loop that ends early by mistake would else be a success with half of the training.
@@ -92,7 +92,7 @@ def _judged(
             ": "
         )
     if phase is TrainingPhase.STOPPED:
-        return Reason.SHUTDOWN, message  # somebody else than this agent stopped it, and it saved its work
+        return Reason.SHUTDOWN, message  # another party stopped it, and it saved its work
     if phase is not TrainingPhase.FAILED and not code:
         return Reason.FINISHED, message
     if failure.limit_hit is not None:
@@ -102,7 +102,7 @@ def _judged(
     if trouble is not None:
         return trouble
     if status is not None and status.cut_off:
-        return Reason.SHUTDOWN, message  # the store's trouble: the user's retries are not spent on it
+        return Reason.SHUTDOWN, message  # an error of the store: it spends no retry of the job
     return Reason.ERROR, message or failure.message or f"the program {describe_exit(code)}"
 
 

@@ -21,7 +21,7 @@ SIGNALLED = 128
 _LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it
 
 _DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
-# The device's own troubles, in the words of the CUDA runtime (CUDA Runtime API, cudaError_t) and of the driver's tools.
+# Errors of the device, in the words of the CUDA runtime (CUDA Runtime API, cudaError_t) and of the driver's tools.
 # Not among them: illegal addresses, asserts and launch failures, which kernels cause, and too little memory.
 _GPU = re.compile(
     r"uncorrectable (ECC|NVLink) error|hardware stack error|CUDA-capable device\(s\) is/are busy or unavailable"

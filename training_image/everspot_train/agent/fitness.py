@@ -86,7 +86,7 @@ class Fitness:
             self._broken = words[:300]
 
     def remeasure(self) -> None:
-        """Count the GPUs anew, and check CUDA on them. To be called after a job that failed on them."""
+        """Count the GPUs again, and check CUDA on them. To be called after a job that failed on them."""
         if self._gpus:
             self.hardware = measure()
             self._cuda_fault = check_cuda(self.hardware.gpus)

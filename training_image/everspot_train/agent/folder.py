@@ -108,7 +108,7 @@ class FolderCheckpoints:
         interval: the job's checkpoint interval.
         keep: the number of checkpoints that stay.
         emit: writes events.
-        notice_fit: judges each upload by the notice; None where there is none.
+        notice_fit: judges each upload by the notice; None without a notice.
 
     Attributes:
         took: how long the last publication took.
@@ -159,7 +159,8 @@ class FolderCheckpoints:
         self.restored: Checkpoint | None = None
 
     def restore(self) -> bool:
-        """Put back the folder that was kept last. False: there is none, or the newest checkpoint is the trainer's.
+        """Put back the folder of the newest checkpoint. Return False without a checkpoint, or if the newest one is the
+        trainer's.
 
         Raises:
             CheckpointCorrupt: if there are checkpoints and none is whole.
@@ -189,7 +190,7 @@ class FolderCheckpoints:
             look = self._watch.look(self._clock.monotonic(), thorough=True)
             self._assessor.start(look)
             stamps = {path: item.stamp for path, item in look.items.items()}
-            self._published = _Published(LastPublication({}, stamps))  # what came with the code is no news
+            self._published = _Published(LastPublication({}, stamps))  # files that came with the code are not new
         self._kept_at = self._clock.monotonic()
         return self.restored is not None
 
@@ -227,7 +228,7 @@ class FolderCheckpoints:
         if self._library:
             return
         with self._lock:
-            self._copier.clear()  # now nothing changes any more
+            self._copier.clear()  # nothing changes after this
             look = self._watch.look(self._clock.monotonic(), thorough=True)
             assessment = self._assessor.conclude(look, ended)
             if is_due(look, assessment, self._published.last, self._dirty):

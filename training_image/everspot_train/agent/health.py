@@ -41,7 +41,7 @@ class Health:
         return self._clock.monotonic() - self._looked() < self._limit
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -49,7 +49,7 @@ class Health:
         health = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 5  # a connection that says nothing is given up
+            timeout = 5  # a silent connection is closed
 
             def do_GET(self) -> None:
                 is_health_path = self.path.partition("?")[0] == PATH
@@ -59,7 +59,7 @@ class Health:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:
-                """Health checks come every few seconds: they are no news."""
+                """Log nothing: health checks come every few seconds."""
 
         return Handler
 

@@ -75,7 +75,7 @@ class JobArtifacts:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
         except StoreError:
             raise
-        except Exception as error:  # an agent that ends for a file would lose much more
+        except Exception as error:  # ending the agent for a file would lose more
             _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error, exc_info=True)
             self.folder.note_failure(error)
 

@@ -37,7 +37,7 @@ class LogShipper:
     """Uploads the output of one ownership. The keys carry the epoch and are written once. Not thread-safe.
 
     The file on disk is the buffer: after a failure of the store the next call uploads the rest. Uploaded bytes free
-    their room on the disk, while the program goes on appending to the same file.
+    their disk space, while the program goes on appending to the same file.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LogShipper:
 
     @classmethod
     def resumed(cls, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> "LogShipper":
-        """Return a shipper that goes on where that of an agent which was killed has stopped."""
+        """Return a shipper that continues after the last upload of an earlier, killed agent."""
         shipper = cls(store, job, run_dir, clock)
         with suppress(OSError, ValueError):  # then nothing was uploaded
             shipper._offset = shipper._punched = max(0, int(read_regular(run_dir / SHIPPED, 32)))

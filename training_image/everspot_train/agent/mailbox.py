@@ -58,7 +58,7 @@ class Mailbox:
         return self._status
 
     def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:
-        """Tell the trainer until when it may publish."""
+        """Write for the trainer until when it may publish."""
         self._hand_over(LeaseFile(valid_until=valid_until.total_seconds(), lost=lost))
 
     def ask_to_stop(self, stop: StopDemand) -> None:

@@ -18,7 +18,7 @@ def read_manifest(metadata: Metadata) -> Manifest:
     """Return the manifest that the infrastructure handed to this instance.
 
     Raises:
-        MetadataError: if there is none; the message says where it was searched.
+        MetadataError: without a manifest; the message says where it was searched.
     """
     text = metadata.manifest()
     try:

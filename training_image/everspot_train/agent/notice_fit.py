@@ -1,4 +1,5 @@
-"""Tells what a notice costs a program whose folder of checkpoints takes longer to upload than the notice leaves."""
+"""Reports the cost of a notice for a program whose folder of checkpoints takes longer to upload than the notice
+leaves."""
 
 import logging
 from datetime import timedelta

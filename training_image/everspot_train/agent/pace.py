@@ -14,7 +14,7 @@ QUIET = timedelta(minutes=30)
 """The longest time without a sign of life of a program whose steps are not known: one that has not made two yet, does
 not report them, or is busy with something else, such as loading its checkpoint. See `life`."""
 _FORGETS = 0.95
-"""The factor by which each shorter step lowers the usual step, which is the longest one seen."""
+"""Each shorter step lowers the usual step, which is the longest one seen, by this factor."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     if group != "-":
         try:
             Path(group, "cgroup.procs").write_text("0")  # the writer
-        except OSError as error:  # what it leaves behind is found in other ways
+        except OSError as error:  # remaining processes are found in other ways
             sys.stderr.write(f"everspot: not in its control group: {error}\n")
     if niceness:
         os.nice(niceness)

@@ -45,7 +45,7 @@ class TrainingProcess(Protocol):
     """A running or ended training process."""
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for the number of the signal that ended it."""
+        """Return the exit code: None while it runs, negative for the number of the signal that ended it."""
         ...
 
     def memory_gib(self) -> float | None:
@@ -61,11 +61,11 @@ class TrainingProcess(Protocol):
         ...
 
     def terminate(self, *, final: bool = False) -> None:
-        """SIGTERM, so that it ends by its own means. `final`: the time that it has for this is almost over."""
+        """Send SIGTERM, so that the program ends by itself. `final`: its time is almost over."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL to every process of it; they are gone when this returns."""
+        """Send SIGKILL to all of its processes, which are gone when this returns."""
         ...
 
 
@@ -211,7 +211,7 @@ class LocalLauncher:
         self._runs = runs
         self._living = _Living() if adopt and become_subreaper() else None
         self._groups = ControlGroups(own_group() if groups else None, runs)
-        self._unlimited = threading.Lock()  # taken for good by who says so
+        self._unlimited = threading.Lock()  # acquired for good by the first thread that logs it
 
     def launch(
         self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None

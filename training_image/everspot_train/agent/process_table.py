@@ -13,7 +13,7 @@ DATA_WORKER = "pt_data_worker"
 
 
 def read_processes(pids: Iterable[int]) -> dict[int, ProcessInfo]:
-    """Return the living ones of these processes, by number."""
+    """Return the living processes among the given ones, by number."""
     return {pid: process for pid in pids if (process := _read(pid)) is not None}
 
 
@@ -53,8 +53,8 @@ def _read(pid: int) -> ProcessInfo | None:
 
 
 def _is_data_worker(caught: int) -> bool:
-    """Return whether the handlers are those that torch sets in each DataLoader worker, whatever its release. A program
-    that has them from elsewhere (faulthandler, Go's runtime) catches SIGABRT or SIGILL as well."""
+    """Return whether the handlers are the ones that every release of torch sets in DataLoader workers. A program that
+    has them from elsewhere (faulthandler, Go's runtime) catches SIGABRT or SIGILL as well."""
     of_torch = (signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE, signal.SIGTERM)
     others = (signal.SIGABRT, signal.SIGILL)
     return all(_has(caught, number) for number in of_torch) and not any(_has(caught, number) for number in others)

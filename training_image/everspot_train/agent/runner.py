@@ -76,7 +76,7 @@ class JobRunner:
         self._hours_between_interruptions: float | None = None
 
     def step(self, outside: Outside) -> act.EndAgent | None:
-        """Observe once, decide, and act. Returns the order to leave the machine, if there is one.
+        """Observe once, decide, and act. Return the order to leave the machine, or None.
 
         An unexpected exception ends the attempt and not the agent, which would meet it again after each restart.
         """
@@ -100,8 +100,8 @@ class JobRunner:
             self._act(action)
 
     def _end_attempt(self, error: Exception) -> None:
-        """End the attempt with the agent's own failure: first in the usual way; if that fails too, without a word
-        more than the release of the lease."""
+        """End the attempt with the agent's own failure: first in the usual way; if that fails too, only the lease is
+        released."""
         session = self.session
         if session is None:  # nothing was taken: the scheduler lets the assignment expire
             self.memory = concluded(self.memory, self._clock.monotonic())
@@ -154,7 +154,7 @@ class JobRunner:
                 self._note("the folder of checkpoints", error)
 
     def _note(self, subject: str, error: Exception) -> None:
-        """Log an unexpected exception, once. Training goes on: to end it would lose more."""
+        """Log an unexpected exception, once. Training goes on, because ending it would lose more."""
         words = f"{subject}: {type(error).__name__}: {error}"
         if words not in self._noted:
             self._noted.add(words)
@@ -299,5 +299,5 @@ class JobRunner:
             try:
                 session.clean()
                 self._ended(ending)
-            except Exception:  # the job is over, and this is no reason to end the agent
+            except Exception:  # the job is over; the agent goes on
                 _log.exception("job %s, epoch %d: not all that it left was cleaned up", *session.key)

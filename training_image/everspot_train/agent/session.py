@@ -45,7 +45,7 @@ RENEW_AGAIN = timedelta(seconds=5)
 
 
 def renewal_interval(limits: Limits) -> timedelta:
-    """The time between two renewals. Each costs a request, and the rest of the lease is for further tries."""
+    """Return the time between two renewals. Each costs a request, and the rest of the lease is for further tries."""
     return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
 
@@ -104,7 +104,7 @@ class JobSession:
         return self._lease.incarnation
 
     def owns(self) -> bool:
-        """Whether this instance may still write as the owner."""
+        """Return whether this instance may still write as the owner."""
         return not self._over and not self._releasing and self.lease_view() is LeaseView.VALID
 
     def prepare(self, context: RunContext) -> None:
@@ -117,8 +117,8 @@ class JobSession:
         return self._valid_until
 
     def lease_view(self) -> LeaseView:
-        """Whether this instance may still act as the owner, by its own clock. A lease that ends while it is being given
-        back counts as lost: the scheduler finds it given back, or lets it expire."""
+        """Return whether this instance may still act as the owner, by its own clock. A lease that ends while it is
+        being given back counts as lost: the scheduler finds it given back, or lets it expire."""
         if self._lost:
             return LeaseView.LOST
         if self._clock.monotonic() < self._valid_until:
@@ -126,14 +126,14 @@ class JobSession:
         return LeaseView.LOST if self._releasing else LeaseView.SUSPENDED
 
     def status(self) -> Status | None:
-        """The trainer's last report; None before the first."""
+        """Return the trainer's last report; None before the first."""
         return self._mailbox.status()
 
     def exit_code(self) -> int | None:
-        """The exit code of the training process; None while it runs.
+        """Return the exit code of the training process; None while it runs.
 
-        It is 0, too, if a signal ended a process after the program had ended soundly in all of them: what crashes while
-        Python shuts down, as threads of C++ libraries may, is no part of the program.
+        It is 0, too, if a signal ended a process after the program had ended without error in all of them: a crash
+        while Python shuts down, as of threads of C++ libraries, is not the program's.
         """
         code = self.process.exit_code() if self.process is not None else None
         if code is None or not by_signal(code):
@@ -146,7 +146,8 @@ class JobSession:
         return 0
 
     def renew_if_due(self) -> bool:
-        """Renew the lease with the present progress, and tell the trainer until when it holds. Returns whether it did.
+        """Renew the lease with the present progress, and tell the trainer until when it holds. Return whether it was
+        renewed.
 
         Raises:
             StoreError: if the store could not be asked; the lease holds until its end.
@@ -175,7 +176,7 @@ class JobSession:
         self._beginning.launched(**data)
 
     def failure(self) -> Failure:
-        """The failure of a program that is over. It is read once, because the files are cleaned away later."""
+        """Return the failure of a program that is over. It is read once, because the files are cleaned away later."""
         if self._failure is None:
             folder = self.run_dir.path
             sound = self.exit_code() == 0 and self._crash_noted
@@ -188,7 +189,7 @@ class JobSession:
         return self._life.look() if self._life is not None else None
 
     def _traces(self) -> tuple[int, Status | None]:
-        """The size of the output, and the last report."""
+        """Return the size of the output, and the last report."""
         try:
             size = (self.run_dir.path / OUTPUT).stat().st_size
         except OSError:
@@ -230,16 +231,16 @@ class JobSession:
             self._logs.ship_if_due()
 
     def ask_to_stop(self, stop: StopDemand) -> None:
-        """Tell the trainer to checkpoint and end."""
+        """Request a checkpoint from the trainer, and its end."""
         self._stopping = True
         self._mailbox.ask_to_stop(stop)
 
     def ask_for_checkpoint(self, seq: int) -> None:
-        """Tell the trainer to checkpoint and go on."""
+        """Request a checkpoint from the trainer, which then goes on."""
         self._mailbox.ask_for_checkpoint(seq)
 
     def conclude(self, ending: Ending, stop: StopDemand | None) -> bool:
-        """Write the ending and give the lease back. False: it had been lost, and nothing was written.
+        """Write the ending and give the lease back. Return False if the lease had been lost; then nothing was written.
 
         The lease is renewed until its release begins, because the uploads may take longer than it holds. The ending is
         written before the release, so that a reader of the job's new state finds its whole history. A store that takes
@@ -312,11 +313,11 @@ class JobSession:
         self.cleaned = True
 
     def _silent(self) -> bool:
-        """Whether the program has never reported, so that it does not use the trainer library."""
+        """Return whether the program has never reported, so that it does not use the trainer library."""
         return self.status() is None
 
     def _tell_reclaimed(self) -> None:
-        """Write that the job, which was given up while the store was silent, goes on here."""
+        """Write an event: the job, which was given up while the store was silent, goes on here."""
         status = self.status()
         _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
         self.emit(

@@ -1,7 +1,7 @@
 """The jobs that share this machine. Each has a `JobRunner` with threads of its own, and none waits for another.
 
 So a job that writes its checkpoint, or waits for the store, does not delay the others: at a notice all of them
-checkpoint at once. If a runner's thread fails, its job is killed and its lease lapses; the others run on.
+checkpoint at the same time. If a runner's thread fails, its job is killed and its lease lapses; the others run on.
 """
 
 import logging
@@ -56,7 +56,7 @@ class SharedJobs:
         )
 
     def look(self, assignment: Assignment | None) -> None:
-        """Start a runner for each new seat, and drop those that are done."""
+        """Start a runner for each new seat, and drop finished runners."""
         for key in [key for key, member in self._members.items() if member.over]:
             del self._members[key]
             self._ended.append(key)
@@ -69,7 +69,7 @@ class SharedJobs:
                 member.start()
 
     def abandon(self) -> None:
-        """Kill all jobs; nothing is written any more."""
+        """Kill all jobs, and write nothing more."""
         for member in self._members.values():
             member.end()
         for member in self._members.values():

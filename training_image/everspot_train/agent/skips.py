@@ -13,7 +13,7 @@ MOST_PATHS = 20
 MOST_REASONS = 5
 """The most events at a time, one for each reason."""
 LASTING = timedelta(minutes=1)
-"""How long a file is left out before that is told. Most are complete a moment later."""
+"""How long a file is left out before it is reported. Most files are complete a moment later."""
 APART = timedelta(minutes=1)
 """The least time between two events while the program runs."""
 
@@ -29,7 +29,7 @@ class Skips:
         self._told_at: timedelta | None = None
 
     def tell_lasting(self, left_out: Mapping[bytes, str], now: timedelta) -> None:
-        """Note the files that are left out now, and report those that have been for a while."""
+        """Record the files that are left out now, and report the ones that have been left out for a while."""
         self._since = {path: self._since.get(path, now) for path in left_out}
         lasting = {path: left_out[path] for path, since in self._since.items() if now - since >= LASTING}
         if self._told_at is None or now - self._told_at >= APART:

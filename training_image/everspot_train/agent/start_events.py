@@ -38,7 +38,7 @@ class StartEvents:
     def launched(self, **data: JsonValue) -> None:
         """Note that the first process runs: the program itself, or the one that prepares what the job needs."""
         self._events.emit(EventKind.STARTED, **data)
-        self._launched = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
+        self._launched = (self._events.now(), self._clock.monotonic())  # its events come after its start
 
     def progress(self, last: Progress) -> Progress | None:
         """Return the progress of a program that has not reported yet: the last known one, and whether its data and

@@ -51,7 +51,7 @@ _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 REMAINS_TIME = timedelta(seconds=30)
 """The longest time for uploading what earlier agents left, before the agent begins its work."""
 MOST_RESTARTS = 5
-"""The restarts of the agent after which it gives a job back, and the machine takes no more jobs."""
+"""After this many restarts during a job, the agent gives it back and takes no further jobs."""
 TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
 
 _log = logging.getLogger(__name__)
@@ -129,7 +129,8 @@ class Starter:
             within(REMAINS_TIME, ship)
 
     def take(self, job: JobKey) -> JobSession | None:
-        """Acquire the job's lease. None: the job is not, or no longer, this instance's. Raises `StoreError`."""
+        """Acquire the job's lease. Return None if the job is not, or no longer, this instance's. Raises
+        `StoreError`."""
         ttl, owner = self._manifest.limits.lease_ttl, self._identity.instance_id
         zero = self._starts_over(job)
         lease = self._store.acquire(job.job_id, job.epoch, owner, ttl=ttl, adopt=True, from_zero=zero)
@@ -174,7 +175,7 @@ class Starter:
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
         except (UnsafeArchive, ValueError) as error:
-            # A ValueError tells of an environment that no process can have.
+            # A ValueError means an environment that no process can have.
             session.unstarted = _could_not_start(error, Reason.ERROR)
         except CheckpointCorrupt as error:
             message = f"none of the job's checkpoints is whole: {error}"
@@ -197,15 +198,15 @@ class Starter:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 
     def decline(self, job: JobKey, reason: Reason) -> bool:
-        """Give a job back without starting it. False: it was not this instance's to give. Raises `StoreError`."""
+        """Give a job back without starting it. Return False if it was not this instance's. Raises `StoreError`."""
         session = self.take(job)
         return session is not None and session.conclude(Ending(reason, None, None, None), None)
 
     def is_early(self, job: JobKey) -> bool:
-        """Whether the job's record has not come to this epoch yet. Raises `StoreError`.
+        """Return whether the job's record has not come to this epoch yet. Raises `StoreError`.
 
-        Assigning is two writes, of which the assignment is the first. Until the record follows, the job is neither this
-        instance's nor over for it.
+        Assigning is two writes, the assignment first. Until the record follows, the job is neither this instance's nor
+        over for it.
         """
         record = self._store.records.get(job.job_id)
         return record is None or record.value.epoch < job.epoch
@@ -235,9 +236,10 @@ class Starter:
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
     def _restarted_too_often(self, session: JobSession) -> Ending | None:
-        """The ending of a job during which the agent has been restarted again and again; else None.
+        """Return the ending of a job during which the agent has been restarted again and again; else None.
 
-        What ends the agent may be the job or the machine. So the job is tried elsewhere, and the machine takes no more.
+        Either the job or the machine may end the agent. So the job is tried elsewhere, and this machine takes no
+        further jobs.
         """
         restarts = session.incarnation - 1
         if restarts < MOST_RESTARTS:
@@ -256,12 +258,12 @@ class Starter:
         )
 
     def _notice(self) -> tuple[timedelta, timedelta]:
-        """The notice of this instance, market time, and the part of it in which nothing is saved, real time."""
+        """Return the notice of this instance, market time, and the part of it in which nothing is saved, real time."""
         notice, limits = provider(self._manifest.cloud).notice(self._manifest), self._manifest.limits
         return notice, limits.notice_poll + stop_margin(limits, self._clock.to_real(notice))
 
     def _starts_over(self, job: JobKey) -> bool:
-        """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
+        """Return whether the job has run before without any durable checkpoint. Raises `StoreError`."""
         try:
             return self._has_no_checkpoint(job)
         except StoreError:
@@ -350,13 +352,13 @@ class Starter:
 
     @staticmethod
     def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:
-        """The folder for the code, of this run alone, because the next run must not find what this program writes
-        there."""
+        """Return the folder for the code, of this run alone, because the next run must not find what this program
+        writes there."""
         return run_dir / "code" if submission.code_digest is not None else None
 
 
 def _attempt_words(session: JobSession, instance_id: str) -> str:
-    """The line with which another attempt begins in the log."""
+    """Return the line with which another attempt begins in the log."""
     times = session.record.from_zero
     if session.artifacts.restored:
         state = "its folder checkpoints was put back"
@@ -373,7 +375,7 @@ def _could_not_start(error: Exception, reason: Reason) -> Ending:
 
 
 def _too_often(session: JobSession) -> Ending | None:
-    """The ending of a job that keeps nothing and was started over more often than it may; else None."""
+    """Return the ending of a job that keeps nothing and was started over more often than it may; else None."""
     times, most = session.record.from_zero, session.submission.spec.retries.from_zero
     if times <= most:
         return None

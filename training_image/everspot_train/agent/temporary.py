@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 class TemporaryFolders:
     """The temporary directories of one agent's jobs.
 
-    They lie in the state folder. Where the path of that is too long, they lie in a directory of the agent's own in
-    /tmp, with a lock that the agent holds as long as it lives. So a later agent finds what a dead one left there,
-    even if that one's state folder is not used again.
+    The directories are in the state folder. If its path is too long, they are in a directory of the agent's own in
+    /tmp, whose lock the agent holds as long as it lives. So a later agent finds the directories of a dead agent, even
+    if its state folder is not used again.
 
     Args:
         home: the agent's state folder; None: `shared` is used in any case.
@@ -72,8 +72,8 @@ class TemporaryFolders:
         return self._own
 
     def _claim(self) -> tuple[Path, int]:
-        """A directory of this agent's own. It appears under its name with the lock already held, so that no other
-        agent takes it for abandoned."""
+        """Return a directory of this agent's own. It appears under its name with the lock already held, so that no
+        other agent takes it for abandoned."""
         new = Path(tempfile.mkdtemp(prefix=".", dir=self._shared))
         try:
             handle = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -92,7 +92,7 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether the agent that made the directory has ended."""
+    """Return whether the agent that made the directory has ended."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:

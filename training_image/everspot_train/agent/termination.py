@@ -1,7 +1,7 @@
 """Chooses which processes of a job get SIGTERM, and when.
 
-A job is a tree: a shell or a launcher, the training processes, their DataLoader workers. The signal is for those that
-do something with it, so the choice is made by who has a handler (`SigCgt` in /proc/PID/status):
+A job is a tree: a shell or a launcher, the training processes, their DataLoader workers. The signal is for the
+processes that handle it (`SigCgt` in /proc/PID/status):
 
 1. The first process with a handler on each way down from the top gets the signal, and nothing below it: a training
    process ends its own workers. If a DataLoader worker gets it, the training process fails with "DataLoader worker is
@@ -9,9 +9,9 @@ do something with it, so the choice is made by who has a handler (`SigCgt` in /p
 2. Shells and launchers do not count as handlers while one runs below them. A shell runs its trap only after the
    command in the foreground has ended (bash(1), Signals), and torchrun signals whole process groups, workers included
    (torch/distributed/elastic/multiprocessing/subprocess_handler). They end when the training process has ended.
-3. Once no handler is left, all others get the signal, parents first. For a job without any handler that is at once.
-4. Near the deadline, those get it that have a handler and did not get it yet: a process above did not pass it on.
-   Workers never get it.
+3. Once no handler is left, all others get the signal, parents first. A job without any handler gets it immediately.
+4. Near the deadline, handlers get it that did not get it yet, because a process above did not pass it on. Workers never
+   get it.
 """
 
 import os
@@ -45,7 +45,7 @@ class ProcessInfo:
         parent: that of its parent.
         arguments: its command line.
         handles: whether it has a handler for SIGTERM, or waits for it (blocks it).
-        data_worker: whether it is a worker of torch's DataLoader, which ends at once when it gets SIGTERM.
+        data_worker: whether it is a worker of torch's DataLoader, which ends immediately on SIGTERM.
     """
 
     pid: int

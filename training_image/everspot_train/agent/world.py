@@ -79,7 +79,7 @@ class Memory:
     """The agent's memory from one decision to the next.
 
     Attributes:
-        cordoned: the reason why this instance takes no more jobs, as long as it holds.
+        cordoned: the reason why this instance takes no further jobs, as long as it holds.
         handled: past ownerships, so that an assignment that still names one is not taken for a new one.
     """
 

@@ -343,7 +343,8 @@ class Assessor:
 
 
 def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
-    """The templates of numbered files that were written one right after the other, or again after another of them."""
+    """Return the templates of numbered files that were written one right after the other, or again after another of
+    them."""
     parts, last = set[bytes](), dict[bytes, bytes]()
     for path in writes:
         template = path_template(path)
@@ -356,7 +357,7 @@ def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
 
 
 def _by_age(division: Division, look: Look) -> list[CheckpointUnit]:
-    """The checkpoints, the oldest first, because the newer ones are compared with them."""
+    """Return the checkpoints, the oldest first, because the newer ones are compared with them."""
     return sorted(division.units, key=lambda unit: (max(look.items[path].ctime_ns for path in unit.paths), unit.name))
 
 

@@ -109,6 +109,6 @@ def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
 
 
 def _has_shards(document: object, siblings: Collection[bytes]) -> bool:
-    """Whether the files that an index of shards names are beside it; true of any other document."""
+    """Return whether the files that an index of shards names are beside it; true of any other document."""
     shards = document.get("weight_map") if isinstance(document, dict) else None
     return not isinstance(shards, dict) or {os.fsencode(str(name)) for name in shards.values()} <= set(siblings)

@@ -69,7 +69,7 @@ class FolderCopier:
         """Copy files as `look` saw them. Returns the copies, which stay until `clear`.
 
         Raises:
-            Changed: if a file is no more as it was then.
+            Changed: if a file has changed since.
             UnreadableFile: if a file cannot be read.
             OSError: if the disk cannot take the copies.
         """
@@ -114,7 +114,8 @@ class FolderCopier:
         shutil.rmtree(self._target, ignore_errors=True)
 
     def _capture(self, path: bytes, stamp: Stamp, opened: dict[bytes, FileIO]) -> None:
-        """Read a small file, or open a larger one for later. Beyond the limits of both the file is copied at once."""
+        """Read a small file, or open a larger one for later. Beyond the limits of both the file is copied
+        immediately."""
         try:
             reader = FileIO(os.path.join(self._root, path))
         except FileNotFoundError as error:
@@ -175,7 +176,7 @@ class FolderCopier:
 
     @contextmanager
     def _new_copy(self) -> Iterator[Path]:
-        """The path of a new copy, which is removed if writing it fails."""
+        """Return the path of a new copy, which is removed if writing it fails."""
         self._number += 1
         copy = self._target / f"copy-{self._number}"
         try:
@@ -199,7 +200,7 @@ def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[
 
 
 def read_stamp(root: bytes, path: bytes) -> Stamp | None:
-    """The stamp of a file now; None if it is gone."""
+    """Return the stamp of a file now; None if it is gone."""
     try:
         return _stamp(os.lstat(os.path.join(root, path)))
     except OSError:

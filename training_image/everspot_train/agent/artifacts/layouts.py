@@ -149,7 +149,7 @@ def divide(
 
 
 def is_log(path: bytes) -> bool:
-    """Whether a path is that of a log, a picture or settings, which hold no state, by its name."""
+    """Return whether a path is that of a log, a picture or settings, which hold no state, by its name."""
     *folders, name = path.split(b"/")
     if _LOG_NAMES.fullmatch(name) is not None or _SETTINGS_NAMES.fullmatch(name) is not None:
         return True
@@ -157,13 +157,13 @@ def is_log(path: bytes) -> bool:
 
 
 def is_settings(path: bytes) -> bool:
-    """Whether a path is that of settings, which hold state if the program rewrites them."""
+    """Return whether a path is that of settings, which hold state if the program rewrites them."""
     *folders, name = path.split(b"/")
     return _SETTINGS_NAMES.fullmatch(name) is not None and not _LOG_FOLDERS & set(folders)
 
 
 def may_stand_alone(path: bytes) -> bool:
-    """Whether a log may be all that a program resumes from, as a table of results to which it appends."""
+    """Return whether a log may be all that a program resumes from, as a table of results to which it appends."""
     return not is_log(path) or path.endswith((b".jsonl", b".csv", b".tsv"))
 
 
@@ -216,7 +216,7 @@ def missing_shards(paths: Iterable[bytes]) -> str:
 
 
 def _contents(items: Mapping[bytes, Item]) -> dict[bytes, frozenset[bytes]]:
-    """The files and links at any depth below each folder."""
+    """Return the files and links at any depth below each folder."""
     below: dict[bytes, set[bytes]] = {}
     for path, item in items.items():
         if item.kind in (EntryKind.FILE, EntryKind.LINK):
@@ -253,8 +253,8 @@ def _framework_unit(
 
 
 def _was_renamed(folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item]) -> bool:
-    """Whether nothing in the folder was changed since its name was: that changes the folder's own time of change, and
-    not the time at which its content was changed."""
+    """Return whether nothing in the folder was changed since its name was: that changes the folder's own time of
+    change, and not the time at which its content was changed."""
     own = items.get(folder)
     if own is None or own.ctime_ns <= own.mtime_ns:
         return False

@@ -116,7 +116,7 @@ class FolderWatch:
 
 
 def is_unfinished(path: bytes) -> bool:
-    """Whether a part of the path ends in `.tmp`."""
+    """Return whether a part of the path ends in `.tmp`."""
     return any(part.endswith(UNFINISHED) for part in path.split(b"/"))
 
 
@@ -147,8 +147,8 @@ def _list(root: bytes) -> tuple[dict[bytes, Item], frozenset[bytes]]:
 
 
 def _open_for_writing(root: bytes) -> tuple[set[bytes], set[bytes]]:
-    """The paths below the folder that other processes have open for writing, and to append. Processes that may not be
-    looked into are passed over."""
+    """Return the paths below the folder that other processes have open for writing, and to append. Processes that may
+    not be looked into are passed over."""
     opened, appending = set[bytes](), set[bytes]()
     real = os.path.realpath(root) + b"/"
     for process in _processes():
@@ -159,7 +159,7 @@ def _open_for_writing(root: bytes) -> tuple[set[bytes], set[bytes]]:
 
 
 def _mapped_files(root: bytes) -> set[bytes]:
-    """The paths below the folder that other processes have mapped for writing."""
+    """Return the paths below the folder that other processes have mapped for writing."""
     mapped, real = set[bytes](), os.path.realpath(root) + b"/"
     for process in _processes():
         with suppress(OSError), open(process + b"/maps", "rb") as maps:  # noqa: PTH123

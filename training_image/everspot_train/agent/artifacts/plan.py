@@ -42,8 +42,8 @@ class PublicationPlan:
 
 
 def is_due(look: Look, assessment: Assessment, last: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
-    """Whether a checkpoint is complete that was not published yet. Tables of results count only where there is nothing
-    else, other logs and files that are gone never."""
+    """Return whether a checkpoint is complete that was not published yet. Tables of results count only where there is
+    nothing else, other logs and files that are gone never."""
     state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
     if not state and not assessment.waiting and assessment.loose is not None:
         state = {path for path in assessment.others if may_stand_alone(path)}
@@ -105,7 +105,7 @@ def _folders_of_units(look: Look, assessment: Assessment) -> Iterable[tuple[byte
 
 
 def link_target(path: bytes, item: Item) -> bytes | None:
-    """The path in the folder to which a link leads; None if it leads elsewhere."""
+    """Return the path in the folder to which a link leads; None if it leads elsewhere."""
     folder = b"" if item.inside else os.path.dirname(path)  # noqa: PTH120
     target = os.path.normpath(os.path.join(folder, item.target))  # noqa: PTH118
     return None if target.startswith((b"/", b"../")) else target
@@ -144,7 +144,7 @@ def _skip_reasons(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[by
 
 
 def _stays(path: bytes, entry: TreeEntry, look: Look, assessment: Assessment) -> bool:
-    """Whether what was published of a path stays as it is, because what is there now is not complete."""
+    """Return whether the published content of a path stays, because its present content is not complete."""
     unit = unescape_path(entry.unit)
     if entry.kind is EntryKind.DIRECTORY:
         return unit in assessment.waiting

@@ -48,7 +48,7 @@ class Rhythm:
     _places: dict[bytes, int] = field(default_factory=dict)  # where each template first comes in the present round
 
     def observe(self, writes: Iterable[Write]) -> None:
-        """Take note of writes, in the order in which they were made."""
+        """Record writes, in their order."""
         for write in writes:
             self._observe(write)
 
@@ -89,8 +89,8 @@ class Rhythm:
         self.current, self._places, self._led = [write], {write.template: 0}, led
 
     def _begins_without_leader(self, template: bytes) -> bool:
-        """Whether a member that a whole round has written already begins the next one: the leader may be a best model,
-        which is not written in each."""
+        """Return whether a member that a whole round has written already begins the next one: the leader may be a best
+        model, which is not written in each."""
         written_last = self.current[-1].template == template
         return not written_last and self.whole and self._is_member(template) and template not in self._twice
 

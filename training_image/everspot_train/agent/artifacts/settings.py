@@ -33,7 +33,7 @@ class SettingsFiles:
         self._writes_before: dict[bytes, Counter[bytes]] = {}  # those before the last write of a settings file
 
     def observe(self, paths: Iterable[bytes], before: Look, look: Look, logs: Collection[bytes]) -> None:
-        """Take note of files that were written, in the order in which they were."""
+        """Record the written files, in the order of their writes."""
         for path in paths:
             template, item = path_template(path), look.items[path]
             if item.kind is not EntryKind.FILE or path in logs or path in look.appending:
@@ -49,7 +49,7 @@ class SettingsFiles:
                 self._state_writes[template] += 1
 
     def holds_state(self, path: bytes) -> bool:
-        """Whether a settings file was rewritten."""
+        """Return whether a settings file was rewritten."""
         return is_settings(path) and path_template(path) in self.state
 
     def pending(self, paths: Iterable[bytes]) -> frozenset[bytes]:

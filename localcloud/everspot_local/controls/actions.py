@@ -36,7 +36,7 @@ class Actions:
         "quota",
         "replay",
         "delays",
-        *("disturbances", "fail_launches"),
+        *("disturbances", "fail_launches", "issuer"),
     )
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
@@ -205,6 +205,11 @@ class Actions:
         for each in pools:
             each.launch_failures = [code] * int(instances)
         return {"pools": [p.name for p in pools]}
+
+    def issuer(self, url: str, address: str) -> dict[str, Any]:
+        """Say where an issuer of identity tokens answers on this machine, so that its keys can be asked for."""
+        self._machines.issuers.introduce(url, address)
+        return {"issuer": url}
 
     def _played(self, schedule: PoolSchedule) -> MarketPool:
         kind, _, zone = schedule.pool.partition("/")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.jobs.records import Market
 
+from everspot_local.machines.issuers import Issuers
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.machines.second_cloud import SecondCloud
@@ -27,6 +28,7 @@ class Machines:
         listeners: called with each machine whose end begins.
         failure_codes: the cloud's codes of machines that die at their launch.
         second_cloud: the other cloud that this one was introduced to.
+        issuers: those who issue identity tokens, where they were introduced.
     """
 
     def __init__(self, market: LocalMarket, boot: Boot) -> None:
@@ -37,6 +39,7 @@ class Machines:
         self.listeners: list[Callable[[Machine], None]] = []
         self.failure_codes: frozenset[str] = frozenset()
         self.second_cloud = SecondCloud()
+        self.issuers = Issuers()
         market.price_listeners.append(self._priced)
 
     def living(self) -> list[Machine]:

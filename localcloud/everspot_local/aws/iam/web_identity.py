@@ -1,11 +1,13 @@
-"""Stands in for AWS's Security Token Service where roles are assumed: by an identity token of Google, or by a role.
+"""Stands in for AWS's Security Token Service where roles are assumed: by an identity token, or by a role.
 
-A token has to be signed by Google's keys, be in date, and fit the role's trust policy. Of identity providers there is
-Google alone, which is built into AWS. It knows no session policies, no tags of sessions and no external ids. Tokens and
-credentials keep real time.
+A token has to be signed by its issuer's keys, be in date, name an audience of the identity provider, and fit the role's
+trust policy. Google is built into AWS. Every other issuer needs an identity provider in IAM, and has to be introduced
+by the action `issuer`. It knows no session policies, no tags of sessions and no external ids. Tokens and credentials
+keep real time.
 
 Sources: STS API Reference, "AssumeRoleWithWebIdentity" (errors); IAM user guide, "Available keys for AWS OIDC
-federation": for Google's tokens `accounts.google.com:aud` is the claim `azp` if there is one, and `:oaud` is `aud`.
+federation": for Google's tokens `accounts.google.com:aud` is the claim `azp` if there is one, and `:oaud` is `aud`; of
+GitHub's tokens AWS compares the claims in `GITHUB_CLAIMS` beside `aud` and `sub`.
 """
 
 import base64
@@ -26,9 +28,16 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
 from everspot_local.aws.refusals import Refused, in_own_words
 from everspot_local.aws.strict import strict
+from everspot_local.machines.issuers import IssuerUnavailable
+from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.second_cloud import SecondCloudUnavailable
 
-ISSUER = "accounts.google.com"
+GOOGLE = "accounts.google.com"
+GITHUB = "token.actions.githubusercontent.com"
+GITHUB_CLAIMS = (
+    *("actor", "actor_id", "enterprise_id", "environment", "job_workflow_ref", "ref", "repository", "repository_id"),
+    "workflow",
+)
 CERTIFICATES = "/oauth2/v3/certs"
 """Google's keys (https://accounts.google.com/.well-known/openid-configuration, jwks_uri)."""
 SHORTEST = 900
@@ -55,16 +64,12 @@ def assume_role(self: TokenResponse) -> ActionResult:
 
 @in_own_words
 def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
-    """Return credentials of a role to a caller with a token of Google's that the role trusts."""
+    """Return credentials of a role to a caller with an identity token that the role trusts."""
     arn, session = self._get_param("RoleArn"), self._get_param("RoleSessionName")
-    claims = _claims(str(self._get_param("WebIdentityToken") or ""))
+    issuer, provider, claims = _verified(str(self._get_param("WebIdentityToken") or ""))
     role = _role(arn, "AssumeRoleWithWebIdentity", "")
-    context = {
-        f"{ISSUER}:aud": (str(claims.get("azp") or claims["aud"]),),
-        f"{ISSUER}:oaud": (str(claims["aud"]),),
-        f"{ISSUER}:sub": (str(claims["sub"]),),
-    }
-    _check_trust(role, "AssumeRoleWithWebIdentity", ISSUER, context, "Not authorized to perform")
+    context = _context(issuer, claims)
+    _check_trust(role, "AssumeRoleWithWebIdentity", provider, context, "Not authorized to perform")
     duration = _check_duration(self, role)
     credentials = self.backend.assume_role(
         region_name=self.region, role_session_name=session, role_arn=arn, policy="", duration=duration, external_id=""
@@ -74,24 +79,25 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
             "Credentials": credentials,
             "SubjectFromWebIdentityToken": claims["sub"],
             "AssumedRoleUser": {"AssumedRoleId": credentials.user_id, "Arn": credentials.arn},
-            "Provider": ISSUER,
+            "Provider": provider,
             "Audience": claims["aud"],
         }
     )
 
 
-def _claims(token: str) -> dict[str, Any]:
+def _verified(token: str) -> tuple[str, str, dict[str, Any]]:
+    """Return a token's issuer without its scheme, the principal that trust policies call it by, and its claims."""
     try:
         claims, kid = jwt.decode(token, verify=False), str(jwt.decode_header(token).get("kid"))
-        issuer, ends = str(claims["iss"]).removeprefix("https://"), int(claims["exp"])
+        url, ends = str(claims["iss"]), int(claims["exp"])
+        issuer = url.removeprefix("https://")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Refused("InvalidIdentityToken", _UNREADABLE) from None
-    if issuer != ISSUER:
-        raise Refused("InvalidIdentityToken", f"No OpenIDConnect provider found in your account for https://{issuer}")
-    key = _key(kid)
+    provider = None if issuer == GOOGLE else _provider(issuer)
+    key = _key(issuer, url, kid)
     try:
         jwt.decode(token, certs={kid: key})
-    except InvalidValue:  # signed, but not in date, or signed in another way than Google does
+    except InvalidValue:  # signed, but not in date, or signed in another way than by RS256
         now = int(datetime.now(UTC).timestamp())
         if ends > now:
             raise Refused("InvalidIdentityToken", _UNSIGNED) from None
@@ -99,26 +105,52 @@ def _claims(token: str) -> dict[str, Any]:
         raise Refused("ExpiredTokenException", message) from None
     except ValueError:
         raise Refused("InvalidIdentityToken", _UNSIGNED) from None
-    if not claims.get("aud") or not claims.get("sub"):
+    audiences = None if provider is None else provider.client_id_list
+    if not claims.get("aud") or not claims.get("sub") or (audiences is not None and claims["aud"] not in audiences):
         raise Refused("InvalidIdentityToken", "Incorrect token audience")
-    return dict(claims)
+    return issuer, issuer if provider is None else str(provider.arn), dict(claims)
 
 
-def _key(kid: str) -> bytes:
-    """Return Google's public key of an id, as PEM."""
+def _provider(issuer: str) -> Any:
+    """Return the account's identity provider of an issuer."""
+    providers = iam_backends[ACCOUNT]["aws"].open_id_providers.values()
+    provider = next((each for each in providers if each.url.rstrip("/") == issuer.rstrip("/")), None)
+    if provider is None:
+        raise Refused("InvalidIdentityToken", f"No OpenIDConnect provider found in your account for https://{issuer}")
+    return provider
+
+
+def _context(issuer: str, claims: dict[str, Any]) -> Context:
+    """Return the condition keys of a token's claims; a claim that AWS does not compare has none."""
+    if issuer == GOOGLE:
+        own = {"aud": claims.get("azp") or claims["aud"], "oaud": claims["aud"], "sub": claims["sub"]}
+    else:
+        compared = ("aud", "sub", *(GITHUB_CLAIMS if issuer == GITHUB else ()))
+        own = {name: claims[name] for name in compared if name in claims}
+    return {f"{issuer}:{name}": (str(value),) for name, value in own.items()}
+
+
+def _key(issuer: str, url: str, kid: str) -> bytes:
+    """Return an issuer's public key of an id, as PEM."""
+    machines = account.current().machines
     try:
-        status, body = account.current().machines.second_cloud.send("GET", CERTIFICATES)
-    except SecondCloudUnavailable:
-        status, body = 0, b""
-    if status != 200:
+        keys = _google_keys(machines) if issuer == GOOGLE else machines.issuers.keys(url)
+    except (SecondCloudUnavailable, IssuerUnavailable):
         raise Refused(
             "IDPCommunicationError", "The identity provider is currently unavailable. Please try again later."
-        )
-    key = next((key for key in json.loads(body)["keys"] if key["kid"] == kid), None)
-    if key is None:
+        ) from None
+    key = next((key for key in keys if key.get("kid") == kid), None)
+    if key is None or key.get("kty") != "RSA":
         raise Refused("InvalidIdentityToken", _UNSIGNED)
     numbers = RSAPublicNumbers(*(int.from_bytes(_bytes(key[part]), "big") for part in ("e", "n")))
     return numbers.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _google_keys(machines: Machines) -> list[dict[str, Any]]:
+    status, body = machines.second_cloud.send("GET", CERTIFICATES)
+    if status != 200:
+        raise SecondCloudUnavailable(f"the other cloud answered {status}")
+    return json.loads(body)["keys"]  # type: ignore[no-any-return]
 
 
 def _role(arn: str, action: str, caller_arn: str) -> Any:

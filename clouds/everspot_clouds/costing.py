@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import Any
 
-from everspot_core.capacity.catalogue import InstanceType, builtin, zone_region
+from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import TypeChoice
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import DeclaredResource, is_fully_known
@@ -24,6 +24,8 @@ from everspot_core.estimate.requested import (
     StandingRequest,
 )
 from everspot_core.validation.problems import camel
+
+from everspot_clouds.price_files import load_catalogue
 
 TEAM = "Team"
 """The tag that costs are divided by."""
@@ -215,7 +217,7 @@ def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[Instanc
 
 
 def _declared(name: str, facts: Mapping[str, Any]) -> list[InstanceType]:
-    listed = builtin().types.get(name)
+    listed = load_catalogue().types.get(name)
     try:
         return [InstanceType.model_validate({**(listed.model_dump() if listed else {"name": name}), **facts})]
     except ValueError:  # pydantic's is one

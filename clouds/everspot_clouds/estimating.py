@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
-from everspot_core.estimate.requested import RequestedCapacity
+from everspot_core.estimate.requested import ElasticRequest, RequestedCapacity, StandingRequest
 from everspot_core.estimate.totals import estimate
 from everspot_core.estimate.usage_history import Recent
 from everspot_core.validation.bounds import check_values
@@ -19,6 +19,7 @@ from everspot_clouds.aws.settings_estimate import check_arns
 from everspot_clouds.aws.settings_estimate import outline_cluster as aws_foreseen
 from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.settings_estimate import outline_cluster as gcp_foreseen
+from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.setting_names import PREFIX, check_names
 from everspot_clouds.settings_estimate import check_shape
 
@@ -105,12 +106,28 @@ def estimated(
         after: The same as the change declares them; None if the preview failed.
         regions: The region by cloud (`aws`, `gcp`), where the settings say it. Else the providers among the resources
             are asked, and the zones that resources name.
-        catalogue: Default: the one that comes with Everspot.
+        catalogue: Default: the prices of the project around the working directory, and the catalogue that comes with
+            Everspot.
         recent: Usage of the last month, from the cluster's ledger.
     """
-    prices = builtin() if catalogue is None else catalogue
+    prices = load_catalogue() if catalogue is None else catalogue
     was, will = (None if side is None else collect_charges(side, regions) for side in (before, after))
     return estimate(was, will, prices, recent, as_of=fixed_prices.AS_OF)
+
+
+def list_unpriced(
+    resources: Sequence[DeclaredResource], regions: Mapping[str, str] = _NO_REGIONS
+) -> dict[str, set[str]]:
+    """Return by region the instance types of resources that have no known on-demand price there: what they cost is in
+    no estimate, or only as what other types cost."""
+    charges, unpriced = collect_charges(resources, regions), dict[str, set[str]]()
+    catalogue = load_catalogue().with_types(charges.types)
+    requests: list[StandingRequest | ElasticRequest] = [*charges.standing, *charges.elastic]
+    for request in requests:
+        for candidate in request.candidates:
+            if catalogue.on_demand(candidate.instance_type, request.region) is None:
+                unpriced.setdefault(request.region, set()).add(candidate.instance_type)
+    return unpriced
 
 
 def collect_charges(

@@ -175,7 +175,9 @@ class FolderProvider(PackageRules):
         """See `Provider`: there are none beside the checks of the store."""
         return []
 
-    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+    def price_table(
+        self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+    ) -> PriceTable:
         """See `Provider`."""
         raise NotOffered("a folder has no price lists; this cluster is on a folder")
 

@@ -9,13 +9,15 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.capacity.fleet import TypeChoice
 from everspot_core.capacity.type_facts import OVERRIDE, fact_problems
 from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
 from everspot_core.validation.bounds import sound_numbers
 from everspot_core.validation.model_errors import parse_model
 from everspot_core.validation.problems import Problems
+
+from everspot_clouds.price_files import load_catalogue
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""
@@ -88,7 +90,7 @@ def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
     sound_numbers(problems, spelt)
     for index, entry in enumerate(spelt["instance_types"]):
         facts = {key: value for key, value in entry.items() if key in InstanceType.model_fields and key != "name"}
-        here, listed = problems.at(f"instanceTypes[{index}]"), builtin().types.get(entry["type"])
+        here, listed = problems.at(f"instanceTypes[{index}]"), load_catalogue().types.get(entry["type"])
         base = listed.model_dump() if listed is not None else {"name": entry["type"]}
         if facts:
             parse_model(here, InstanceType, {**base, **facts}, " (a type declared in place)")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time, timedelta
 from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_clouds.registry import provider
 from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.capacity.price_table import priced
+from everspot_core.capacity.price_table import PriceTable, newest_last, priced
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.budget import spent as spent_by
 from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
@@ -42,7 +42,7 @@ class Ledger:
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
         self.billing = provider(manifest.cloud).billing
-        self.declare(manifest.instance_types)
+        self.declare(manifest.instance_types, prices=manifest.list_prices)
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
         self._points: dict[tuple[str, str, Market, datetime], PricePoint] = {}
@@ -53,12 +53,15 @@ class Ledger:
         self.histories = Histories(store)
         self._loaded = False
 
-    def declare(self, types: Iterable[InstanceType], launched: Iterable[str] = ()) -> None:
-        """Set the types declared in place, and the names of the types that may be `launched`."""
-        self._types = list(types)
+    def declare(
+        self, types: Iterable[InstanceType], launched: Iterable[str] = (), prices: PriceTable | None = None
+    ) -> None:
+        """Set the types declared in place, the names of the types that may be `launched`, and the prices that the
+        cluster was declared with."""
+        self._types, self._declared_prices = list(types), prices
         self._table_read: timedelta | None = None  # the price table is applied again on top
         self._declared = {t.name for t in self._types} | set(launched)
-        self.catalogue: Catalogue = builtin().with_types(self._types)
+        self.catalogue: Catalogue = self._build_catalogue(None)
         self._book: PriceBook | None = None
 
     def load(self) -> None:
@@ -83,7 +86,14 @@ class Ledger:
         except BadDocument as error:
             _log.error("%s: the catalogue's own prices are used", error)
             return
-        self.catalogue, self._book = priced(builtin(), table).with_types(self._types), None
+        self.catalogue, self._book = self._build_catalogue(table), None
+
+    def _build_catalogue(self, table: PriceTable | None) -> Catalogue:
+        """Return the catalogue with the declared prices and a table of the store, of which the newer wins."""
+        catalogue = builtin()
+        for prices in newest_last(table, self._declared_prices):
+            catalogue = priced(catalogue, prices)
+        return catalogue.with_types(self._types)
 
     def types(self) -> tuple[InstanceType, ...]:
         """Return the types that this cluster may launch: the declared ones, and those that it has had."""

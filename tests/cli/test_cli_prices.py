@@ -76,7 +76,7 @@ class Lists:
         point = {"InstanceType": "g5.xlarge", "AvailabilityZone": "cn-north-1a", "SpotPrice": "7.0", "Timestamp": AT}
         terms = {"OnDemand": {"t": {"priceDimensions": {"d": {"unit": "Hrs", "pricePerUnit": {"CNY": "20.0"}}}}}}
         product = {"product": {"attributes": {"instanceType": "g5.xlarge"}}, "terms": terms}
-        yield {"SpotPriceHistory": [point], "PriceList": [json.dumps(product)]}
+        yield {"SpotPriceHistory": [point], "PriceList": [json.dumps(product)], "InstanceTypes": []}
 
 
 @pytest.mark.parametrize(("region", "spot"), [("cn-north-1", []), ("eu-west-1", [7.0])])
@@ -104,7 +104,7 @@ def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
 
 
 def test_a_refresh_that_brings_spot_prices_alone_says_so(cluster, monkeypatch):
-    def lists(self, region, types, now, page):
+    def lists(self, region, types, now, page, *, gpu_types):
         row = TypePrice(instance_type="g5.xlarge", spot_usd_per_hour={f"{REGION}a": 0.4})
         return PriceTable(
             cloud="aws", region=region, as_of=now, on_demand_source="none", spot_source="a list", prices=[row]

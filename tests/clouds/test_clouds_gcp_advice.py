@@ -56,14 +56,24 @@ def test_ratings_are_of_zones_and_kept_for_a_while(site: GoogleSite, cloud: GcpC
     assert (region.region, region.zone) == (REGION, "")
 
 
-def test_a_price_table_has_spot_prices_of_every_zone_and_leaves_the_rest_to_the_catalogue(site: GoogleSite) -> None:
+def test_a_price_table_has_both_prices_in_every_zone_also_of_attached_gpus(site: GoogleSite) -> None:
     pages: list[int] = []
     now = site.clock.now() + timedelta(seconds=1)
-    table = provider("gcp").price_table(REGION, [FOUR, ATTACHED], now, lambda: pages.append(1))
-    (row,) = table.prices
-    assert (row.instance_type, row.on_demand_usd_per_hour) == (FOUR, None)
-    assert row.spot_usd_per_hour == dict.fromkeys([A, B, C], pytest.approx(0.3153))
-    assert (table.spot_source, pages) == (SOURCE, [1])
+    table = provider("gcp").price_table(REGION, [FOUR, ATTACHED, "a9-gpu-1g"], now, lambda: pages.append(1))
+    rows = {row.instance_type: row for row in table.prices}
+    for name in (FOUR, ATTACHED):
+        listed, spot = builtin().on_demand(name, REGION), builtin().spot_range(name, REGION)
+        assert listed is not None and spot is not None
+        assert rows[name].on_demand_usd_per_hour == pytest.approx(listed.usd_per_hour, rel=1e-3)
+        assert rows[name].spot_usd_per_hour == dict.fromkeys([A, B, C], pytest.approx(spot[0].usd_per_hour, rel=1e-3))
+    assert rows.keys() == {FOUR, ATTACHED} and len(pages) >= 3
+    assert table.unpriced == {"a9-gpu-1g": f"Compute Engine does not offer it in {REGION}"}
+    assert (table.spot_source, table.on_demand_source) == (SOURCE, "cloudbilling:services.skus")
+    described = {kind.name: kind for kind in table.types}
+    assert described[FOUR].model_dump(exclude={"nvswitch", "network_gbps"}) == builtin().types[FOUR].model_dump(
+        exclude={"nvswitch", "network_gbps"}
+    )
+    assert (described[ATTACHED].gpus, described[ATTACHED].gpu) == (1, "T4")
 
 
 def test_a_quota_that_is_full_is_named_and_doctor_says_so_before(site: GoogleSite, cloud: GcpCloud) -> None:

@@ -159,10 +159,6 @@ def an_instance() -> InstanceRecord:
 
 def a_manifest() -> Manifest:
     limits = {name: timedelta(seconds=60 + at) for at, name in enumerate(Limits.model_fields)}
-    kind = every_field(
-        InstanceType, name="new.large", arch="arm64", vcpus=2, memory_gib=8, gpus=1, gpu="L4", gpu_memory_gib=24,
-        local_nvme_gb=100, network_gbps=12.5, on_demand_usd_per_hour=1.5,
-    )  # fmt: skip
     return every_field(
         Manifest,
         cluster="c",
@@ -226,8 +222,16 @@ def a_manifest() -> Manifest:
             Notifications, topic_arn="arn:aws:sns:eu-west-1:1:t", webhook_secret_arn="arn:aws:x", on=(Occasion.LATE,)
         ),
         limits=every_field(Limits, **limits),
-        instance_types=[kind],
+        instance_types=[a_type()],
+        list_prices=some_prices(),
     )
+
+
+def a_type() -> InstanceType:
+    return every_field(
+        InstanceType, name="new.large", arch="arm64", vcpus=2, memory_gib=8, gpus=1, gpu="L4", gpu_memory_gib=24,
+        local_nvme_gb=100, network_gbps=12.5, efa_interfaces=1, nvswitch=True, on_demand_usd_per_hour=1.5,
+    )  # fmt: skip
 
 
 def a_head() -> CheckpointHead:
@@ -261,8 +265,9 @@ def some_prices() -> PriceTable:
         TypePrice, instance_type="g5.xlarge", on_demand_usd_per_hour=1.1, spot_usd_per_hour={"eu-west-1a": 0.4}
     )
     return every_field(
-        PriceTable, cloud="aws", region="eu-west-1", as_of=AT, on_demand_source="a", spot_source="b", prices=[row]
-    )
+        PriceTable, cloud="aws", region="eu-west-1", as_of=AT, on_demand_source="a", spot_source="b", prices=[row],
+        types=[a_type()], unpriced={"new.large": "not sold"},
+    )  # fmt: skip
 
 
 def an_intent(pool: dict[str, Any]) -> LaunchIntent:

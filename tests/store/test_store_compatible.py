@@ -34,6 +34,7 @@ FREE = {
     "info",
     "weights",
     "spot_usd_per_hour",
+    "unpriced",
     "places",
     "zones",
     "max_prices",

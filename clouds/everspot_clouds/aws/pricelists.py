@@ -1,12 +1,14 @@
-"""Reads a region's prices from AWS's own price lists: on-demand from the Price List API, Spot from EC2."""
+"""Reads a region's prices from AWS: on-demand from the Price List API, Spot from EC2, and the types' resources from
+EC2."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from everspot_core.capacity.price_table import PriceTable, TypePrice
 
+from everspot_clouds.aws.instance_types import GPU_PATTERNS, VALUES, describe
 from everspot_clouds.aws.prices import PRODUCT
 from everspot_clouds.aws.prices import SOURCE as SPOT_SOURCE
 from everspot_clouds.base import CloudError
@@ -18,7 +20,6 @@ _ENDPOINT = "us-east-1"
 # There prices are in yuan. The price list says its currency; the Spot price history does not (EC2 API, SpotPrice), so
 # that 7 yuan would be read as 7 dollars. Without them the catalogue's own estimate stands.
 _YUAN = "cn-"
-_VALUES = 200  # values that EC2 takes in one filter
 # What an instance on demand costs is one of many products of its name: this one has no host of its own, no other
 # software, no reservation, and is in use. Capacity blocks and unused reservations are left out by the last two.
 _TERMS = {
@@ -31,8 +32,11 @@ _TERMS = {
 }
 
 
-def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-    """Return the prices of `types` in `region` now, by the account of the standard environment.
+def read(
+    region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+) -> PriceTable:
+    """Return the prices of `types` in `region` now, by the account of the standard environment. `gpu_types`: see
+    `Provider.price_table`.
 
     Raises:
         CloudError: if the price lists cannot be read.
@@ -49,7 +53,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
         return boto3.client(service, region_name=where, config=config)
 
     try:
-        return aws_prices(client, region, types, as_of, page)
+        return aws_prices(client, region, types, as_of, page, gpu_types=gpu_types)
     except ClientError as error:
         raise to_cloud_error(error) from None
     except (BotoCoreError, ValueError) as error:
@@ -57,26 +61,38 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 
 
 def aws_prices(
-    client: Callable[[str, str], Any], region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]
+    client: Callable[[str, str], Any],
+    region: str,
+    types: Iterable[str],
+    as_of: datetime,
+    page: Callable[[], None],
+    *,
+    gpu_types: bool = False,
 ) -> PriceTable:
-    """Return the prices of `types` in `region` now. Types with neither an on-demand nor a Spot price are left out.
+    """Return the prices and the resources of `types` in `region` now. Types with neither an on-demand nor a Spot price
+    are left out.
 
     Args:
         client: makes a boto3 client of a service for a region.
         as_of: the date of the table.
         page: called after each page of an answer, for a progress bar.
+        gpu_types: whether all types with NVIDIA GPUs that the region has are read as well.
 
     Raises:
         botocore's errors; ValueError if an answer is not what the API's documentation says.
     """
-    names = sorted(set(types))
+    requested = sorted(set(types))
     endpoint = next((where for prefix, where in _ENDPOINTS.items() if region.startswith(prefix)), _ENDPOINT)
-    listed = dict(_on_demand(client("pricing", endpoint), region, page))
+    pricing, ec2 = client("pricing", endpoint), client("ec2", region)
+    described = describe(ec2, [*requested, *(GPU_PATTERNS if gpu_types else ())], page)
+    offered = {kind.name for kind in described}
+    names = sorted({*requested, *(kind.name for kind in described if kind.gpus)})
+    # The whole region's list has some hundred pages of a hundred products; a few types are requested for by name.
+    listed = dict(_on_demand(pricing, region, page, [None] if gpu_types else names))
     pools = {}
     if not region.startswith(_YUAN):
-        ec2 = client("ec2", region)
-        for first in range(0, len(names), _VALUES):
-            pools.update(_spot(ec2, names[first : first + _VALUES], as_of, page))
+        for first in range(0, len(names), VALUES):
+            pools.update(_spot(ec2, names[first : first + VALUES], as_of, page))
     spot: dict[str, dict[str, float]] = {name: {} for name in names}
     for (name, zone), usd in pools.items():
         spot[name][zone] = usd
@@ -91,19 +107,32 @@ def aws_prices(
             for n in names
             if n in listed or spot[n]
         ],
+        types=[kind for kind in described if kind.name in listed or spot.get(kind.name)],
+        unpriced={name: _reason(name, offered, region) for name in names if name not in listed},
     )
 
 
-def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
-    """Yield type and price of every instance type that the region sells."""
-    filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in {"regionCode": region, **_TERMS}.items()]
-    for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
-        for text in answer["PriceList"]:
-            product = json.loads(text)
-            usd = _hourly(product)
-            if usd is not None:
-                yield product["product"]["attributes"]["instanceType"], usd
-        page()
+def _reason(name: str, offered: Collection[str], region: str) -> str:
+    """Return why a type has no on-demand price."""
+    if name not in offered:
+        return f"EC2 does not offer it in {region}"
+    return f"the price list of {region} has no shared Linux on-demand price of it"
+
+
+def _on_demand(
+    pricing: Any, region: str, page: Callable[[], None], names: Iterable[str | None]
+) -> Iterator[tuple[str, float]]:
+    """Yield type and price of each of the named types that the region sells; of all of them for None."""
+    for name in names:
+        terms = {"regionCode": region, **_TERMS, **({} if name is None else {"instanceType": name})}
+        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in terms.items()]
+        for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
+            for text in answer["PriceList"]:
+                product = json.loads(text)
+                usd = _hourly(product)
+                if usd is not None:
+                    yield product["product"]["attributes"]["instanceType"], usd
+            page()
 
 
 def _hourly(product: dict[str, Any]) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import builtin, zone_region
+from everspot_core.capacity.catalogue import zone_region
 from everspot_core.capacity.fleet import WeightBy
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
@@ -22,6 +22,7 @@ from everspot_clouds.aws.fleet import (
 from everspot_clouds.aws.root_volume import IMAGE_GIB
 from everspot_clouds.aws.tags import ZONE, arn_problem
 from everspot_clouds.costing import choices
+from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.settings_estimate import ClusterOutline, check_listed
 
 SCHEDULER_TYPE = "t3.small"
@@ -90,7 +91,7 @@ def _capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[Ec2Capac
     except ValueError as error:
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
         return None, {}
-    return capacity, {**builtin().types, **{kind.name: kind for kind in declared}}
+    return capacity, {**load_catalogue().types, **{kind.name: kind for kind in declared}}
 
 
 def _machines(whole: ClusterOutline, capacity: Ec2Capacity, grid: Sequence[Any]) -> None:

@@ -78,9 +78,11 @@ class PackageProvider(PackageRules):
         """See `Provider`."""
         return cast("list[Check]", self._part("checks", "cloud_checks")(region, manifest, catalogue, clock))
 
-    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+    def price_table(
+        self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+    ) -> PriceTable:
         """See `Provider`."""
-        return cast("PriceTable", self._part("pricelists", "read")(region, types, as_of, page))
+        return cast("PriceTable", self._part("pricelists", "read")(region, types, as_of, page, gpu_types=gpu_types))
 
     def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
         """See `Provider`."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from string import Template
 from typing import Protocol
 
-from everspot_core.capacity.catalogue import builtin
 from everspot_core.validation.problems import Problems, near, shown
+
+from everspot_clouds.price_files import load_catalogue
 
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
 """OWNER/NAME of a repository, as GitHub allows it; no wildcards."""
@@ -57,9 +58,9 @@ class SetupStep:
 
 
 def list_offered(region: str, types: Sequence[str]) -> str:
-    """Return those of some instance types that the catalogue has in a region, with commas; all of them where it knows
-    none of the region: a preview names the ones that are not offered."""
-    offered = builtin().offered(region)
+    """Return those of some instance types that are known to be offered in a region, with commas; all of them where
+    nothing is known of the region: a preview names the ones that are not offered."""
+    offered = load_catalogue().offered(region)
     return ", ".join(name for name in types if not offered or name in offered)
 
 

@@ -78,8 +78,17 @@ class Provider(Protocol):
         read."""
         ...
 
-    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-        """Return prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
+    def price_table(
+        self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+    ) -> PriceTable:
+        """Return prices and resources of types in a region now, by the cloud's own price lists.
+
+        Args:
+            region: of the cloud.
+            types: by name. Those that the region does not have are left out.
+            as_of: the date of the table.
+            page: called after each page of an answer.
+            gpu_types: whether all types with GPUs that the region has are read as well.
 
         Raises:
             CloudError: if they cannot be read.

@@ -52,11 +52,13 @@ class GcpProvider(PackageProvider):
 
         return (manifest.notice or timedelta(0)) + TRUSTED
 
-    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+    def price_table(
+        self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+    ) -> PriceTable:
         """See `Provider`."""
         from everspot_clouds.gcp.pricelists import read
 
-        return read(region, types, as_of, page, _clock())
+        return read(region, types, as_of, page, _clock(), gpu_types=gpu_types)
 
     def proof(self, region: str) -> Prover:
         """See `Provider`."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everspot_core.capacity.allocation import Prefer
-from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.fleet import ranks
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import DeclaredResource
@@ -16,6 +16,7 @@ from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity
 from everspot_clouds.gcp.labels import to_labels
 from everspot_clouds.gcp.machines import parse_type
 from everspot_clouds.gcp.rules import ROLE_LABEL
+from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.settings_estimate import ClusterOutline, check_listed
 
 SCHEDULER_TYPE = "e2-small"
@@ -47,7 +48,7 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any],
     except ValueError as error:
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
         return []
-    catalogue, here = builtin().with_types(declared), problems.at("capacity")
+    catalogue, here = load_catalogue().with_types(declared), problems.at("capacity")
     listed = check_listed(here, types, catalogue.types)
     before = len(problems.collected)
     capacity_problems(here, capacity, catalogue.types)

@@ -11,7 +11,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from everspot_core.counting import counted
 from everspot_core.documents import Frozen
@@ -39,6 +39,15 @@ class InstanceType(Frozen):
         le=100_000,
         description="What its network carries at any time, Gbit/s, of one network card; None: not known.",
     )
+    efa_interfaces: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000,
+        description="Network adapters for RDMA, such as EFA, that it takes; None: unknown.",
+    )
+    nvswitch: bool | None = Field(
+        default=None, description="Whether an NVSwitch joins its GPUs, which needs a fabric manager; None: not known."
+    )
     on_demand_usd_per_hour: float | None = Field(
         default=None,
         gt=0,
@@ -48,8 +57,8 @@ class InstanceType(Frozen):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth(cls, value: Any) -> Any:
-        if isinstance(value, bool):
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name != "nvswitch":
             raise ValueError(f"has to be a number or a text, not {str(value).lower()}")
         return value
 
@@ -158,6 +167,10 @@ class Catalogue:
     def with_types(self, extras: Iterable[InstanceType]) -> "Catalogue":
         """Return this catalogue with types declared in place, which replace types of the same name."""
         return Catalogue([*self._types.values(), *extras], self._offers.values())
+
+    def with_missing_types(self, more: Iterable[InstanceType]) -> "Catalogue":
+        """Return this catalogue with those of some types that it lacks."""
+        return Catalogue([*more, *self._types.values()], self._offers.values())
 
     def with_offers(self, offers: Iterable[Offer]) -> "Catalogue":
         """Return this catalogue with newer offers, which replace offers of the same type and region."""

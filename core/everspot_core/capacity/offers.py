@@ -8,14 +8,18 @@ from everspot_core.capacity.gpus import Families, unfit
 from everspot_core.validation.problems import Problems
 
 
-def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str, catalogue: Catalogue) -> None:
-    """Add every type whose on-demand price in the region is unknown: budgets and the bill would count it as $0."""
+def price_problems(
+    problems: Problems, types: Sequence[TypeChoice], region: str, catalogue: Catalogue, refusal: str = ""
+) -> None:
+    """Add every type whose on-demand price in the region is unknown: budgets and the bill would count it as $0.
+    `refusal`: why the price lists could not be asked, if they were."""
+    failure = f", and the price lists cannot be asked ({refusal})" if refusal else ""
     for index, choice in enumerate(types):
         if choice.name in catalogue.types and catalogue.on_demand(choice.name, region) is None:
             problems.add(
                 f"instanceTypes[{index}].onDemandUsdPerHour",
-                f"no price of {choice.name} in {region} is known; give its on-demand price in USD per hour, or its "
-                "budgets, deadlines and bill would reckon with $0",
+                f"no price of {choice.name} in {region} is known{failure}: run `everspot cost prices refresh --region "
+                f"{region}`, or give its on-demand price in USD per hour here",
             )
 
 

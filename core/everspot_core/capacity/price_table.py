@@ -4,7 +4,7 @@ from datetime import date, datetime, timedelta
 
 from pydantic import Field
 
-from everspot_core.capacity.catalogue import Catalogue, Offer, Price
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, Offer, Price
 from everspot_core.documents import Document, Stored, Utc
 
 STALE = timedelta(days=30)
@@ -28,6 +28,12 @@ class PriceTable(Document):
     on_demand_source: str
     spot_source: str
     prices: list[TypePrice]
+    types: list[InstanceType] = Field(
+        default_factory=list, description="Resources of types, as the cloud's API described them."
+    )
+    unpriced: dict[str, str] = Field(
+        default_factory=dict, description="By type, why the price lists give no on-demand price of it."
+    )
 
     def age(self, now: datetime) -> timedelta:
         """Return the age of the prices; never negative."""
@@ -37,12 +43,18 @@ class PriceTable(Document):
 def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
     """Return the catalogue with a table's prices for the types and the region of the table.
 
-    A price that the table lacks stays the catalogue's, with the catalogue's date. Without a table the catalogue is
-    unchanged.
+    A price that the table lacks stays the catalogue's, with the catalogue's date. Types that the catalogue lacks are
+    added. Without a table the catalogue is unchanged.
     """
     if table is None:
         return catalogue
-    return catalogue.with_offers(_offer(catalogue, table, row) for row in table.prices)
+    extended = catalogue.with_missing_types(table.types)
+    return extended.with_offers(_offer(catalogue, table, row) for row in table.prices)
+
+
+def newest_last(*tables: PriceTable | None) -> list[PriceTable]:
+    """Return those of some tables that exist, the oldest first: so applied, the newest price of each type wins."""
+    return sorted((table for table in tables if table is not None), key=lambda table: table.as_of)
 
 
 def unlisted(catalogue: Catalogue, table: PriceTable) -> list[date]:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.cluster.notify import Notifications
 from everspot_core.cluster.peers import Peer
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
@@ -233,6 +234,11 @@ class Manifest(Document):
     elastic: Elastic | None = Field(
         default=None,
         description="In `cluster.json` only: what the scheduler may launch. None: it launches and releases nothing.",
+    )
+    list_prices: PriceTable | None = Field(
+        default=None,
+        description="In `cluster.json` only: the prices of the cluster's types that its stack was declared with. None: "
+        "the catalogue has all of them.",
     )
     scheduler_type: str | None = Field(
         default=None, description="In `cluster.json` only: the scheduler's machine, which takes of quotas too."

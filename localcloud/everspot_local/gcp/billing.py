@@ -1,6 +1,6 @@
 """Stands in for Cloud Billing as far as the provider reads it: which account pays for a project, and who may see that.
 
-It has no price lists; budgets are an API of their own.
+Budgets are an API of their own; the price list lies in `price_list`.
 """
 
 from collections.abc import Mapping

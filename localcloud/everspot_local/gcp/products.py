@@ -15,7 +15,7 @@ from typing import Any
 
 from werkzeug.wrappers import Response
 
-from everspot_local.gcp import billing, service_usage
+from everspot_local.gcp import billing, price_list, service_usage
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.budgets import Budgets
 from everspot_local.gcp.callers import ApiCaller
@@ -130,7 +130,10 @@ class _State:
             "monitoring.v3": monitoring.routes(),
             "monitoring.v1": monitoring.dashboard_routes(),
             "serviceusage.v1": service_usage.routes(NUMBER, on),
-            "cloudbilling.v1": billing.routes(PROJECT, NUMBER, self.policies, has_permission),
+            "cloudbilling.v1": {
+                **billing.routes(PROJECT, NUMBER, self.policies, has_permission),
+                **price_list.routes(lambda: project.market.pools.catalogue),
+            },
             "billingbudgets.v1": Budgets(PROJECT, NUMBER, lambda service: service in on or not strict).routes(),
         }
 

@@ -63,9 +63,9 @@ class ObservePhase(TickPhase):
 
     def _refresh_manifest(self, tick: Tick) -> None:
         if self._services.manifest_watch.refresh():
-            elastic = self._services.elastic.declared
+            elastic, watch = self._services.elastic.declared, self._services.manifest_watch
             self._services.ledger.declare(
-                self._services.manifest_watch.types, elastic.types if elastic is not None else ()
+                watch.types, elastic.types if elastic is not None else (), watch.manifest.list_prices
             )
 
     def _read_tables(self, tick: Tick) -> None:

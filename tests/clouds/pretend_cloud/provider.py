@@ -75,7 +75,9 @@ class PretendProvider:
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         return [Check("credentials", "credentials", Verdict.OK, f"anybody in {region}")]
 
-    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+    def price_table(
+        self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], *, gpu_types: bool = False
+    ) -> PriceTable:
         page()
         return PriceTable(
             cloud="pretend", region=region, as_of=as_of, on_demand_source="pretence", spot_source="pretence",

@@ -72,6 +72,7 @@ _KINDS = {
         "billing.budgets", f"{_READ} create=create delete=delete patch=update",
     ),
     "cloudbilling.billingAccounts": ("billing.accounts", _POLICY),
+    "cloudbilling.services.skus": ("billing.accounts", "list="),
     "cloudbilling.projects": ("resourcemanager.projects", "getBillingInfo=get"),
     "cloudresourcemanager.projects": ("resourcemanager.projects", f"get=get {_POLICY}"),
     "iam.projects.roles": (

@@ -1,0 +1,102 @@
+"""Prices that a preview asks of a cloud's price lists itself, because the project has no file of its region yet.
+
+Each region is asked once in a process, with the credentials of the environment and for a bounded time, and the answer
+is kept below the user's cache for a day. A preview tells that it did so: a file of the project is what reviews see.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from everspot_core.capacity.price_table import PriceTable
+from everspot_core.clock import Clock
+from everspot_store import SystemClock
+
+from everspot_clouds.base import CloudError
+from everspot_clouds.naming import cloud_of_region
+from everspot_clouds.price_files import cache_folder, project_tables, read_cached, write_table
+from everspot_clouds.registry import provider
+
+ASKED_AGAIN = timedelta(days=1)
+"""Age from which on a table of the cache is asked for anew."""
+
+AT_MOST = timedelta(seconds=90)
+"""Time for all pages of an answer; each page has its own limit."""
+
+_REDIRECTIONS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_URL_EC2", "EVERSPOT_GCP_ENDPOINT")
+"""Variables that name another endpoint than the cloud's. Its answers hold for this process alone."""
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """What the price lists of a region answered: a table, or the reason why there is none."""
+
+    table: PriceTable | None = None
+    refusal: str = ""
+
+
+_answers: dict[tuple[str, str], tuple[frozenset[str], LookUp]] = {}
+_lock = threading.Lock()
+
+
+class _TookTooLong(Exception):
+    """The price lists have more pages than there is time for."""
+
+
+def look_up(region: str, types: Collection[str], clock: Clock | None = None) -> LookUp:
+    """Return the prices of some types in a region, asked of the cloud's price lists.
+
+    A region that the project has a file of is not asked: whoever wants newer prices refreshes it. `clock`: None for
+    this machine's.
+
+    Raises:
+        BadPriceFile: if a file of the project's prices cannot be read.
+    """
+    cloud = cloud_of_region(region)
+    if cloud is None or any((table.cloud, table.region) == (cloud, region) for table in project_tables()):
+        return LookUp()
+    time = clock or SystemClock.from_environment()
+    with _lock:  # several components of one program ask at the same time
+        queried, answer = _answers.get((cloud, region), (frozenset[str](), LookUp()))
+        if not queried.issuperset(types):
+            queried |= frozenset(types)
+            answer = _cached(cloud, region, queried, time) or _query(cloud, region, queried, time)
+            _answers[cloud, region] = queried, answer
+        return answer
+
+
+def _cached(cloud: str, region: str, types: Collection[str], clock: Clock) -> LookUp | None:
+    """Return the table of an earlier preview, if it is young and answered for all of the types."""
+    for table in read_cached(clock.now()):
+        answered = {row.instance_type for row in table.prices} | table.unpriced.keys()
+        if (table.cloud, table.region) == (cloud, region) and answered.issuperset(types):
+            return LookUp(table) if table.age(clock.now()) < ASKED_AGAIN else None
+    return None
+
+
+def _query(cloud: str, region: str, types: Collection[str], clock: Clock) -> LookUp:
+    end = clock.monotonic() + AT_MOST
+
+    def page() -> None:
+        if clock.monotonic() > end:
+            raise _TookTooLong
+
+    try:
+        table = provider(cloud).price_table(region, types, clock.now(), page)
+    except _TookTooLong:
+        return LookUp(refusal=f"the price lists took longer than {AT_MOST.total_seconds():g} s")
+    except CloudError as error:
+        return LookUp(refusal=str(error))
+    except ImportError as error:  # the cloud's client is not installed here
+        return LookUp(refusal=f"{error.name} is not installed")
+    if not any(os.environ.get(name) for name in _REDIRECTIONS):
+        _keep(table)
+    return LookUp(table)
+
+
+def _keep(table: PriceTable) -> None:
+    with contextlib.suppress(OSError):  # then the next preview asks again
+        write_table(cache_folder(), table)

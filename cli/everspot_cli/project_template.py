@@ -1,12 +1,13 @@
 """A new project: the files of its first commit, and SETUP.md: the steps in their order, with their cost."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from everspot_clouds.base.project_setup import CloudStarter, ProjectAnswers, SetupStep
-from everspot_clouds.estimating import environment, estimated
+from everspot_clouds.estimating import environment, estimated, list_unpriced
+from everspot_clouds.price_files import refresh_command
 from everspot_core.validation.problems import BadInputs
 from everspot_core.validation.yaml_text import load
 
@@ -37,12 +38,14 @@ this order, in this folder, as an administrator of the account. Nothing is done 
 
 @dataclass(frozen=True)
 class SetupCost:
-    """Dollars a month of one stack. `unknown`: what has no price here."""
+    """Dollars a month of one stack. `unknown`: what has no price here; `unpriced`: its instance types without one, by
+    region."""
 
     low: float
     expected: float
     high: float
     unknown: tuple[str, ...] = ()
+    unpriced: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
@@ -81,7 +84,8 @@ def estimate_cost(stack: str, text: str) -> SetupCost | None:
     if estimate.after is None or estimate.after.nothing_known:
         return None
     total = estimate.after.total
-    return SetupCost(total.low, total.expected, total.high, tuple(estimate.unknown))
+    unpriced = list_unpriced(declared.resources, declared.regions)
+    return SetupCost(total.low, total.expected, total.high, tuple(estimate.unknown), unpriced)
 
 
 def estimate_costs(steps: Sequence[SetupStep], files: Mapping[str, str]) -> dict[str, SetupCost | None]:
@@ -99,9 +103,22 @@ def describe_cost(step: SetupStep, cost: SetupCost | None) -> str:
         return "What it costs is unknown."
     if cost.high == 0 and not cost.unknown:
         return "Costs nothing."
+    if cost.unpriced:
+        others = f" The rest costs {_usd(cost.expected)} a month." if cost.high else ""
+        return f"{describe_unpriced(cost.unpriced)}{others}"
     spread = f" ({_usd(cost.low)} to {_usd(cost.high)})" if cost.high > cost.low else ""
     lacking = " Some of it has no known price: `everspot cost estimate` names it." if cost.unknown else ""
     return f"Costs {_usd(cost.expected)} a month{spread}, and what is paid by use.{lacking}"
+
+
+def describe_unpriced(unpriced: Mapping[str, Collection[str]]) -> str:
+    """Return the sentence that a month's cost is not known, with the types that lack a price and the command that reads
+    their prices."""
+    parts = [
+        f"no price of {', '.join(sorted(types))} in {region} is known, {refresh_command(region)} reads the price lists"
+        for region, types in sorted(unpriced.items())
+    ]
+    return f"What it costs is unknown: {'; '.join(parts)}."
 
 
 def page(answers: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> str:
@@ -132,7 +149,8 @@ def document(steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) 
 
 def _figures(cost: SetupCost | None) -> dict[str, Any] | None:
     return None if cost is None else {
-        "low": cost.low, "expected": cost.expected, "high": cost.high, "unknown": list(cost.unknown)
+        "low": cost.low, "expected": cost.expected, "high": cost.high, "unknown": list(cost.unknown),
+        "unpriced": {region: sorted(types) for region, types in cost.unpriced.items()},
     }  # fmt: skip
 
 

@@ -174,7 +174,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
             "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
         ),
         "prices": CommandEntry(
-            "prices", "Show the prices that the cluster uses, or read newer ones from the cloud's own price lists."
+            "prices", "Show the prices that are known, or read newer ones from the cloud's own price lists."
         ),
         "budget": CommandEntry("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     },

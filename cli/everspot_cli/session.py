@@ -128,10 +128,22 @@ class Session:
     @cached_property
     def catalogue(self) -> "Catalogue":
         """Types and prices: the newest that were read for the cluster, and the types that it declares."""
-        from everspot_core.capacity.catalogue import builtin
-        from everspot_core.capacity.price_table import priced
+        """Types and prices: those of the project around the command, else the newest that were read for the cluster,
+        and the types that it declares.
 
-        return priced(builtin(), self.price_table).with_types(self.manifest.instance_types)
+        Raises:
+            CliError: if a file of the project's prices cannot be read.
+        """
+        from everspot_clouds.price_files import BadPriceFile, load_catalogue
+        from everspot_core.capacity.price_table import newest_last
+
+        from everspot_cli.errors import CliError
+
+        tables = newest_last(self.price_table, self.manifest.list_prices)
+        try:
+            return load_catalogue(now=self.now, cluster=tables).with_types(self.manifest.instance_types)
+        except BadPriceFile as error:
+            raise CliError(str(error)) from None
 
     @cached_property
     def price_table(self) -> "PriceTable | None":

@@ -7,7 +7,7 @@ names, and are read here.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity import catalogue
+from everspot_clouds.price_files import refresh_command
 from everspot_core.capacity.catalogue import Catalogue, InstanceType
 from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, derived_weights
 from everspot_core.capacity.gpus import IMAGE_BUILD, Families, is_arch
@@ -20,6 +20,7 @@ from everspot_core.validation.problems import Problems, camel, near
 
 from everspot.declared import Entries, check_declared, declared_types, resolve_types
 from everspot.limits import IDLE_LIMIT, idle_limit_problems
+from everspot.pricing import ask_for_missing, load_catalogue, with_missing
 
 Inputs = Mapping[str, Any]
 """A cloud's capacity inputs or a part of them, for example `AwsCapacityArgs` or `GcpElasticArgs`."""
@@ -119,15 +120,18 @@ def build_elastic(args: Inputs, tags: Mapping[str, str], resources: Inputs) -> E
     )
 
 
-def build_catalogue(args: Inputs) -> Catalogue:
-    """Return the catalogue with the types that are declared in place."""
-    return catalogue.builtin().with_types(declared_types(args["instance_types"]))
+def build_catalogue(args: Inputs, region: str) -> Catalogue:
+    """Return the catalogue with the types that are declared in place, and with the prices of the others in a region as
+    the price lists have them, if nothing else tells. `region`: empty while it is not known."""
+    known_types = load_catalogue().with_types(declared_types(args["instance_types"]))
+    return with_missing(known_types, region, [entry["type"] for entry in args["instance_types"]])
 
 
 def check_prices(problems: Problems, args: Inputs, standing: CapacitySpec, region: str) -> None:
     """Add every type whose price in the region is unknown, and a cap in USD per hour under which nothing fits."""
-    prices = build_catalogue(args)
-    price_problems(problems, standing.types, region, prices)
+    prices = build_catalogue(args, region)
+    refusal = ask_for_missing(prices, region, [entry["type"] for entry in args["instance_types"]]).refusal
+    price_problems(problems, standing.types, region, prices, refusal)
     cap = build_cap(args)
     reason = no_room(list_rates(region, prices, standing), cap) if cap is not None else None
     problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
@@ -177,12 +181,13 @@ def check_zones(problems: Problems, chosen: Sequence[str], zones: Sequence[str],
 def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
     """Return all known types by name: those of the catalogue and those declared in place. Add the types of the list
     that are neither, and the mistakes in the declared ones."""
-    types = {**catalogue.builtin().types, **check_declared(problems, entries)}
+    types = {**load_catalogue().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]
         problems.need(
             name in types or "vcpus" in entry or "memory_gib" in entry,
             f"instanceTypes[{index}].type",
-            f"{name} is not in the catalogue{near(name, types)}; declare it in place with vcpus and memoryGib",
+            f"{name} is not in the catalogue{near(name, types)}; {refresh_command('REGION')} reads what it has, or "
+            "declare it in place with vcpus and memoryGib",
         )
     return types

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity import catalogue
-from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.capacity.type_facts import OVERRIDE, fact_problems
 from everspot_core.validation.model_errors import parse_model
 from everspot_core.validation.problems import Problems, near
+
+from everspot.pricing import load_catalogue
 
 Entries = Sequence[Mapping[str, Any]]
 """A spec's list of instance types. Each entry has a `type` and possibly facts about it."""
@@ -16,19 +17,22 @@ _FACTS = frozenset(InstanceType.model_fields) - {"name"}
 
 
 def declared_types(entries: Entries) -> list[InstanceType]:
-    """Return the types declared in place, for the manifest. Wrong ones are left out; `check_declared` reports them."""
-    return list(check_declared(Problems(), entries).values())
+    """Return the types that instances cannot know by themselves, for the manifest: those declared in place, and those
+    that only the project's files of prices have. Wrong ones are left out; `check_declared` reports them."""
+    own, shipped, types = check_declared(Problems(), entries), builtin().types, load_catalogue().types
+    files = {name: types[name] for entry in entries if (name := entry["type"]) in types and name not in shipped}
+    return list({**files, **own}.values())
 
 
 def resolve_types(entries: Entries) -> Mapping[str, InstanceType]:
     """Return all known types: those of the catalogue and those declared in place, which win."""
-    return {**catalogue.builtin().types, **check_declared(Problems(), entries)}
+    return {**load_catalogue().types, **check_declared(Problems(), entries)}
 
 
 def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
     """Return the types declared in place, by name. Add the mistakes in the others."""
     declared_types: dict[str, InstanceType] = {}
-    listed = catalogue.builtin().types
+    listed = load_catalogue().types
     for index, entry in enumerate(entries):
         facts: dict[str, Any] = {key: value for key, value in entry.items() if key in _FACTS}
         if not facts:
@@ -47,7 +51,7 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
 def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
     """Add a problem if an instance type is unknown or does not fit the image's architecture. `arches`: the
     architectures of the fleets' types."""
-    types = catalogue.builtin().types
+    types = load_catalogue().types
     if instance_type not in types:
         problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, types)}")
     elif len(arches) == 1 and types[instance_type].arch not in arches:

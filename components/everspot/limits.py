@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.cluster.manifest import (
     DeclaredCapacity,
     Elastic,
@@ -117,13 +118,14 @@ def build_manifest(
     health_port: int | None = None,
     federation: tuple[Peer, ...] = (),
     internet: bool | None = None,
+    list_prices: PriceTable | None = None,
 ) -> str:
     """Return the manifest of a role as JSON.
 
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`, `fleet`,
     `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring`,
-    `federation` and `internet` are for `cluster.json` only, `metrics` for the scheduler.
+    `federation`, `internet` and `list_prices` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -146,6 +148,7 @@ def build_manifest(
         "elastic": elastic,
         "notifications": notifications,
         "scheduler_type": scheduler_type,
+        "list_prices": list_prices,
         "shares": dict(shares or {}),
         "shared_instances": shared_instances,
         "anomalies": anomalies,

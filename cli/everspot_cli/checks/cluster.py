@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from everspot_core.capacity.catalogue import Price
-from everspot_core.capacity.price_table import STALE, unlisted
+from everspot_core.capacity.price_table import STALE, newest_last, unlisted
 from everspot_core.counting import counted
 from everspot_core.schedule.provisioning.suspension import PROVEN, suspended_types
 from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcome, WriteResult
@@ -117,12 +117,13 @@ def _instances(session: Session) -> Check:
 
 def _prices(session: Session) -> Check:
     """Check the age of the prices that deadlines, budgets and reports use."""
-    table, fix = session.price_table, "everspot cost prices refresh"
-    if table is None:
+    tables, fix = newest_last(session.price_table, session.manifest.list_prices), "everspot cost prices refresh"
+    if not tables:
         days = sorted({p.as_of for p in _list_prices(session) if p.as_of is not None})
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
         old = not days or session.now.date() - days[0] > STALE
         return Check("cluster", "prices", Verdict.WARN if old else Verdict.OK, since, fix if old else "")
+    table = tables[-1]
     summary = f"of {table.as_of:%Y-%m-%d}, {counted(len(table.prices), 'type')} in {table.region}"
     if table.region != session.manifest.region:
         return Check("cluster", "prices", Verdict.WARN, f"{summary}: another region than the cluster's", fix)
@@ -132,7 +133,7 @@ def _prices(session: Session) -> Check:
     if days:
         summary += f", Spot alone; on-demand prices are the catalogue's of {days[0]}"
     if days and session.now.date() - days[0] > STALE:
-        fix = "newer ones come with releases; until then a stack may declare onDemandUsdPerHour with its types"
+        fix = f"{fix}, where the price lists have them; else a stack declares onDemandUsdPerHour with its types"
         return Check("cluster", "prices", Verdict.WARN, summary, fix)
     return Check("cluster", "prices", Verdict.OK, summary)
 

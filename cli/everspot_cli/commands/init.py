@@ -6,13 +6,17 @@ from typing import Annotated
 
 import typer
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
+from everspot_clouds.naming import catalogue_types
+from everspot_clouds.price_files import FOLDER, BadPriceFile, file_name, project_prices, read_tables, render_table
 from everspot_clouds.registry import LOOKED_AT, starter
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.validation.model_errors import legible
 from everspot_core.validation.problems import Problem, Problems, shown
 
 from everspot_cli import project_template
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
+from everspot_cli.pricing import read_price_lists
 from everspot_cli.session import Session
 
 PAGE = "SETUP.md"
@@ -55,10 +59,14 @@ def init(
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
     words = _collect_answers(options, unlisted_region, interactive=not (yes or session.json))
     chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
-    files = project_template.render_files(chosen, answers)
-    steps = chosen.steps(answers)
-    costs = project_template.estimate_costs(steps, files)
+    table, present = _price_table(session, folder, words["cloud"], answers.region, force=force)
+    with project_prices([] if table is None else [table]):
+        files = project_template.render_files(chosen, answers)
+        steps = chosen.steps(answers)
+        costs = project_template.estimate_costs(steps, files)
     files[PAGE] = project_template.page(answers, steps, costs)
+    if table is not None and not present:
+        files[f"{FOLDER}/{file_name(table.cloud, table.region)}"] = render_table(table)
     written = _write(folder, files, force=force)
     if session.json:
         session.answer({"folder": str(folder), "written": written, "steps": project_template.document(steps, costs)})
@@ -69,6 +77,31 @@ def init(
         written,
         [f"{step.title}: {project_template.describe_cost(step, costs.get(step.stack))}" for step in steps],
     )
+
+
+def _price_table(
+    session: Session, folder: Path, cloud: str, region: str, *, force: bool
+) -> tuple[PriceTable | None, bool]:
+    """Return the region's prices: those that the folder has already, else those of the cloud's price lists, and whether
+    the folder has them. None if nobody is signed in, which no one has to be before the first step.
+
+    Raises:
+        CliError: if the folder's own file cannot be read.
+    """
+    try:
+        tables = read_tables(folder / FOLDER)
+    except BadPriceFile as error:
+        raise CliError(str(error)) from None
+    here = [table for table in tables if (table.cloud, table.region) == (cloud, region)]
+    if here and not force:
+        return here[0], True
+    try:
+        return read_price_lists(session, cloud, region, catalogue_types(cloud)), False
+    except CliError as error:
+        if not session.json:
+            reason = f"The price lists of {region} were not read: {error}"
+            session.errors.print(reason, style="dim", soft_wrap=True)
+        return None, False
 
 
 def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interactive: bool) -> dict[str, str]:

@@ -129,7 +129,9 @@ def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, ro
 def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
     """Return the permissions of a preview, or of a look for drift, to read. No statement of them writes."""
     actions = (
-        deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
+        deployers.PREVIEW | deployers.PRICES
+        if part is ReviewPart.PREVIEW
+        else deployers.PREVIEW | deployers.PRICES | deployers.DRIFT | deployers.BOOTSTRAP
     )
     objects = {action for action in actions if action in ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")}
     control = CONTROL.format(partition=place.partition)
@@ -279,7 +281,8 @@ def _writes(selects: Callable[[str], bool]) -> list[str]:
     """Return the calls of a deployment that a look for drift does not make, of some services, including those that no
     recorded call shows."""
     unseen = {call for names in deployers.UNSEEN for call in names.split(", ")}
-    actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
+    read = deployers.PREVIEW | deployers.PRICES | deployers.DRIFT
+    actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - read
     return sorted(action for action in actions if selects(action.partition(":")[0]))
 
 

@@ -35,6 +35,7 @@ from everspot.federation import build_peers, card
 from everspot.guard import guard
 from everspot.limits import build_declared, build_manifest
 from everspot.parts import inputs, outputs
+from everspot.pricing import declared_prices
 
 
 class AwsTrainingCluster(pulumi.ComponentResource):
@@ -202,6 +203,10 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             facts["places"] = elastic.places
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
         shape = parse_capacity(capacity)
+        names = [
+            *(entry["type"] for entry in capacity["instance_types"]),
+            self._args.get("scheduler_type", DEFAULT_TYPE),
+        ]
         tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
@@ -217,6 +222,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 elastic=build_elastic(capacity, tags, known) if elastic is not None else None,
                 notifications=build_notifications(self._args.get("notifications")) if published else None,
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else None,
+                list_prices=declared_prices(CLOUD, known["region"], names) if published else None,
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
                 anomalies=build_thresholds(self._args.get("anomalies")) if published else None,

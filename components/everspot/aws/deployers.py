@@ -27,6 +27,9 @@ PREVIEW = _actions(
 )
 """Calls of a preview of a cluster, of an existing network and of the account stack. All of them only read."""
 
+PRICES = _actions(ec2="DescribeInstanceTypes DescribeSpotPriceHistory", pricing="GetProducts")
+"""Calls of a preview and of an `up` in a region of which no prices are known. All of them only read."""
+
 DEPLOY = _actions(
     autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DeleteTags DescribeAutoScalingGroups
         DescribeScalingActivities StartInstanceRefresh UpdateAutoScalingGroup""",
@@ -105,6 +108,8 @@ UNSEEN: Mapping[str, str] = {
     "Guide, Using SSE-KMS",
     "ec2:CreateManagedPrefixList, ec2:DescribeManagedPrefixLists, ec2:GetManagedPrefixListEntries, "
     "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
+    ", ".join(sorted(PRICES)): "in a region that neither the project nor Everspot has prices of: AWS Price List API "
+    "Reference and EC2 API Reference, by these names",
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
     "cloudwatch:UntagResource": "where a tag is taken out of the settings: the services' API references",

@@ -13,6 +13,7 @@ from everspot import common
 from everspot.aws import asking
 from everspot.aws.capacity import AwsCapacityArgs, check_offers, parse_capacity
 from everspot.capacity import build_cap, build_catalogue
+from everspot.pricing import tell_of_asking, with_missing
 
 ASKED_AT_MOST = 200
 """EC2's quota of values in one filter."""
@@ -53,12 +54,13 @@ def sold_in(
 def print_hourly_cost(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
     """Print in previews what an hour of the cluster costs."""
     if pulumi.runtime.is_dry_run():
-        catalogue = build_catalogue(capacity)
-        asking.read_region(parent).apply(
-            lambda region: pulumi.log.info(
-                hourly_cost(region, catalogue, parse_capacity(capacity), always, build_cap(capacity)), parent
-            )
-        )
+        asking.read_region(parent).apply(lambda region: _print(parent, capacity, always, region))
+
+
+def _print(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always, region: str) -> None:
+    catalogue = with_missing(build_catalogue(capacity, region), region, [always.scheduler_type])
+    pulumi.log.info(hourly_cost(region, catalogue, parse_capacity(capacity), always, build_cap(capacity)), parent)
+    tell_of_asking(parent, region, [entry["type"] for entry in capacity["instance_types"]])
 
 
 def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[str]:

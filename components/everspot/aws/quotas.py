@@ -20,7 +20,7 @@ def warn_of_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs, region: p
     what its cap in dollars allows counts. A quota that cannot be read is taken to be enough, and one line says so."""
     if not pulumi.runtime.is_dry_run():
         return
-    catalogue = build_catalogue(capacity)
+    catalogue = build_catalogue(capacity, "")
     spec, cap = parse_capacity(capacity), build_cap(capacity)
     standing = {Market.ON_DEMAND: spec.on_demand_target, Market.SPOT: spec.spot_target}
     weights = derived_weights(spec, catalogue.types)
@@ -34,7 +34,7 @@ def warn_of_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs, region: p
         values = {code: float(quota["value"]) for code, quota in zip(codes, answers, strict=True) if quota is not None}
         if errors:
             pulumi.log.info(f"Not compared with the account's vCPU quotas, which were not told: {errors[0]}", parent)
-        elastic = launched_under(cap, list(weights), catalogue, region)
+        elastic = launched_under(cap, list(weights), build_catalogue(capacity, region), region)
         for sentence in shortfalls(needs(standing, weights, elastic, catalogue.types, values), values):
             pulumi.log.warn(sentence, parent)
 

@@ -127,7 +127,7 @@ def parse_capacity(args: GcpCapacityArgs) -> GcpCapacity:
 
 def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str, float]:
     """Return prices of the types in a region and market, as far as they are known."""
-    catalogue = build_catalogue(args)
+    catalogue = build_catalogue(args, region)
     prices = {}
     for entry in args["instance_types"]:
         name = entry["type"]

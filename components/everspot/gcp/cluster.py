@@ -36,6 +36,7 @@ from everspot.gcp.store import GcpStore
 from everspot.guard import guard
 from everspot.limits import build_declared, build_manifest
 from everspot.parts import inputs, outputs
+from everspot.pricing import declared_prices
 
 
 class GcpTrainingCluster(pulumi.ComponentResource):
@@ -191,6 +192,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             facts["places"], facts["image"] = elastic.places, self.image_id
         args, capacity = self._args, self._args["capacity"]
         shape = parse_capacity(capacity)
+        names = [*(entry["type"] for entry in capacity["instance_types"]), args.get("scheduler_type", DEFAULT_TYPE)]
         return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -207,6 +209,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 elastic=build_elastic(capacity, self._labels(known), known) if elastic is not None else None,
                 notifications=build_notifications(args.get("notifications")) if published else None,
                 scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else None,
+                list_prices=declared_prices(CLOUD, known["region"], names) if published else None,
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
                 anomalies=build_thresholds(args.get("anomalies")) if published else None,

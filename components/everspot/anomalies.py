@@ -8,23 +8,23 @@ from everspot_core.validation.problems import Problems
 
 
 class AnomalyArgs(TypedDict):
-    """From where on something is an anomaly, of which `notifications` tell."""
+    """Thresholds of the anomalies that the scheduler reports through `notifications`."""
 
     job_times: NotRequired[float]
-    """A job has held instances for more than so many times its `expected_duration`. Default: 2."""
+    """A job has held instances for more than this many times its `expected_duration`. Default: 2."""
     team_spreads: NotRequired[float]
-    """A team's day is above the median of its last 28 days by more than so many spreads (by the median absolute
-    deviation). Default: 4."""
+    """A team's costs of a day exceed the median of its last 28 days by more than this many median absolute deviations.
+    Default: 4."""
     team_share: NotRequired[float]
-    """And by more than so much of that median: 0.5 is half of it. Default: 0.5."""
+    """A team's costs must also exceed that median by this fraction of it: 0.5 is half. Default: 0.5."""
     team_usd: NotRequired[float]
-    """And by more than so many dollars. Default: 5."""
+    """A team's costs must also exceed that median by this many dollars. Default: 5."""
     idle_for: NotRequired[str]
-    """Instances had no work for so long. Default: 2h."""
+    """Instances had no work for this long. Default: 2h."""
     idle_share: NotRequired[float]
-    """More than this share of all instances are idle for so long, from 0 to 0.99. Default: 0.5."""
+    """More than this share of all instances was idle for `idleFor`, from 0 to 0.99. Default: 0.5."""
     price_times: NotRequired[float]
-    """A Spot pool in use costs more than so many times its mean price of 30 days. Default: 2."""
+    """A Spot pool in use costs more than this many times its mean price of 30 days. Default: 2."""
 
 
 def check_anomalies(problems: Problems, args: AnomalyArgs) -> None:

@@ -29,9 +29,8 @@ Inputs = Mapping[str, Any]
 def registered(args: Inputs, *, leaving: str) -> dict[str, Any]:
     """Return the inputs that a component of instances registers: types, limits and tags, as its settings spell them.
 
-    What costs money is then to be seen in a preview even where resources do not say it: no resource has the limits of
-    elastic capacity, and a new cluster's documents are not known yet. `leaving`: the part of the capacity that is not
-    this component's.
+    A preview then shows costs that no resource shows: the limits of elastic capacity, and those of a new cluster, whose
+    documents are not known yet. `leaving`: the part of the capacity that is not this component's.
     """
     capacity = {key: value for key, value in args["capacity"].items() if key != leaving}
     return {"capacity": spelt(capacity), "tags": args["tags"]}

@@ -9,7 +9,7 @@ from everspot_core.validation.problems import BadInputs, Problems, shown
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""
 
-# What is made of it has to fit: names of rules and roles (64) and of buckets (63), with suffix and random digits.
+# Names of rules and roles (64) and of buckets (63) begin with it, followed by a suffix and random digits.
 CLUSTER_AT_MOST = 32
 """Most characters of a cluster's name."""
 

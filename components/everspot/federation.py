@@ -1,4 +1,4 @@
-"""The other clusters that a cluster exchanges jobs with, as settings, and their consequences on every cloud."""
+"""Settings of the clusters that a cluster exchanges jobs with, and what follows from them on every cloud."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,22 +17,23 @@ SCHEMES = {AWS: "s3", GCP: "gs"}
 """The clouds that a peer may be on, and the schemes of their buckets' URLs."""
 
 PUBLISHED = ("cluster.json", "pools.json", "waiting.json", "usage.json", "schedulers/")
-"""What of a control bucket a cluster publishes to its peers."""
+"""The documents of the control bucket that a cluster publishes to its peers."""
 
 VISIT_READS = ("visits/", "records/", "heads/", "events/", "cancels/")
-"""Prefixes of a control bucket below which a peer's scheduler reads what is of its visits."""
+"""Prefixes of a control bucket below which a peer's scheduler reads the documents of its visits."""
 
 VISIT_WRITES = ("visits/", "heads/", "cancels/")
-"""Prefixes of a control bucket below which it writes offers, and heads and cancellations of its visits."""
+"""Prefixes of a control bucket below which a peer's scheduler writes offers, and heads and cancellations of its
+visits."""
 
 ARCHIVE = "archive/"
 """Prefix of a control bucket below which ended jobs are, each below the month of its end."""
 
 SHARED = ("code/", "datasets/", "wheels/")
-"""Prefixes of a data bucket to which it carries what visits need: under their digests, for all jobs that need them."""
+"""Prefixes of a data bucket to which a peer's scheduler copies the inputs of visits, under their digests."""
 
 NAMED = "code/named/"
-"""The one below which it writes again what it has written, to say that code is about to be needed."""
+"""The prefix of marks that code is about to be needed. A peer's scheduler may overwrite its marks."""
 
 CARRIED_READS = ("jobs/", *SHARED, "sweeps/")
 """Prefixes of a data bucket that a scheduler reads to carry its own jobs: a sweep may be about to remove what is
@@ -64,7 +65,7 @@ class PeerArgs(TypedDict):
     data: str
     """URL of its data bucket, in the same form."""
     scheduler: str
-    """Who its scheduler is: the ARN of a role on AWS, the email of a service account on Google Cloud."""
+    """Identity of its scheduler: the ARN of a role on AWS, the email of a service account on Google Cloud."""
     scheduler_id: NotRequired[str]
     """Unique id of the service account, a number. Google Cloud only, and mandatory there."""
     project_number: NotRequired[str]
@@ -145,7 +146,7 @@ def role_arn(other: str, name: str) -> str:
 
 
 def parse_role(arn: str) -> tuple[str, str]:
-    """Account and name of a role.
+    """Return the account and the name of a role.
 
     Raises:
         ValueError: if that is no role's ARN.

@@ -147,7 +147,7 @@ def describe_change(
 
 
 def busy_jobs(url: str, market: Market | None = None) -> list[str]:
-    """Jobs that are running or assigned, on a market's instances if one is given.
+    """Return the jobs that are running or assigned, on a market's instances if one is given.
 
     Raises:
         StoreError: if the store does not answer, or if a job's document cannot be read.
@@ -165,9 +165,9 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     if market is None or not owners:
         return sorted(owners)
     instances, launched = store.instances.scan(), _launched(store)
-    # What the scheduler has launched is no fleet's, and outlives it.
+    # An instance that the scheduler has launched belongs to no fleet, and outlives it.
     owners = {job: owner for job, owner in owners.items() if owner not in launched}
-    # Of an instance that has not reported yet, or whose record cannot be read, nobody knows the market: it may be this.
+    # The market of an instance without a readable record is unknown, so it may be this one.
     return sorted(
         job for job, owner in owners.items() if owner not in instances or instances[owner].value.market is market
     )

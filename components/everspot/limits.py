@@ -162,7 +162,7 @@ def build_manifest(
 
 
 def build_declared(capacity: Sequence[str]) -> str:
-    """`declared.json`: the names of the fleets and groups of a cluster's stack."""
+    """Return `declared.json`: the names of the fleets and groups of a cluster's stack."""
     return json.dumps(json.loads(DeclaredCapacity(capacity=sorted(capacity)).to_json()), separators=(",", ":"))
 
 

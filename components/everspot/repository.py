@@ -8,7 +8,7 @@ from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID
 from everspot_core.validation.problems import Problems, shown
 
 ISSUER = "https://token.actions.githubusercontent.com"
-"""Who signs the identity tokens of GitHub's jobs (GitHub documentation, "OpenID Connect reference")."""
+"""The issuer of the identity tokens of GitHub's jobs (GitHub documentation, "OpenID Connect reference")."""
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -73,7 +73,7 @@ def merged_ref(repository: RepositoryArgs) -> str:
 
 def subjects(repository: RepositoryArgs, part: ReviewPart) -> list[str]:
     """Return what the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the
-    subjects of repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
+    subjects of repositories that were made, renamed or moved after 18 June 2026, or that enabled it.
 
     A job with an environment has that in its subject, and not the branch (GitHub documentation, "OpenID Connect
     reference", "Example subject claims").

@@ -8,7 +8,7 @@ from everspot_core.validation.problems import Problems, shown
 
 
 class TeamBudgetArgs(TypedDict):
-    """What a team may spend a month before people are told. Nothing is stopped by it."""
+    """A monthly amount beyond which a team's spending is reported. It stops nothing."""
 
     team: str
     """The value of the tag Team."""

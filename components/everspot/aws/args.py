@@ -65,11 +65,11 @@ class AwsTrainingClusterArgs(TypedDict):
     """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*` after a
     part of the name. A new network gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
-    """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
+    """Where the scheduler reports jobs that failed or are late, and anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]
-    """From where on the scheduler takes something for an anomaly. Default: as each threshold says."""
+    """Thresholds of the anomalies that the scheduler reports. Default: each threshold's own."""
     monitoring: NotRequired[AwsAlarmsArgs]
-    """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
+    """A CloudWatch dashboard and alarms, and their recipients; `{}` for none. They cost money, which a preview prints.
     Default: none."""
     prometheus: NotRequired[AwsPrometheusArgs]
     """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers on its

@@ -51,7 +51,7 @@ def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | 
     try:
         region = get_region(opts=options).region
         return region, list(get_availability_zones(state="available", opts=options).names)
-    except Exception:  # what was found already is told in any case
+    except Exception:  # problems that were found already are reported in any case
         return None
 
 

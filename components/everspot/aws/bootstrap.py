@@ -36,8 +36,7 @@ class AwsBootstrapArgs(TypedDict):
     """ARNs of the roles of other self-hosted runners, which only run what was merged: they take the roles deploy and
     drift. Default: none."""
     oidc_provider_arn: NotRequired[str]
-    """ARN of the account's identity provider for token.actions.githubusercontent.com, of which an account can have
-    one. Default: it is made."""
+    """ARN of the account's only identity provider for token.actions.githubusercontent.com. Default: it is made."""
     state_bucket: NotRequired[str]
     """Name of the bucket for the state of stacks. Default: everspot-state-ACCOUNT."""
     key_arns: NotRequired[list[str]]

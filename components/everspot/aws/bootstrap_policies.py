@@ -16,7 +16,7 @@ from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, merged_ref, 
 PROVIDER = ISSUER.removeprefix("https://")
 AUDIENCE = "sts.amazonaws.com"
 CLUSTERS = "everspot-*"
-"""How the names of everything begin that clusters are made of: `everspot-` and the stack's name."""
+"""The prefix of the names of clusters' resources: `everspot-` and the stack's name."""
 
 CONTROL = "arn:{partition}:s3:::everspot-*-store-control-*"
 """The control buckets of clusters. A preview asks them for running jobs, and a refresh for `cluster.json`."""
@@ -25,10 +25,11 @@ PASSED_TO = ("ec2.amazonaws.com",)
 LINKED = tuple(service for service, _ in (FLEET_ROLE, SPOT_ROLE, SCALING_ROLE))
 
 OWN = {f"aws:ResourceTag/{CLUSTER_TAG}": CLUSTERS}
-"""What exists and is of a cluster. Which calls know it: Service Authorization Reference, Amazon EC2."""
+"""The condition for existing resources of a cluster. Calls that support it: Service Authorization Reference, Amazon
+EC2."""
 
 MADE = {f"aws:RequestTag/{CLUSTER_TAG}": CLUSTERS}
-"""What is made for a cluster."""
+"""The condition for new resources of a cluster."""
 
 NAMED = {"autoscaling": "autoScalingGroup:*:autoScalingGroupName/", "events": "rule/", "sqs": ""}
 """Services whose calls that write are checked for one resource by its name, and what stands before that in its ARN
@@ -64,10 +65,10 @@ KEY_USE = {
 
 @dataclass(frozen=True)
 class BootstrapPlace:
-    """Where the identities are. `bucket`, `key`: ARNs of the state's; `name`: how the names of the bootstrap's own
-    roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer keys; `buckets`:
-    of further buckets that jobs read; `secrets`: of what jobs may read, None for names that begin with `everspot`;
-    `images`: of parameters with ids of images, besides those under `/everspot/image/`."""
+    """The account and the names of the identities. `bucket`, `key`: ARNs of the state's; `name`: how the names of the
+    bootstrap's own roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer
+    keys; `buckets`: of further buckets that jobs read; `secrets`: of what jobs may read, None for names that begin with
+    `everspot`; `images`: of parameters with ids of images, besides those under `/everspot/image/`."""
 
     partition: str
     account: str
@@ -99,8 +100,8 @@ Written = Callable[[BootstrapPlace], Document]
 
 
 def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, roles: Sequence[str]) -> Document:
-    """Who takes a part's role: jobs of one repository by their identity tokens, and the runners' own roles.
-    `provider`: ARN of the forge's identity provider; `roles`: ARNs of runners' roles.
+    """Return the trust policy of a part's role: jobs of one repository by their identity tokens, and the runners' own
+    roles. `provider`: ARN of the forge's identity provider; `roles`: ARNs of runners' roles.
 
     All of a condition has to hold, and a claim that is absent equals nothing.
     """
@@ -166,8 +167,8 @@ def writing(place: BootstrapPlace) -> Document:
     """Return what a deployment does besides what a look for drift reads, apart from IAM. Buckets, queues, EventBridge's
     rules, Auto Scaling groups, launch templates and fleets are those of clusters, by their names or their tag.
 
-    Whoever adds a version to a launch template has code of his own run by whoever launches from it, under that one's
-    role. Tags decide, so nothing that is there gets a cluster's tag.
+    A principal that adds a version to a launch template runs its own code in the launched instances, under their role.
+    Tags decide, so no existing resource may get a cluster's tag.
     """
     actions = _writes(lambda service: service not in ("iam", "s3", "kms"))
     by_name = [call for call in actions if call.partition(":")[0] in NAMED and ":Describe" not in call]
@@ -204,8 +205,7 @@ def writing(place: BootstrapPlace) -> Document:
 
 
 def identities(place: BootstrapPlace) -> Document:
-    """Return the permissions of a deployment in IAM: roles of clusters, none of which may do more than the boundary
-    allows."""
+    """Return the permissions of a deployment in IAM: roles of clusters, all within the boundary."""
     roles, profiles = place.iam(f"role/{CLUSTERS}"), place.iam(f"instance-profile/{CLUSTERS}")
     linked = place.iam("role/aws-service-role/*")
     bounded = {"iam:PermissionsBoundary": place.boundary}
@@ -227,9 +227,9 @@ def identities(place: BootstrapPlace) -> Document:
 
 def boundary(place: BootstrapPlace) -> Document:
     """Return the most that a role of a cluster may do, whatever its policies say: never the state, its key or the
-    bootstrap's own roles; and no bucket, secret or key but clusters' own and those that the bootstrap names.
+    bootstrap's own roles; and no bucket, secret or key but clusters' own and the ones that the bootstrap names.
 
-    The deployments that are bounded by it write the roles' policies, and who may take the roles.
+    Deployments write the policies of these roles, and their trust policies, within this boundary.
     """
     roles = place.iam(f"role/{CLUSTERS}")
     secrets = place.secrets
@@ -278,8 +278,8 @@ def key_policy(account: str, partition: str) -> Document:
 
 
 def _writes(selects: Callable[[str], bool]) -> list[str]:
-    """Return the calls of a deployment that a look for drift does not make, of some services, including those that no
-    recorded call shows."""
+    """Return the calls of a deployment that a check for drift does not make, of some services, including calls that no
+    test records."""
     unseen = {call for names in deployers.UNSEEN for call in names.split(", ")}
     read = deployers.PREVIEW | deployers.PRICES | deployers.DRIFT
     actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - read

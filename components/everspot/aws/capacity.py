@@ -91,7 +91,7 @@ class AwsStandingArgs(TypedDict):
 _NOTHING: AwsStandingArgs = {"target": 0}
 
 NO_SUBNET = "has no subnet"
-"""How a cluster is not in a zone."""
+"""AWS's words for a cluster that is not in a zone."""
 
 
 class AwsElasticArgs(TypedDict):

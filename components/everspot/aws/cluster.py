@@ -116,7 +116,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             key="cluster.json",
             content=self._manifest(Role.AGENT, identity, published=True, elastic=elastic),
             content_type="application/json",
-            # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
+            # If the fleets could not be changed, `cluster.json` must not say so: the scheduler ends instances by it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
         )
         capacity = [self.on_demand_fleet_id, self.spot_fleet_id, self.scheduler_group]
@@ -154,8 +154,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         }
 
     def _machine(self, identity: AwsIdentity, role: Role = Role.AGENT) -> AwsMachineArgs:
-        spec = {key: value for key, value in self._args.items() if key != "image_parameter"}  # which is resolved
-        if role is Role.SCHEDULER:  # it keeps nothing on its disk: what the agents' volumes have would only be paid
+        spec = {key: value for key, value in self._args.items() if key != "image_parameter"}  # resolved to `image_id`
+        if role is Role.SCHEDULER:  # it keeps nothing on its disk, so a volume like the agents' would only cost money
             spec = {key: value for key, value in spec.items() if not key.startswith("volume_")}
         profile = identity.agent_profile_arn if role is Role.AGENT else identity.scheduler_profile_arn
         own = {"security_group_ids": [self.security_group_id], "instance_profile_arn": profile}

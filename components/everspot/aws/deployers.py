@@ -70,9 +70,8 @@ DRIFT = frozenset(
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
 ) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes", tag="GetResources")
-"""Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
-no stack: those of `DEPLOY` that read, but for those that only come before something is deleted, and what only the last
-look asks for."""
+"""Further calls of a refresh that changes nothing, and of the checks for resources that were added by hand or belong to
+no stack: the reading calls of `DEPLOY`, without the ones before a deletion, and the calls of the last check alone."""
 
 BOOTSTRAP = _actions(
     budgets="ListTagsForResource ViewBudget",

@@ -73,7 +73,7 @@ class AwsInterruptionEvents(pulumi.ComponentResource):
             tags=tags,
             opts=child,
         )
-        # What a queue is told goes with it: to take it back first would take the provider half a minute more.
+        # The queue's settings are deleted with the queue; deleting them first would take half a minute more.
         with_queue = pulumi.ResourceOptions(parent=self, deleted_with=queue)
         # As a resource of its own: within the queue it would make the queue wait for the other one, half a minute each.
         sqs.RedrivePolicy(

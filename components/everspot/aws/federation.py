@@ -1,4 +1,4 @@
-"""The permissions of other clusters' schedulers in a cluster on AWS, and those of its own scheduler for visiting them.
+"""The permissions of other clusters' schedulers in a cluster on AWS, and of its own scheduler at its peers.
 
 A peer's scheduler becomes a role that is made for it alone: a scheduler on Google Cloud by an identity token of its
 service account (IAM user guide, "Create a role for OIDC federation"; Google is built into IAM, so that no provider is
@@ -39,7 +39,7 @@ left, and answers offers."""
 
 
 def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
-    """ARNs of the buckets of peers in the region, which S3's endpoint has to let pass."""
+    """Return the ARNs of the buckets of peers in the region, which S3's endpoint has to allow."""
     near = [peer for peer in peers if peer["cloud"] == AWS and region_of_url(peer["control"]) == region]
     return [f"arn:aws:s3:::{parse_bucket(url)}" for peer in near for url in (peer["control"], peer["data"])]
 

@@ -50,7 +50,7 @@ class AwsTrainingFleetArgs(TypedDict):
     capacity: AwsCapacityArgs
     """Instance types, and what the fleets hold of them. The fleets ignore `elastic`."""
     machine: AwsMachineArgs
-    """What the instances are made of."""
+    """Image, disk and network of the instances."""
     subnet_ids: list[pulumi.Input[str]]
     """Subnets, each in a zone of its own."""
     zones: NotRequired[list[pulumi.Input[str]]]
@@ -129,7 +129,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
                 {
                     "launch_template_specification": {
                         "launch_template_id": template.id,
-                        # The number and not $Latest, so that a pull request shows which instances come out of it.
+                        # The number and not $Latest, so that a pull request shows which instances it launches.
                         "version": template.latest_version.apply(str),
                     },
                     "overrides": self.zones.apply(lambda zones: _overrides(args, capacity, market, zones)),
@@ -161,7 +161,8 @@ class AwsTrainingFleet(pulumi.ComponentResource):
 
 
 def ignored_changes(market: Market, allocation: AwsSpotAllocation) -> list[str]:
-    """Properties that the provider would take for changed at every second `up`, and would replace the fleet for.
+    """Return the properties that the provider would take for changed at every second `up`, and would replace the fleet
+    for.
 
     EC2 returns the target of a fleet's only market, although it was not set. The provider sets instancePoolsToUseCount
     to 1 by default, and EC2 returns it only for lowest-price.

@@ -135,7 +135,7 @@ def resolve_image(
         "Bake one, which writes it: packer build -var region=REGION -var wheel=WHEEL "
         f"-var image_parameter={image_parameter} training_image/bake/everspot.pkr.hcl",
     )
-    # The provider marks every parameter's value as a secret. An image id is none, and a pull request has to show it.
+    # The provider marks every parameter's value as a secret. An image id is no secret, and a pull request shows it.
     return pulumi.Output.unsecret(answer).apply(lambda parameter: str(parameter["value"]))
 
 

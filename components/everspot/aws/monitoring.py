@@ -21,7 +21,7 @@ NAMESPACE = "Everspot"
 
 
 class AwsAlarmsArgs(TypedDict):
-    """Whom the alarms of a cluster tell."""
+    """The recipients of a cluster's alarms."""
 
     topic_arn: NotRequired[str]
     """ARN of an SNS topic that gets a message when an alarm goes off and when it is over. The topic's policy, and that
@@ -38,12 +38,12 @@ class AwsMonitoringArgs(TypedDict):
     scheduler_role_arn: pulumi.Input[str]
     """ARN of the scheduler's role, which gets the permission to put metrics into the namespace Everspot."""
     alarms: NotRequired[AwsAlarmsArgs]
-    """Whom the alarms tell. Default: nobody."""
+    """The recipients of the alarms. Default: nobody."""
 
 
 class AwsMonitoring(pulumi.ComponentResource):
     """A CloudWatch dashboard of one cluster, and alarms: a job that runs too long, a pool that does worse than usual, a
-    budget of which 80 % is spent, a silent scheduler."""
+    budget that is spent to 80 %, a silent scheduler."""
 
     dashboard_name: pulumi.Output[str]
     """Name of the dashboard."""

@@ -123,7 +123,7 @@ class AwsNetwork(pulumi.ComponentResource):
         )
         routes = ec2.RouteTable(f"{self._name}-routes", vpc_id=network.id, tags=self._tags("routes"), opts=self._child)
         self.vpc_id = network.id
-        # Adopted, and left without a rule: what is put into it by mistake can talk to nobody.
+        # Adopted, and left without a rule: an interface that is put into it by mistake can connect to nothing.
         ec2.DefaultSecurityGroup(
             f"{self._name}-default", vpc_id=network.id, tags=self._tags("default"), opts=self._child
         )
@@ -294,7 +294,7 @@ def has_nat(args: AwsNetworkArgs) -> bool:
 
 
 def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
-    """Services that instances reach through interface endpoints, each once."""
+    """Return the services that instances reach through interface endpoints, each once."""
     shell = SHELL_SERVICES if args.get("session_manager", False) else ()
     return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
 

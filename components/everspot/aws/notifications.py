@@ -10,7 +10,7 @@ from everspot.aws import arns
 
 
 class AwsNotificationsArgs(TypedDict):
-    """Where the scheduler sends notifications about jobs, and on which occasions."""
+    """Where and when the scheduler sends notifications about jobs."""
 
     topic_arn: NotRequired[str]
     """ARN of an SNS topic. If a customer-managed key encrypts it, that key's policy has to allow the scheduler's

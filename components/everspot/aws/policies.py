@@ -102,7 +102,7 @@ def scheduler_policy(
         _read_control(control_arn),
         listing("ListControl", control_arn),
         allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
-        # A drill is taken away once it has been carried out, so that it happens once. The documents of finished jobs
+        # A drill is deleted after it was carried out, so that it happens once. The documents of finished jobs
         # and of ended instances leave the tables that every tick lists, once they have been written elsewhere.
         allow("ForgetDrillsAndWhatIsOver", ["s3:DeleteObject"], _under(control_arn, SCHEDULER_DELETES)),
         allow(
@@ -146,8 +146,8 @@ def tls_only_bucket(bucket_arn: str) -> Document:
 
 
 def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
-    """Return the policy of S3's gateway endpoint. It lets requests to these buckets and their objects pass, whoever
-    signs them.
+    """Return the policy of S3's gateway endpoint. It lets requests to these buckets and their objects pass, for any
+    principal.
 
     Everything else, other accounts' buckets first of all, cannot be reached from the network (Amazon VPC User Guide,
     "Gateway endpoints for Amazon S3").
@@ -176,8 +176,8 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
 
 
 def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
-    """Return the scheduler tags the volumes of Spot instances, because no launch template does so in a fleet of type
-    maintain. It may set only the cluster's own tag, and may not tag another cluster's volumes."""
+    """Return the permission of the scheduler to tag the volumes of Spot instances, which no launch template does in a
+    fleet of type maintain. It may set only the cluster's own tag, and may not tag another cluster's volumes."""
     _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
     statement = allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
     statement["Condition"] = {
@@ -200,9 +200,9 @@ def allow(sid: str, actions: list[str], resources: list[str], **conditions: dict
 
 
 def _secrets(arns: Sequence[str]) -> list[Statement]:
-    """Permission to read the values that jobs name in their `secrets`. A value under a customer key needs kms:Decrypt
-    for the role in that key's own policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same
-    for SSM's SecureString)."""
+    """Return the permission to read the values that jobs name in their `secrets`. A value under a customer key needs
+    kms:Decrypt for the role in that key's own policy (AWS Secrets Manager User Guide, "Secret encryption and
+    decryption"; the same for SSM's SecureString)."""
     actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
     grants = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
     return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in grants if own]
@@ -217,7 +217,7 @@ def _read_control(control_arn: str) -> Statement:
 
 
 def listing(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
-    """Permission to list, without which S3 answers 403 instead of 404 for a missing key.
+    """Return the permission to list, without which S3 answers 403 instead of 404 for a missing key.
 
     S3 answers 404 for a missing object only to callers that may list the bucket (Amazon S3 API Reference, "GetObject").
     A GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.
@@ -229,8 +229,8 @@ def listing(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statemen
 
 
 def key(key_arn: str | None) -> list[Statement]:
-    """SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a multipart upload
-    (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
+    """Return the permissions for SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a
+    multipart upload (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
     return [allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
 
 

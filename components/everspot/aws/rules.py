@@ -7,7 +7,7 @@ from everspot_clouds.aws.egress import proxy_port
 from pulumi_aws import ec2, vpc
 
 HTTPS = 443
-"""The only port on which AWS is called."""
+"""The only port of calls to AWS."""
 
 
 class AwsEgressArgs(TypedDict):

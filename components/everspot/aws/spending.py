@@ -17,7 +17,7 @@ from everspot.aws import arns
 from everspot.spending import TeamBudgetArgs, check_budgets
 
 WARNINGS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))
-"""When a budget tells: what was spent, or is foreseen for the month, in percent of the limit. AWS allows five."""
+"""When a budget notifies: spent or forecast costs of the month, in percent of the limit. AWS allows five."""
 
 MOST_EMAILS = 10
 """Of one notification (AWS Budgets API Reference, `CreateNotification`)."""
@@ -33,27 +33,27 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
 class AwsAnomaliesArgs(TypedDict):
-    """From which size on unusual costs are told."""
+    """The least size of reported unusual costs."""
 
     usd: float
-    """Dollars by which costs have to exceed what is usual, 1 to 1,000,000."""
+    """The least excess over usual costs in dollars, 1 to 1,000,000."""
     monitor_arn: NotRequired[str]
     """ARN of a monitor that exists, such as the one over all services that AWS makes in new accounts. Default: a new
     one over the teams that have budgets."""
 
 
 class AwsSpendingArgs(TypedDict):
-    """What is watched of the account's spending, and who is told."""
+    """The watch over the account's spending, and its recipients."""
 
     emails: NotRequired[list[str]]
-    """Who is told, at most 10. Default: only the topic."""
+    """Recipients, at most 10. Default: only the topic."""
     topic_arn: NotRequired[str]
-    """ARN of an SNS topic that is told; its policy has to let `budgets.amazonaws.com` and
+    """ARN of an SNS topic that gets the messages; its policy has to let `budgets.amazonaws.com` and
     `costalerts.amazonaws.com` publish. Default: only the emails."""
     budgets: NotRequired[list[TeamBudgetArgs]]
     """The budgets, one for each team. Default: none."""
     anomalies: NotRequired[AwsAnomaliesArgs]
-    """Whether unusual costs are told. Default: they are not."""
+    """Whether unusual costs are reported. Default: they are not."""
     allocation_tags: NotRequired[list[str]]
     """Tags that the bill is split by: budgets see a tag only once it is active. Only the account that pays can activate
     them, and only once a resource has carried them for up to a day. Default: none."""
@@ -152,7 +152,7 @@ def _anomalies(
     costexplorer.AnomalySubscription(
         f"{name}-anomalies-told",
         name=f"{name}-anomalies",
-        # A topic is told at once, and people once a day (AWS Cost Explorer API Reference, `AnomalySubscription`).
+        # Topics get messages immediately, people once a day (AWS Cost Explorer API Reference, `AnomalySubscription`).
         frequency="IMMEDIATE" if "topic_arn" in settings else "DAILY",
         monitor_arn_lists=[monitor],
         subscribers=_subscribers(settings),

@@ -79,11 +79,11 @@ class AwsStore(pulumi.ComponentResource):
         common.raise_bad(problems, f"AwsStore {name}")
         self._args = args
         self._retain = args.get("retain", True)
-        # What protects a bucket stays as long as the bucket does.
+        # The settings that protect a bucket stay as long as the bucket does.
         self._child = pulumi.ResourceOptions(parent=self, retain_on_delete=self._retain)
         control = self._bucket(f"{name}-control")
         data = self._bucket(f"{name}-data")
-        # What lies there is written once, so an old version is only money: a retired checkpoint is gone at once. Said
+        # Objects are written once, so an old version only costs money: a retired checkpoint is gone immediately. Said
         # and not left out, because buckets of earlier clusters are versioned: S3 suspends that in place.
         s3.BucketVersioning(
             f"{name}-data-versioning",
@@ -94,7 +94,7 @@ class AwsStore(pulumi.ComponentResource):
         self._lifecycle(f"{name}-control-lifecycle", control, [])
         self._lifecycle(f"{name}-data-lifecycle", data, _data_rules(args.get("jobs_expire_days")))
         self.control_bucket, self.data_bucket = control.id, data.id
-        # S3 refuses a signature for another region, and nobody shall have to guess.
+        # S3 refuses a signature for another region, so the URL names it.
         region = asking.read_region(self)
         self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
         self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)

@@ -28,7 +28,7 @@ def warn_of_customer_key(parent: pulumi.Resource) -> None:
 def _look_at(parent: pulumi.Resource, key: str) -> pulumi.Output[Any] | None:
     if key == OF_AWS:
         return None
-    # Whoever may not see the key is told: of AWS's own one, everybody of the account may.
+    # Warn also if the key may not be seen: AWS's own key may be seen by everybody in the account.
     answer = asking.invoke(parent, "kms/getKey:getKey", {"keyId": key}, failed=lambda _: {"keyManager": "CUSTOMER"})
     return answer.apply(lambda found: _warn(parent, key) if found["keyManager"] == "CUSTOMER" else None)
 

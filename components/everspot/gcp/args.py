@@ -65,11 +65,11 @@ class GcpTrainingClusterArgs(TypedDict):
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
     notifications: NotRequired[GcpNotificationsArgs]
-    """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
+    """Where the scheduler reports jobs that failed or are late, and anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]
-    """From where on the scheduler takes something for an anomaly. Default: as each threshold says."""
+    """Thresholds of the anomalies that the scheduler reports. Default: each threshold's own."""
     monitoring: NotRequired[GcpAlarmsArgs]
-    """A dashboard and alerts in Cloud Monitoring, and whom they tell; `{}` for nobody. They cost money, which a preview
+    """A dashboard and alerts in Cloud Monitoring, and their recipients; `{}` for none. They cost money, which a preview
     prints. Default: none."""
     prometheus: NotRequired[GcpPrometheusArgs]
     """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers on its

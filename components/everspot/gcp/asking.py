@@ -62,13 +62,13 @@ def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | 
     try:
         region = organizations.get_client_config(opts=options).region
         return region, list(compute.get_zones(region=region, status="UP", opts=options).names)
-    except Exception:  # what was found already is told in any case
+    except Exception:  # problems that were found already are reported in any case
         return None
 
 
 def read_place(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
-    """Project and region of a component's provider, by these names."""
-    # The answer has an access token in it, a secret; project and region are none.
+    """Return the project and the region of a component's provider, by these names."""
+    # The answer contains an access token, a secret; project and region are not secret.
     configured = pulumi.Output.unsecret(
         invoke(parent, "organizations/getClientConfig:getClientConfig", {}, failed=CREDENTIALS)
     )

@@ -18,7 +18,7 @@ from everspot.repository import RepositoryArgs, ReviewPart, check_repository, su
 from everspot.spending import TeamBudgetArgs, check_budgets
 
 WARNINGS = (("CURRENT_SPEND", 0.8), ("CURRENT_SPEND", 1.0), ("FORECASTED_SPEND", 1.0))
-"""When a budget tells: what was spent, or is foreseen for the month, as a part of the limit."""
+"""When a budget notifies: spent or forecast costs of the month, as a fraction of the limit."""
 
 MOST_CHANNELS = 5
 """Of one budget (Cloud Billing documentation, "Customize budget alert email recipients")."""
@@ -31,16 +31,16 @@ _LOCATION = re.compile(r"[a-z]+(-[a-z]+)*\d*")
 
 
 class GcpSpendingArgs(TypedDict):
-    """What is watched of a billing account's spending, and who is told."""
+    """The watch over a billing account's spending, and its recipients."""
 
     billing_account: str
-    """The billing account, XXXXXX-XXXXXX-XXXXXX, whose currency has to be the dollar. Whoever applies the stack needs
-    `roles/billing.costsManager` there."""
+    """The billing account, XXXXXX-XXXXXX-XXXXXX, whose currency has to be the dollar. The person who applies the stack
+    needs `roles/billing.costsManager` there."""
     budgets: list[TeamBudgetArgs]
     """The budgets, one for each team."""
     channels: NotRequired[list[str]]
-    """Monitoring's notification channels that are told, projects/…/notificationChannels/…, at most 5. Default: the
-    administrators of the billing account, by email."""
+    """Monitoring's notification channels that get the messages, projects/…/notificationChannels/…, at most 5. Default:
+    the administrators of the billing account, by email."""
 
 
 class GcpBootstrapArgs(TypedDict):

@@ -54,9 +54,9 @@ DRIFT = frozenset(
     pubsub="subscriptions.list topics.list",
     storage="buckets.list",
 )
-"""Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
-no stack: those of `DEPLOY` that read, but for those that ask how far a change is, and the lists that only the looks
-ask for."""
+"""Further calls of a refresh that changes nothing, and of the checks for resources that were added by hand or belong to
+no stack: the reading calls of `DEPLOY`, without the ones that ask how far a change is, and the lists of these checks
+alone."""
 
 BOOTSTRAP = _permissions(
     cloudkms="cryptoKeys.get cryptoKeys.getIamPolicy keyRings.get",

@@ -1,5 +1,4 @@
-"""The permissions of other clusters' schedulers in a cluster on Google Cloud, and those of its own scheduler for
-visiting them.
+"""The permissions of other clusters' schedulers in a cluster on Google Cloud, and of its own scheduler at its peers.
 
 A peer's scheduler on Google Cloud keeps its identity. A scheduler on AWS becomes a service account that is made for it
 alone, by Workload Identity Federation: its role is the only one that the pool's provider takes, and the only one that
@@ -49,8 +48,8 @@ MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitorReach:
-    """The prefixes of the keys that a peer's scheduler reads, and of those that it writes. It may add to shared keys
-    besides."""
+    """The prefixes of the keys that a peer's scheduler reads and of the keys that it writes. It may also add shared
+    keys."""
 
     control_read: tuple[str, ...]
     control_write: tuple[str, ...]
@@ -59,7 +58,7 @@ class VisitorReach:
 
     @classmethod
     def for_home(cls, home: str) -> "VisitorReach":
-        """Return those of the peer called `home`."""
+        """Return the prefixes of the peer called `home`."""
         jobs = of_visits(("jobs/",), home)
         return cls(
             control_read=(*PUBLISHED, *of_visits(VISIT_READS, home)),

@@ -2,8 +2,8 @@
 
 Both groups always exist, even without standing capacity: an empty group costs nothing, and standing capacity can be
 added in place. A group that loses an instance makes another one, in another zone if its own has no capacity. Only
-Pulumi changes its size. A group whose size is lowered ends instances of its own choice at once, even busy ones (Compute
-Engine documentation, "Manually change the size of a MIG"). So a hook refuses that while jobs run.
+Pulumi changes its size. A group whose size is lowered immediately ends instances of its own choice, even busy ones
+(Compute Engine documentation, "Manually change the size of a MIG"). So a hook refuses that while jobs run.
 """
 
 from datetime import timedelta
@@ -67,7 +67,7 @@ class GcpTrainingFleetArgs(TypedDict):
     capacity: GcpCapacityArgs
     """Instance types, and what the groups hold of them. The groups ignore `elastic`."""
     machine: GcpMachineArgs
-    """What the instances are made of."""
+    """Image, disk and network of the instances."""
     zones: list[str]
     """Zones of the groups, by name, all of one region. A change replaces both groups."""
     gpu_arches: NotRequired[list[str]]

@@ -25,7 +25,7 @@ CHANNEL_FORM = "projects/PROJECT/notificationChannels/ID"
 
 
 class GcpAlarmsArgs(TypedDict):
-    """Whom the alerts of a cluster tell."""
+    """The recipients of a cluster's alerts."""
 
     channels: NotRequired[list[str]]
     """Notification channels of Cloud Monitoring, projects/PROJECT/notificationChannels/ID. Default: nobody is told."""
@@ -43,12 +43,12 @@ class GcpMonitoringArgs(TypedDict):
     scheduler_unique_id: pulumi.Input[str]
     """Unique id of the scheduler's service account, a number."""
     alarms: NotRequired[GcpAlarmsArgs]
-    """Whom the alerts tell. Default: nobody."""
+    """The recipients of the alerts. Default: nobody."""
 
 
 class GcpMonitoring(pulumi.ComponentResource):
     """A dashboard of one cluster in Cloud Monitoring, and alerts: a job that runs too long, a pool that does worse than
-    usual, a budget of which 80 % is spent, a silent scheduler."""
+    usual, a budget that is spent to 80 %, a silent scheduler."""
 
     dashboard: pulumi.Output[str]
     """The dashboard, projects/PROJECT/dashboards/ID."""

@@ -10,7 +10,7 @@ TOPIC_FORM, SECRET_FORM = "projects/PROJECT/topics/NAME", "projects/PROJECT/secr
 
 
 class GcpNotificationsArgs(TypedDict):
-    """Where the scheduler sends notifications about jobs, and on which occasions."""
+    """Where and when the scheduler sends notifications about jobs."""
 
     topic: NotRequired[str]
     """A Pub/Sub topic, projects/PROJECT/topics/NAME."""

@@ -22,8 +22,8 @@ WRITE = (
     "storage.objects.create",
     "storage.objects.delete",
 )
-"""Permissions to write objects below some prefixes. To replace an object one needs the permission to delete it, so a
-writer may delete documents too."""
+"""Permissions to write objects below some prefixes. Replacing an object needs the permission to delete it, so a writer
+may delete documents too."""
 
 ADD = ("storage.multipartUploads.abort", "storage.multipartUploads.create", "storage.objects.create")
 """Permissions to create objects below some prefixes, and to replace or delete none."""
@@ -38,7 +38,7 @@ WATCH = (
     "compute.advice.capacityHistory",
     # instances.aggregatedList
     "compute.instances.list",
-    # zoneOperations.list, of each zone of the region: by which operations machines ended
+    # zoneOperations.list, of each zone of the region: the operations that ended machines
     "compute.regions.get",
     "compute.zoneOperations.list",
 )
@@ -75,7 +75,7 @@ VIEWER, ACCESSOR, PUBLISHER = (
     "roles/secretmanager.secretAccessor",
     "roles/pubsub.publisher",
 )
-"""Google's own roles, for single buckets, secrets and topics that the settings name: these may lie in another project,
+"""Google's own roles, for single buckets, secrets and topics that the settings name: these may be in another project,
 where this project's custom roles cannot be granted."""
 
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
@@ -113,7 +113,7 @@ class Condition:
 
 
 def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
-    """Conditions for the objects of a bucket below some prefixes, as few as possible."""
+    """Return the conditions for the objects of a bucket below some prefixes, as few as possible."""
     groups = [prefixes[at : at + PREFIXES_AT_ONCE] for at in range(0, len(prefixes), PREFIXES_AT_ONCE)]
     return [Condition(f"below-{number}", _match_prefixes(bucket, group)) for number, group in enumerate(groups)]
 

@@ -11,7 +11,7 @@ BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 ROTATION = f"{90 * 24 * 3600}s"
 OLD_STATES_DAYS = 90
-"""Days for which what was overwritten or deleted can be brought back."""
+"""Days for which overwritten or deleted states can be restored."""
 
 ABORT_UPLOAD_DAYS = 2
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.capacity.catalogue import builtin
+from everspot_simulator.federated import parse_federated
 from everspot_simulator.federated_drive import simulate_federated
 from everspot_simulator.federated_figures import FederatedFigures, federated_figures
-from everspot_simulator.federated_file import parse_federated
 from everspot_simulator.federated_generator import dried, generate_federated
 from everspot_simulator.trace import Trace
 from everspot_simulator.trace import parse as parse_trace

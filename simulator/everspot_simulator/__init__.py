@@ -6,7 +6,6 @@ figures of many runs.
 """
 
 from everspot_simulator.aggregate import Aggregate, aggregate_runs, aggregate_traces
-from everspot_simulator.baselines import Greedy, OnDemand, UniformProgress
 from everspot_simulator.capacity import PoolCapacity
 from everspot_simulator.engine import (
     UNTIL_CHANGE,
@@ -24,7 +23,7 @@ from everspot_simulator.engine import (
 )
 from everspot_simulator.everspot_policy import EverspotPolicy
 from everspot_simulator.optimum import Schedule, best, optima, optimum
-from everspot_simulator.policies import POLICIES
+from everspot_simulator.policies import POLICIES, Greedy, OnDemand, UniformProgress
 from everspot_simulator.settings import Setting, starts
 from everspot_simulator.synthetic import GENERATORS, Generator, with_prices
 from everspot_simulator.trace import Spells, Trace, parse

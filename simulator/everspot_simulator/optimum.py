@@ -15,9 +15,9 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from everspot_simulator.baselines import OnDemand
 from everspot_simulator.capacity import PoolCapacity
 from everspot_simulator.engine import EPSILON, Choice, Mode, Outcome, Policy, State, outcome, steps
+from everspot_simulator.policies import OnDemand
 from everspot_simulator.settings import Setting
 from everspot_simulator.trace import Trace
 

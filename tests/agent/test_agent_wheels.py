@@ -4,7 +4,7 @@ import platform
 
 import pytest
 from everspot_core.jobs.job import Wheel
-from everspot_train.prepare.fitting import fitting
+from everspot_train.prepare.packages import fitting
 from pydantic import ValidationError
 
 

@@ -10,9 +10,9 @@ import pytest
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.federation.decision import DEFAULT, MoveWhy
 from everspot_core.validation.problems import BadInputs
+from everspot_simulator.federated import parse_federated
 from everspot_simulator.federated_drive import simulate_federated
 from everspot_simulator.federated_figures import federated_figures
-from everspot_simulator.federated_file import parse_federated
 from everspot_simulator.federated_generator import dried, generate_federated
 from everspot_simulator.trace import Trace
 from everspot_simulator.workload import load_traces

@@ -14,7 +14,6 @@ from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClo
 from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from everspot_train.rundir import RunContext
 from everspot_train.trainer.reporter import Reporter
-from everspot_train.writer.deadlines import gives_way
 from everspot_train.writer.protocol import (
     AnyAnswer,
     FailedAnswer,
@@ -23,7 +22,7 @@ from everspot_train.writer.protocol import (
     PublishRequest,
     StreamFile,
 )
-from everspot_train.writer.service import WriterService
+from everspot_train.writer.service import WriterService, gives_way
 from trainer_post import JOB, Post
 
 pytestmark = pytest.mark.torch

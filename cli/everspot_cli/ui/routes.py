@@ -2,11 +2,13 @@
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from typing import Any
 
+from everspot_core.jobs.job import JobSubmission
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -16,11 +18,45 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from everspot_cli.errors import CliError
+from everspot_cli.requests import Requested, ask_cancel, ask_interrupt
 from everspot_cli.rows import MEANING_OF_STATUS
-from everspot_cli.ui.actions import ACTIONS, Action
+from everspot_cli.session import Session
 from everspot_cli.ui.panels import changes, fleet, job, jobs, spending
 from everspot_cli.ui.reading import Reading
 from everspot_cli.ui.sources import JobRead, Sources
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action on a job. `label`: of its button; `question` and `meaning`: on the page that asks for
+    confirmation; `command`: the same in a terminal."""
+
+    label: str
+    question: str
+    meaning: str
+    command: str
+    send: Callable[[Session, JobSubmission], Requested]
+
+
+ACTIONS: dict[str, Action] = {
+    "cancel": Action(
+        label="Cancel the job",
+        question="Cancel this job?",
+        meaning="It ends at its next step, and its instance is free for others immediately. What it has checkpointed "
+        "stays: a retry goes on from there. If it belongs to a series, the series ends, too.",
+        command="everspot cancel",
+        send=ask_cancel,
+    ),
+    "interrupt": Action(
+        label="Interrupt it as a drill",
+        question="Interrupt this job as a drill?",
+        meaning="It checkpoints and gives its instance back, as it would at a notice of the cloud, and resumes as soon "
+        "as an instance is free.",
+        command="everspot cluster interrupt",
+        send=lambda session, submission: ask_interrupt(session, submission, "asked for on the page"),
+    ),
+}
+"""The actions of the page by the last part of their address. Each is an action of the command."""
 
 PART = "x-everspot-part"
 """Header of a request for the part of a page that is kept up to date."""

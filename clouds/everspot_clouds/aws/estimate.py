@@ -11,7 +11,6 @@ from everspot_core.estimate.requested import RequestedCapacity
 
 from everspot_clouds.aws import estimate_machines as machines
 from everspot_clouds.aws import fixed_prices as fixed
-from everspot_clouds.aws.free_types import FREE
 from everspot_clouds.costing import (
     Costing,
     Rule,
@@ -138,3 +137,72 @@ def _composite_alarm(costing: Costing, resource: DeclaredResource) -> None:
 
 def _dashboard(costing: Costing, resource: DeclaredResource) -> None:
     costing.pay(resource, "dashboards", fixed.DASHBOARD.usd_per_month)
+
+
+_FREE_TYPES: dict[str, tuple[str, ...]] = {
+    "autoscaling": ("lifecycleHook:LifecycleHook", "notification:Notification", "policy:Policy", "tag:Tag"),
+    # Rules for the events of AWS's own services are free (Amazon EventBridge pricing).
+    "cloudwatch": ("eventPermission:EventPermission", "eventRule:EventRule", "eventTarget:EventTarget"),
+    "budgets": ("budget:Budget",),  # without actions
+    "costexplorer": (
+        "anomalyMonitor:AnomalyMonitor",
+        "anomalySubscription:AnomalySubscription",
+        "costAllocationTag:CostAllocationTag",
+    ),
+    "ec2": (
+        "defaultSecurityGroup:DefaultSecurityGroup",
+        "eipAssociation:EipAssociation",
+        "encryptionByDefault:EncryptionByDefault",
+        "internetGateway:InternetGateway",
+        "keyPair:KeyPair",
+        "launchTemplate:LaunchTemplate",
+        "mainRouteTableAssociation:MainRouteTableAssociation",
+        "managedPrefixList:ManagedPrefixList",
+        "managedPrefixListEntry:ManagedPrefixListEntry",
+        "networkAcl:NetworkAcl",
+        "placementGroup:PlacementGroup",
+        "route:Route",
+        "routeTable:RouteTable",
+        "routeTableAssociation:RouteTableAssociation",
+        "securityGroup:SecurityGroup",
+        "securityGroupRule:SecurityGroupRule",
+        "subnet:Subnet",
+        "tag:Tag",
+        "vpc:Vpc",
+        "vpcEndpointPolicy:VpcEndpointPolicy",
+        "vpcEndpointRouteTableAssociation:VpcEndpointRouteTableAssociation",
+    ),
+    "kms": ("alias:Alias", "grant:Grant", "keyPolicy:KeyPolicy"),
+    "resourcegroups": ("group:Group",),
+    "sns": ("topicPolicy:TopicPolicy", "topicSubscription:TopicSubscription"),
+    "sqs": ("queuePolicy:QueuePolicy", "redriveAllowPolicy:RedriveAllowPolicy", "redrivePolicy:RedrivePolicy"),
+    "vpc": (
+        "securityGroupEgressRule:SecurityGroupEgressRule",
+        "securityGroupIngressRule:SecurityGroupIngressRule",
+    ),
+    "iam": (
+        "instanceProfile:InstanceProfile",
+        "openIdConnectProvider:OpenIdConnectProvider",
+        "policy:Policy",
+        "policyAttachment:PolicyAttachment",
+        "role:Role",
+        "rolePolicy:RolePolicy",
+        "rolePolicyAttachment:RolePolicyAttachment",
+        "serviceLinkedRole:ServiceLinkedRole",
+    ),
+    "s3": (
+        "accountPublicAccessBlock:AccountPublicAccessBlock",
+        "bucketLifecycleConfiguration:BucketLifecycleConfiguration",
+        "bucketNotification:BucketNotification",
+        "bucketObjectv2:BucketObjectv2",
+        "bucketOwnershipControls:BucketOwnershipControls",
+        "bucketPolicy:BucketPolicy",
+        "bucketPublicAccessBlock:BucketPublicAccessBlock",
+        "bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+        "bucketVersioning:BucketVersioning",
+    ),
+}
+
+FREE = frozenset(f"aws:{service}/{name}" for service, names in _FREE_TYPES.items() for name in names)
+"""Types of resources that cost nothing themselves, as the provider calls them. What objects cost is the bucket's
+by use."""

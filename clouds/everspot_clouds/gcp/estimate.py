@@ -14,7 +14,6 @@ from everspot_core.estimate.requested import FixedRequest, RequestedCapacity
 from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
-from everspot_clouds.gcp.free_types import FREE
 from everspot_clouds.gcp.labels import to_labels
 
 PREFIX = "gcp:"
@@ -137,3 +136,37 @@ def _alerts(costing: Costing, resource: DeclaredResource) -> None:
     team = machines.team_by_labels(resource.inputs.get("userLabels"))
     costing.pay(resource, "alarms", usd, team=team, low=Fraction(0))  # Google may not charge for them yet
     costing.by_use(resource, "alert policies also by the time series that they read")
+
+
+_FREE_TYPES: dict[str, tuple[str, ...]] = {
+    "billing": ("budget:Budget",),
+    "compute": (
+        "firewall:Firewall",
+        "healthCheck:HealthCheck",
+        "instanceTemplate:InstanceTemplate",
+        "network:Network",
+        "projectMetadataItem:ProjectMetadataItem",
+        "regionHealthCheck:RegionHealthCheck",
+        "regionInstanceTemplate:RegionInstanceTemplate",
+        "route:Route",
+        "router:Router",
+        "subnetwork:Subnetwork",
+    ),
+    "iam": (
+        "denyPolicy:DenyPolicy",
+        "workloadIdentityPool:WorkloadIdentityPool",
+        "workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",
+    ),
+    "kms": ("cryptoKeyIAMMember:CryptoKeyIAMMember", "keyRing:KeyRing"),
+    "logging": ("projectSink:ProjectSink",),
+    "monitoring": ("dashboard:Dashboard", "notificationChannel:NotificationChannel"),
+    "projects": ("iAMCustomRole:IAMCustomRole", "iAMMember:IAMMember", "service:Service"),
+    "pubsub": ("subscriptionIAMMember:SubscriptionIAMMember", "topicIAMMember:TopicIAMMember"),
+    "secretmanager": ("secretIamMember:SecretIamMember",),
+    "serviceaccount": ("account:Account", "iAMMember:IAMMember"),
+    "storage": ("bucketIAMMember:BucketIAMMember", "bucketObject:BucketObject"),
+}
+
+FREE = frozenset(f"gcp:{service}/{name}" for service, names in _FREE_TYPES.items() for name in names)
+"""Types of resources that cost nothing themselves, as the provider calls them. What objects cost is the bucket's
+by use."""

@@ -1,14 +1,17 @@
 """A part of a tick, a phase of parts, and what one tick has read and decided so far."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from everspot_core.schedule import Action, ClusterView, Hold, Launch, StandingAction
+from everspot_store import StoreError
 
-from everspot_scheduler.best_effort import BestEffort
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.view import PlanInputs
+
+_log = logging.getLogger(__name__)
 
 
 class Tick:
@@ -77,3 +80,26 @@ class TickPhase:
                 self._best_effort.do(part.name, partial(part.run, tick))
             else:
                 part.run(tick)
+
+
+class BestEffort:
+    """Work for people alone, such as notes and figures: its failure stops nothing that a tick has yet to record. Errors
+    of the store go on to the caller."""
+
+    def __init__(self) -> None:
+        self._doubts: dict[str, str] = {}
+
+    def do(self, subject: str, call: Callable[[], object]) -> None:
+        """Do it. An error, which stored figures that make no sense may lead to, is logged once as long as it stays the
+        same. `subject`: for the log."""
+        try:
+            call()
+        except StoreError:
+            raise
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            if self._doubts.get(subject) != message:
+                self._doubts[subject] = message
+                _log.exception("%s cannot be told, and the tick goes on", subject)
+        else:
+            self._doubts.pop(subject, None)

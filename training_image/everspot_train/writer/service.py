@@ -24,7 +24,6 @@ from everspot_store import (
 )
 
 from everspot_train.rundir import USER_FILE
-from everspot_train.writer.deadlines import gives_way
 from everspot_train.writer.protocol import (
     AFTER_LOOP,
     AnyAnswer,
@@ -48,6 +47,8 @@ _COPY_TIMEOUT = timedelta(minutes=2)
 _COUNTER_BYTES = 8
 _HEADROOM = 1.05
 """The factor by which a folder must have more room than a checkpoint's streams need."""
+SAFETY = 1.25
+"""The factor by which an upload may take longer than measured, because other instances upload at the same time."""
 
 Reply = Callable[[AnyAnswer], None]
 """A function that sends an answer to the trainer."""
@@ -271,3 +272,23 @@ def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memor
     finally:
         views.clear()
         counters.clear()  # the memory is unmapped with the last reference; a cancelled upload may hold one for a moment
+
+
+def gives_way(remaining: int | None, fresh: int, rate: float | None, seconds: float) -> bool:
+    """Whether an upload under way is cancelled for that of a newer checkpoint.
+
+    If the time is enough for both, both are uploaded. If it is enough for the newer one only, the older one is
+    cancelled. If it is enough for neither, the older one goes on, since it is nearer to its end.
+
+    Args:
+        remaining: bytes of the upload under way that have not arrived; None: it has not begun.
+        fresh: bytes of the newer checkpoint.
+        rate: bytes per second, as measured; None: nothing has been measured.
+        seconds: until the newer one must be durable.
+    """
+    if remaining is None or remaining >= fresh:  # nothing is lost: the newer one is at least as near
+        return True
+    if rate is None:
+        return False
+    affordable = rate * seconds / SAFETY
+    return remaining + fresh > affordable >= fresh

@@ -13,10 +13,9 @@ from everspot_core.capacity.catalogue import builtin
 from everspot_core.counting import counted
 from everspot_core.validation.problems import BadInputs, Problems
 from everspot_simulator.drive import simulate
-from everspot_simulator.federated import FederatedWorkload
+from everspot_simulator.federated import FederatedWorkload, is_federated, parse_federated
 from everspot_simulator.federated_drive import simulate_federated
 from everspot_simulator.federated_figures import federated_figures
-from everspot_simulator.federated_file import is_federated, parse_federated
 from everspot_simulator.federated_generator import NAMES, generate_federated
 from everspot_simulator.figures import WaitingTimes, WorkloadFigures, figures
 from everspot_simulator.trace import Trace

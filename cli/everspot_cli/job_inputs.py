@@ -11,7 +11,7 @@ PYTHON = "3.12"
 """Python version of the images that training_image/bake makes. It is used if no instance has reported another one."""
 
 
-def attach_inputs(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
+def attach_inputs(session: Session, submission: JobSubmission) -> JobSubmission:
     """Return the submission with its datasets pinned and its wheels uploaded. Only what the job needs is read and sent.
 
     Raises:
@@ -33,7 +33,7 @@ def attach_inputs(session: Session, submission: JobSubmission, python: str | Non
     wheels = fetch_wheels(
         session.store,
         Path(spec.requirements),
-        python=python or _python(session),
+        python=_python(session),
         archs=_archs(session),
         notify=notify,
     )

@@ -5,7 +5,7 @@ update → reported in the comment; of a failed update also the remaining steps,
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -111,9 +111,9 @@ class Workflow:
     run: int = 0
 
     @classmethod
-    def here(cls, forge: Forge | None, now: datetime, variables: Mapping[str, str] = os.environ) -> "Workflow":
+    def here(cls, forge: Forge | None, now: datetime) -> "Workflow":
         """Return the run by the variables that a runner sets."""
-        number = variables.get("GITHUB_RUN_ID", "")
+        number = os.environ.get("GITHUB_RUN_ID", "")
         return cls(now, forge, int(number) if number.isdecimal() else 0)
 
     def others(self, locks: Sequence[Lock]) -> list[int] | None:

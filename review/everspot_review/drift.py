@@ -6,7 +6,7 @@ roles, added by hand.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -99,12 +99,8 @@ class Drift:
         }  # fmt: skip
 
 
-Look = Callable[[str, Sequence[KeptResource]], list[AddedByHand]]
-"""A second look: a cloud, and the stack's resources there."""
-
-
-def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, look: Look = added_by_hand) -> Drift:
-    """Return the drift of an environment. `look`: the second look, which is left out if the refresh is refused.
+def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN) -> Drift:
+    """Return the drift of an environment. What was added by hand is left out if the refresh is refused.
 
     Raises:
         EngineError: if the engine cannot be run, does not report the drift, or the state cannot be read.
@@ -119,7 +115,7 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
     for cloud in LOOKED_AT:
         own = [resource for resource in resources_kept if resource.type.startswith(f"{cloud}:")]
         try:
-            added += look(cloud, own) if own else []
+            added += added_by_hand(cloud, own) if own else []
         except CloudError as error:
             blind.append(f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip())
     ordered = tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key)))

@@ -42,21 +42,21 @@ class PullEvent:
             ) from None
 
 
-def pushed_branch(variables: Mapping[str, str] = os.environ) -> str:
+def pushed_branch() -> str:
     """Return the branch whose push started this run; empty outside of a runner, or if the push was not to a branch."""
-    before, head, name = variables.get("GITHUB_REF", "").partition("refs/heads/")
+    before, head, name = os.environ.get("GITHUB_REF", "").partition("refs/heads/")
     return name if head and not before else ""
 
 
-def run_link(variables: Mapping[str, str] = os.environ) -> str:
+def run_link() -> str:
     """Return the address of this run's page; empty outside of a runner."""
-    server, repository, run = (variables.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    server, repository, run = (os.environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
 
 
-def summarize(text: str, variables: Mapping[str, str] = os.environ) -> None:
+def summarize(text: str) -> None:
     """Add a text to the run's summary, where there is one."""
-    path = variables.get("GITHUB_STEP_SUMMARY")
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text.rstrip("\n") + "\n")

@@ -9,9 +9,8 @@ from everspot_core.costs.cost import Bill
 from everspot_core.costs.prices import total
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Market, Reason, Role
-from everspot_core.schedule import plan
 
-from everspot_simulator.drive import Plan, WorkloadRun, simulate
+from everspot_simulator.drive import WorkloadRun, simulate
 from everspot_simulator.figures import figures
 from everspot_simulator.trace import Trace
 from everspot_simulator.workload import Workload
@@ -38,9 +37,9 @@ class Account:
     failovers: Mapping[str, int]
 
 
-def simulated(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> Account:
+def simulated(workload: Workload, traces: Mapping[str, Trace]) -> Account:
     """Return the result that the simulator predicts for a workload. `traces`: by the names that its fleet uses."""
-    return of_run(simulate(workload, traces, plan))
+    return of_run(simulate(workload, traces))
 
 
 def of_run(run: WorkloadRun) -> Account:

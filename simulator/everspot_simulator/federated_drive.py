@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Traveller, decide, well_off
+from everspot_core.federation.decision import DEFAULT, Move, MoveWhy, Traveller, decide, well_off
 from everspot_core.federation.forecast import Passage, forecast_job
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.jobs.changeover import Changeover
@@ -21,7 +21,7 @@ from everspot_core.schedule import JobView, PoolKey, plan
 from everspot_core.schedule.jobs import critical
 
 from everspot_simulator.cluster import Cluster
-from everspot_simulator.drive import Plan, WorkloadRun, close_run, settle
+from everspot_simulator.drive import WorkloadRun, close_run, settle
 from everspot_simulator.federated import FederatedWorkload
 from everspot_simulator.state import Task, hours
 from everspot_simulator.supply import BEGIN
@@ -82,8 +82,6 @@ def simulate_federated(
     traces: Mapping[str, Trace],
     *,
     moving: bool = True,
-    terms: MoveTerms = DEFAULT,
-    plan: Plan = plan,
 ) -> FederatedRun:
     """Simulate until every job is over, or the horizon is reached.
 
@@ -92,7 +90,7 @@ def simulate_federated(
     Raises:
         Broken: if the plan breaks an invariant.
     """
-    federation = _Federation(workload, traces, terms, plan)
+    federation = _Federation(workload, traces)
     interval = timedelta(seconds=workload.terms.every_seconds)
     horizon, look = BEGIN + hours(workload.horizon_hours), BEGIN if moving else _NEVER
     while not federation.over:
@@ -110,9 +108,9 @@ def simulate_federated(
 class _Member:
     """One cluster. `due`: when its plan is asked again without any event."""
 
-    def __init__(self, name: str, cluster: Cluster, plan: Plan) -> None:
+    def __init__(self, name: str, cluster: Cluster) -> None:
         self.name, self.cluster, self.plans = name, cluster, 0
-        self._plan, self._due, self._next = plan, _NEVER, _NEVER
+        self._due, self._next = _NEVER, _NEVER
         self.settle()
 
     @property
@@ -130,7 +128,7 @@ class _Member:
         """Plan until nothing changes."""
         cluster, self._due = self.cluster, _NEVER
         if not cluster.over or cluster.machines:
-            plan_count, again, _ = settle(cluster, self._plan)
+            plan_count, again, _ = settle(cluster, plan)
             self.plans += plan_count
             self._due = cluster.now + timedelta(seconds=cluster.fleet.tick_seconds) if again else _NEVER
         self._next = min(self._due, cluster.next_moment() or _NEVER)
@@ -139,9 +137,9 @@ class _Member:
 class _Federation:
     """The clusters, the jobs, and the time that passes for all of them."""
 
-    def __init__(self, workload: FederatedWorkload, traces: Mapping[str, Trace], terms: MoveTerms, plan: Plan) -> None:
-        self._workload, self._terms, self._now = workload, terms, BEGIN
-        self._members = {name: _Member(name, Cluster(each, traces), plan) for name, each in workload.clusters.items()}
+    def __init__(self, workload: FederatedWorkload, traces: Mapping[str, Trace]) -> None:
+        self._workload, self._now = workload, BEGIN
+        self._members = {name: _Member(name, Cluster(each, traces)) for name, each in workload.clusters.items()}
         self._jobs: dict[str, FederatedJob] = {}
         self._moves: list[FederatedMove] = []
         self._published: dict[str, ClusterMarket] = {}
@@ -224,11 +222,11 @@ class _Federation:
             moved_at=job.moved_at,
             declined=job.declined,
         )
-        if well_off(traveller, here, self._terms):
+        if well_off(traveller, here, DEFAULT):
             return
         others = [n for n in self._members if n != job.at]
         elsewhere = [forecast_job(view, published[n], now, passage=self._passage(job, n)) for n in others]
-        move = decide(traveller, here, elsewhere, self._terms, now)
+        move = decide(traveller, here, elsewhere, DEFAULT, now)
         if move is not None:
             self._offer(job, view, move, fresh)
 

@@ -108,6 +108,10 @@ def correlated(
     return tuple(traces)
 
 
+REVERSION_HOURS = 24.0
+"""The time in which a generated price returns to its mean."""
+
+
 def with_prices(
     trace: Trace,
     rng: np.random.Generator,
@@ -115,13 +119,12 @@ def with_prices(
     mean: float = 1.0,
     on_demand: float = 3.0,
     volatility: float = 0.1,
-    reversion_hours: float = 24.0,
 ) -> Trace:
     """Return the trace with a spot price that wanders around `mean`, between a tenth of it and the on-demand price.
 
-    `volatility`: standard deviation of the price's logarithm; `reversion_hours`: the time in which it returns to it.
+    `volatility`: standard deviation of the price's logarithm.
     """
-    keep = math.exp(-trace.tick_seconds / 3600 / reversion_hours)
+    keep = math.exp(-trace.tick_seconds / 3600 / REVERSION_HOURS)
     shocks = rng.normal(0, volatility * math.sqrt(1 - keep**2), len(trace))
     log, logs = float(rng.normal(0, volatility)), np.empty(len(trace))
     for tick, shock in enumerate(shocks):

@@ -139,13 +139,7 @@ def walk_folder(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
                 folders.append(path)
 
 
-def put_back(
-    tree: Iterable[TreeEntry],
-    folder: Path,
-    content_of: Callable[[TreeEntry], Path | None],
-    *,
-    foreign: bool = False,
-) -> dict[str, str]:
+def put_back(tree: Iterable[TreeEntry], folder: Path, content_of: Callable[[TreeEntry], Path | None]) -> dict[str, str]:
     """Put the entries of a tree into a folder, with their modes, times and links. Files that are there already are
     replaced.
 
@@ -153,7 +147,6 @@ def put_back(
         tree: the entries.
         folder: the folder, which is created.
         content_of: returns the file with an entry's content, which is moved; None if it does not exist.
-        foreign: the files come to a person's machine: only links that stay inside the folder are made.
 
     Returns:
         The entries that could not be put back, by path, each with the reason.
@@ -167,7 +160,7 @@ def put_back(
     ticking = _Changes(patient=len(entries) <= _MOST_TICKS)
     for entry in sorted(entries, key=lambda entry: (_rank(entry), entry.ctime_ns, entry.path)):
         try:
-            ticking.follow(_put_entry(root, entry, content_of, foreign=foreign), entry)
+            ticking.follow(_put_entry(root, entry, content_of, foreign=False), entry)
         except (OSError, UnsafeArchive) as error:
             if isinstance(error, OSError) and error.errno in _DISK_TROUBLE:
                 raise
@@ -182,14 +175,14 @@ def put_back(
     return problems
 
 
-def put_entry(entry: TreeEntry, folder: Path, content_of: Callable[[TreeEntry], Path | None], *, foreign: bool) -> None:
-    """Put back one entry, as `put_back` does.
+def put_foreign_entry(entry: TreeEntry, folder: Path, content_of: Callable[[TreeEntry], Path | None]) -> None:
+    """Put an entry of another machine's folder into a folder of this one. Only links that stay inside it are made.
 
     Raises:
-        UnsafeArchive: if the path, or the target of a foreign link, would lead out of the folder.
+        UnsafeArchive: if the path, or the target of a link, would lead out of the folder.
         OSError: if it cannot be written.
     """
-    _put_entry(os.fsencode(os.path.realpath(folder)), entry, content_of, foreign=foreign)
+    _put_entry(os.fsencode(os.path.realpath(folder)), entry, content_of, foreign=True)
 
 
 class _Changes:

@@ -32,7 +32,7 @@ from everspot_store.file_tree import (
     describe_entry,
     escape_path,
     is_inside,
-    put_entry,
+    put_foreign_entry,
     unescape_path,
     walk_folder,
 )
@@ -158,7 +158,7 @@ class Outputs:
                 self._data.download(output.key, content)
                 return content
 
-            put_entry(output.entry, folder, download, foreign=True)
+            put_foreign_entry(output.entry, folder, download)
         return Path(os.fsdecode(os.path.join(os.fsencode(folder), unescape_path(output.path))))
 
     def key_for(self, epoch: int, output: Output) -> str:

@@ -289,9 +289,9 @@ class Store(ClusterDocuments):
         """Write chunk `seq` of the job's metrics (JSON lines) in this epoch; idempotent."""
         self.metrics.append(job_id, epoch, seq, data)
 
-    def read_metrics(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
-        """Chunks of the metrics in order, as `read_logs`."""
-        return self.metrics.read(job_id, after)
+    def read_metrics(self, job_id: str) -> Iterator[Chunk]:
+        """Return the present chunks of the metrics in order."""
+        return self.metrics.read(job_id)
 
 
 def _price_key(instance_type: str, zone: str, market: Market) -> str:

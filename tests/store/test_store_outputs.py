@@ -17,7 +17,7 @@ from everspot_store.file_tree import (
     TreeEntry,
     escape_path,
     put_back,
-    put_entry,
+    put_foreign_entry,
     unescape_path,
 )
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
@@ -177,7 +177,7 @@ def test_nothing_is_written_outside_the_folder(tmp_path: Path, entry: TreeEntry)
     (tmp_path / "in" / "door").symlink_to(tmp_path)
     (tmp_path / "content").write_text("x")
     with pytest.raises(UnsafeArchive):
-        put_entry(entry, tmp_path / "in", lambda _: tmp_path / "content", foreign=True)
+        put_foreign_entry(entry, tmp_path / "in", lambda _: tmp_path / "content")
     assert not (tmp_path / "out").exists()
 
 

@@ -76,7 +76,7 @@ class ArmResult:
     seeds_needed: int | None = None
 
 
-def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
     """Return the mean of values with its confidence interval by Student's t.
 
     Raises:
@@ -88,7 +88,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     mean = values[0] if spread == 0 else math.fsum(values) / count
     if count < 2 or (spread == 0 and count < LEAST_SEEDS_WITHOUT_SPREAD):
         return Interval(count, mean, None, None)
-    half = student_quantile((1 + confidence) / 2, count - 1) * spread / math.sqrt(count)
+    half = student_quantile((1 + CONFIDENCE) / 2, count - 1) * spread / math.sqrt(count)
     return Interval(count, mean, mean - half, mean + half)
 
 

@@ -89,7 +89,7 @@ def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
     return min(prices, default=math.inf), candidate.instance_type.name, candidate.region
 
 
-def nearest(needed: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
-    """Return the types that lack the fewest things for a job that fits no type, with what each of them lacks."""
+def nearest(needed: Resources, catalogue: Catalogue) -> list[tuple[InstanceType, list[str]]]:
+    """Return the three types that lack the fewest things for a job that fits no type, with what each of them lacks."""
     lacks = [(kind, misfits(kind, needed)) for kind in catalogue.types.values()]
-    return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]
+    return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:3]

@@ -28,15 +28,15 @@ _RUN = re.compile(r"https?://[\w.:/?=&%~-]{1,400}")
 _SAFETY = 400
 
 
-def comment(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = COMMENT_AT_MOST) -> str:
-    """Return the comment of a pull request, of at most so many characters. `run`: the URL of the run; entries without
-    room are counted, and are in its summary."""
-    return _rendered(ranked(reports), run, most, units, PROPERTIES_AT_MOST)
+def comment(reports: Sequence[EnvironmentReport], *, run: str = "") -> str:
+    """Return the comment of a pull request, of at most `COMMENT_AT_MOST` characters. `run`: the URL of the run;
+    entries without room are counted, and are in its summary."""
+    return _rendered(ranked(reports), run, COMMENT_AT_MOST, units, PROPERTIES_AT_MOST)
 
 
-def summary(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = SUMMARY_AT_MOST) -> str:
+def summary(reports: Sequence[EnvironmentReport], *, run: str = "") -> str:
     """Return the same for the summary of a run, which has room for all of it."""
-    return _rendered(ranked(reports), run, most, octets, None)
+    return _rendered(ranked(reports), run, SUMMARY_AT_MOST, octets, None)
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,14 @@ class Ending:
     hopeless: bool = False
 
 
-def agent_failure(instance_id: str, error: BaseException, status: Status | None = None) -> Ending:
+def agent_failure(instance_id: str, error: BaseException) -> Ending:
     """Return the ending of an attempt during which the agent itself failed."""
     trace = "".join(traceback.format_exception(error))
     return Ending(
         reason=Reason.AGENT,
         exit_code=None,
-        step=status.step if status else None,
-        durable_step=status.durable_step if status else None,
+        step=None,
+        durable_step=None,
         message=f"the agent of {instance_id} failed: {type(error).__name__}: {error}",
         unstarted=True,
         traceback=trace,

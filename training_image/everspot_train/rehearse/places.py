@@ -37,7 +37,7 @@ class InterruptionPlace:
     missing: str = ""
 
 
-def list_places(record: Record, loop_over: bool = True) -> list[InterruptionPlace]:
+def list_places(record: Record) -> list[InterruptionPlace]:
     """Return all places, in the order in which they are shown."""
     steps = record.steps
     ends = [step for step in record.epoch_ends if 1 <= step < steps]
@@ -51,7 +51,7 @@ def list_places(record: Record, loop_over: bool = True) -> list[InterruptionPlac
         _sudden(steps),
         _twice(steps, ends),
         InterruptionPlace(
-            AFTER_LOOP, [PlannedInterruption(None, notice=False)] if loop_over and steps else [], "the loop has no end"
+            AFTER_LOOP, [PlannedInterruption(None, notice=False)] if steps else [], "the loop has no end"
         ),
     ]
 

@@ -108,7 +108,6 @@ class Assessor:
         self.families: dict[bytes, Layout] = {}
         self._members: dict[bytes, frozenset[bytes]] = {}
         self._last = Look(timedelta())
-        self._loose: frozenset[bytes] = frozenset()
         self._since: dict[bytes, timedelta] = {}  # when each path was last seen to change
         self._last_write = timedelta()
         self._churns: dict[bytes, int] = {}
@@ -125,7 +124,7 @@ class Assessor:
     def start(self, look: Look) -> None:
         """Take a folder as it is before the program starts: all in it is complete."""
         division = divide(look)
-        self._last, self._loose, self._last_write = look, division.loose, look.at
+        self._last, self._last_write = look, look.at
         for unit in division.units:
             self._learn(unit)
 
@@ -225,7 +224,7 @@ class Assessor:
         ]
         self._history.extend(new)
         self.rhythm.observe(filter(self._is_state, new))
-        self._last, self._loose = look, division.loose
+        self._last = look
         return division
 
     def _replay(self) -> None:

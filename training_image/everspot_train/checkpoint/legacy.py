@@ -3,34 +3,16 @@
 The files are read with `weights_only`, so that reading a checkpoint never executes code.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from everspot_train.checkpoint.loader import StoredState
+
 HEAD = "state.pt"
 """The file with the step and the shared pieces that have no file of their own."""
 _OWN_FILE = ("model", "optimizer")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredState:
-    """The state in a checkpoint, for one rank.
-
-    Attributes:
-        step: optimizer steps done.
-        shared: the pieces that all ranks share.
-        local: the pieces of this rank.
-        own: the parts of shared pieces that differ on this rank.
-        took_part: whether this rank took part in the checkpoint. If not, `local` and `own` are the first rank's.
-    """
-
-    step: int
-    shared: dict[str, Any]
-    local: dict[str, Any]
-    own: dict[str, Any] = field(default_factory=dict)
-    took_part: bool = True
 
 
 def read_legacy(directory: Path, rank: int) -> StoredState:

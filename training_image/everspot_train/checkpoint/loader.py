@@ -1,6 +1,7 @@
 """Reads a checkpoint: the trees of its manifest with tensors from its streams, sharded as they are needed now."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,25 @@ from everspot_train.checkpoint.tree import decode
 
 Template = Callable[[str, TensorEntry], Any]
 """A function that returns, for the path of a stored tensor, an empty DTensor to read it into; None for a plain one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The state in a checkpoint, for one rank.
+
+    Attributes:
+        step: optimizer steps done.
+        shared: the pieces that all ranks share.
+        local: the pieces of this rank.
+        own: the parts of shared pieces that differ on this rank.
+        took_part: whether this rank took part in the checkpoint. If not, `local` and `own` are the first rank's.
+    """
+
+    step: int
+    shared: dict[str, Any]
+    local: dict[str, Any]
+    own: dict[str, Any] = field(default_factory=dict)
+    took_part: bool = True
 
 
 class Loader:

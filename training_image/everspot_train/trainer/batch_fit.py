@@ -13,6 +13,8 @@ import torch
 from everspot_core.jobs.lower_precision import HEADROOM
 
 from everspot_train.trainer.errors import TrainerError
+from everspot_train.trainer.randomness import GlobalRandomness
+from everspot_train.trainer.ranks import Ranks
 
 log = logging.getLogger("everspot.trainer")
 
@@ -29,6 +31,28 @@ class StepMemory(Protocol):
     def peak_gib(self, batch_size: int) -> float | None:
         """Make a training step and return its peak memory in GiB, or None if it ran out of memory."""
         ...
+
+
+def fit_batch_size(global_batch: int, ranks: Ranks, try_step: Callable[[int], None]) -> int:
+    """Return the samples per batch and process, as `Run.fit_batch_size` explains them. All ranks call it.
+
+    Raises:
+        ValueError: if the processes cannot share the global batch evenly.
+        TrainerError: if not even the smallest batch fits.
+    """
+    sizes = batch_sizes(global_batch, ranks.world_size)
+    random_state = GlobalRandomness()
+    state = random_state.state_dict()
+    measure = DeviceMeasure(ranks.device, ranks.world_size, try_step)
+    fitting: list[int | None] = ranks.gather(largest_fitting(sizes, measure))
+    random_state.load_state_dict(state)
+    size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have less memory
+    if size is None:
+        raise TrainerError(
+            f"a step with {sizes[0]} samples does not fit {measure.limit_gib:.1f} GiB of memory: use a smaller "
+            "model, activation checkpointing, or an instance with more memory"
+        )
+    return size
 
 
 def batch_sizes(global_batch: int, world_size: int) -> list[int]:

@@ -13,6 +13,8 @@ The last two leave a training loop on purpose: they derive from SystemExit, so t
 them and the process ends with status 0.
 """
 
+from everspot_train.rundir import TrainingPhase
+
 
 class TrainerError(Exception):
     """The run cannot go on."""
@@ -50,3 +52,21 @@ class RunFenced(SystemExit):
     def __init__(self, reason: str) -> None:
         super().__init__(0)
         self.reason = reason
+
+
+def is_clean(error: BaseException | None) -> bool:
+    """Return whether the program ended by itself, normally or by sys.exit(0)."""
+    if isinstance(error, RunStopped | RunFenced):
+        return False
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+def last_word(error: BaseException | None) -> tuple[TrainingPhase, str]:
+    """Return the final phase and its reason, for the agent."""
+    if is_clean(error):
+        return TrainingPhase.FINISHED, ""
+    if isinstance(error, RunStopped):
+        return TrainingPhase.STOPPED, ""
+    if isinstance(error, RunFenced):
+        return TrainingPhase.FENCED, error.reason
+    return TrainingPhase.FAILED, f"{type(error).__name__}: {error}"

@@ -7,11 +7,13 @@ and draws the same ones when it goes to a position.
 
 import logging
 import math
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from everspot_train.trainer.data import BatchOrder
+from everspot_train.trainer.errors import TrainerError
 from everspot_train.trainer.feed_parts import REHEARSE, Feed, PositionedLoader, count_batches
 from everspot_train.trainer.sampled import OrderedFeed, SampledFeed
 from everspot_train.trainer.stateful import StatefulFeed
@@ -46,6 +48,25 @@ def steps_of_epochs(epochs: float, loader: Any, accumulation: int) -> int:
         )
     whole = math.floor(epochs * batches + _ROUNDING)
     return max(1, whole // accumulation)
+
+
+def read_epochs(feed: Feed, batches: Iterator[Any], epoch_over: Callable[[], None]) -> Generator[Any, None, None]:
+    """Yield `batches`, those of the open epoch, and the batches of further epochs without end.
+
+    `epoch_over`: called at the end of each epoch.
+
+    Raises:
+        TrainerError: if an epoch has no batch.
+    """
+    empty = 0
+    while empty < 2:  # once is right after a checkpoint at the end of an epoch
+        empty += 1
+        for batch in batches:
+            empty = 0
+            yield batch
+        epoch_over()
+        batches = feed.open_epoch()
+    raise TrainerError("the loader has no batch to give")
 
 
 def as_feed(loader: Any) -> Feed:

@@ -16,27 +16,25 @@ from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir, read_context
 from everspot_train.trainer.agent_link import AgentLink
-from everspot_train.trainer.batch_fit import DeviceMeasure, batch_sizes, largest_fitting
+from everspot_train.trainer.batch_fit import fit_batch_size
 from everspot_train.trainer.checkpointer import Checkpointer
-from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
-from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
+from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError, is_clean, last_word
 from everspot_train.trainer.feed_parts import Feed, count_batches
-from everspot_train.trainer.feeds import as_feed, read_batch_size, steps_of_epochs
+from everspot_train.trainer.feeds import as_feed, read_batch_size, read_epochs, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
 from everspot_train.trainer.model_setup import Blocks, gradient_sync, set_up_model
 from everspot_train.trainer.module_state import ModuleState
-from everspot_train.trainer.optimizers import UntrackedOptimizers
 from everspot_train.trainer.precision import MixedPrecision
-from everspot_train.trainer.randomness import GlobalRandomness, LoopRandomness, seed_everything
+from everspot_train.trainer.randomness import LoopRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.run_invariants import RunInvariants
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
-from everspot_train.trainer.trackable import check_names, check_parameters, check_sharding, check_signatures, signature
-from everspot_train.trainer.untracked import UntrackedLoaders, untracked_hook_states
+from everspot_train.trainer.trackable import check_names, check_tracked
+from everspot_train.trainer.untracked import UntrackedState
 
 log = logging.getLogger("everspot.trainer")
 
@@ -72,8 +70,7 @@ class Run:
         self._restore_done = self._settled = False
         self._loop = LoopState()
         self._modules = ModuleState({})
-        self._optimizers: UntrackedOptimizers | None = None
-        self._loaders = UntrackedLoaders({}, self._warn_of_loader)
+        self._untracked: UntrackedState | None = None
         self._departure: RunStopped | RunFenced | None = None
         self.state = TrainState()
         self.steps_done = 0
@@ -172,18 +169,7 @@ class Run:
             ValueError: if the processes cannot share the global batch evenly.
             TrainerError: if not even the smallest batch fits.
         """
-        sizes = batch_sizes(global_batch, self.world_size)
-        random_state = GlobalRandomness()
-        state = random_state.state_dict()
-        measure = DeviceMeasure(self.device, self.world_size, try_step)
-        fitting: list[int | None] = self._ranks.gather(largest_fitting(sizes, measure))
-        random_state.load_state_dict(state)
-        size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have less memory
-        if size is None:
-            raise TrainerError(
-                f"a step with {sizes[0]} samples does not fit {measure.limit_gib:.1f} GiB of memory: use a smaller "
-                "model, activation checkpointing, or an instance with more memory"
-            )
+        size = fit_batch_size(global_batch, self._ranks, try_step)
         self._accumulation = global_batch // (size * self.world_size)
         log.info("batch size %d, %d batches per step: %d samples", size, self._accumulation, global_batch)
         return size
@@ -313,11 +299,10 @@ class Run:
         check_names(pieces)
         shared |= {"scheduler": scheduler} if scheduler is not None else {}
         shared |= {name: unwrapped(piece) for name, piece in pieces.items()}
-        self._check(shared)
+        check_tracked(shared, self._ranks, checkpointed=self._checkpointer is not None)
         self._modules = ModuleState({n: p for n, p in shared.items() if isinstance(p, torch.nn.Module)})
         self._loop.track(self._stepper)
-        self._optimizers = UntrackedOptimizers(shared, lambda: self.steps_done)
-        self._loaders = UntrackedLoaders(shared, self._warn_of_loader)
+        self._untracked = UntrackedState(model, shared, lambda: self.steps_done, self._note_untracked)
         self.state.shared = shared | {"modules": self._modules, "run": self._loop}
         self.state.local = {"position": self._feed, "randomness": self._randomness}
         if self._recorder:
@@ -362,7 +347,7 @@ class Run:
             ValueError: unless there is either `total_steps` or `epochs`; for `epochs` of a loader without a length.
             UnsupportedState: if the loop changes an optimizer by a schedule, or steps one, that is not tracked.
         """
-        stepper, _ = self._tracked()
+        stepper, _, _ = self._tracked()
         if epochs is not None and total_steps is None:
             total_steps = steps_of_epochs(epochs, self._loader, stepper.accumulation)
         elif total_steps is None or epochs is not None:
@@ -371,7 +356,7 @@ class Run:
         return self._batches(total_steps, epochs)
 
     def _batches(self, total_steps: int, epochs: float | None) -> Iterator[Any]:
-        stepper, feed = self._tracked()
+        stepper, feed, untracked = self._tracked()
         if not self._restore_done:
             self.restore()
         if epochs is not None:
@@ -387,7 +372,7 @@ class Run:
         if self._stream is None and goes_on:
             if self._settled:  # the code after a loop has run since, and what it drew counts
                 self._randomness.load_state_dict(self._randomness.state_dict())
-            self._stream = self._over_epochs(feed, feed.open_epoch())
+            self._stream = read_epochs(feed, feed.open_epoch(), self._epoch_over)
             # Last of all: whatever the program and the loader have drawn until now, the next batch is drawn as before.
             self._modules.settle()
             self._randomness.settle()
@@ -396,7 +381,8 @@ class Run:
             self._settled = self._loop.restored_total_steps == total_steps == self.steps_done
             self._modules.settle(last=self._settled)
             self._randomness.settle(last=self._settled)
-        self._begin_loop()
+        stepper.begin_loop()
+        untracked.begin()
         try:
             while True:
                 if stepper.at_boundary or over:
@@ -406,9 +392,9 @@ class Run:
                         break
                     if self._recorder:
                         self._recorder.wait(self.steps_done)
-                    self._between_steps()
+                    self._between_steps(stepper.metrics())
                 assert self._stream is not None  # noqa: S101 - there is a step to do
-                with self._loaders.tracked_read(self.steps_done):
+                with untracked.tracked_read():
                     batch = next(self._stream)
                 stepper.count_batch()
                 if self._recorder:
@@ -419,14 +405,14 @@ class Run:
             self._end_loop()
         self._be_sure()
         if self._checkpointer:
-            self._checkpointer.checkpoint_after_loop(self.steps_done, self._own_metrics())
+            self._checkpointer.checkpoint_after_loop(self.steps_done, stepper.metrics())
         if self._recorder:
             self._recorder.wait(self.steps_done, over=True)
 
-    def _between_steps(self) -> None:
+    def _between_steps(self, metrics: dict[str, float]) -> None:
         if self._checkpointer:
             try:
-                self._checkpointer.between_steps(self.steps_done, self._own_metrics())
+                self._checkpointer.between_steps(self.steps_done, metrics)
             except (RunStopped, RunFenced) as departure:
                 self._departure = departure  # also if the program catches it
                 raise
@@ -437,37 +423,19 @@ class Run:
         self._loop.finished = finished
         return not finished and (self._loop.total_steps is None or self.steps_done < self._loop.total_steps)
 
-    def _begin_loop(self) -> None:
-        if self._stepper:
-            self._stepper.begin_loop()
-        if self._optimizers:
-            self._optimizers.begin()
-        self._loaders.begin()
-        for kind in untracked_hook_states(self._model, self.state.shared):
-            log.warning(
-                "a communication hook of DDP keeps a state (%s) that is not tracked: a resume begins it anew, with "
-                "other gradients. Track an object whose state_dict and load_state_dict hold it",
-                kind,
-            )
-            if self._checkpointer:
-                self._checkpointer.note_untracked(f"the state of a communication hook ({kind})")
-
     def _end_loop(self) -> None:
         if self._stepper:
             self._stepper.end_loop()
-        if self._optimizers:
-            self._optimizers.end()
-        self._loaders.end()
+        if self._untracked:
+            self._untracked.end()
 
-    def _warn_of_loader(self, loader: str) -> None:
-        log.warning(
-            "the loop reads %s that is not tracked over several steps: a resume begins it again, with other batches. "
-            "Choose its samples by run.steps_done, or track a loader with a state and make its iterator after "
-            "run.restore()",
-            loader,
-        )
+    def _note_untracked(self, subject: str) -> None:
         if self._checkpointer:
-            self._checkpointer.note_untracked(loader)
+            self._checkpointer.note_untracked(subject)
+
+    def _epoch_over(self) -> None:
+        if self._recorder:
+            self._recorder.epoch_over(self.steps_done)
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the mixed-precision context for the forward pass and the loss."""
@@ -481,7 +449,7 @@ class Run:
             NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU, which is not waited for, some steps
                 later, but before a checkpoint is taken. With fp16 such a step is left out instead.
         """
-        stepper, _ = self._tracked()
+        stepper, _, _ = self._tracked()
         if self._recorder:
             self._recorder.loss(loss)
         if not stepper.take(loss, self.steps_done):
@@ -519,44 +487,15 @@ class Run:
             raise
         self._close(error)
 
-    def _own_metrics(self) -> dict[str, float]:
-        if self._stepper is None:
-            return {}
-        loss = self._stepper.finite_checks.last_loss
-        metrics = {"loss": loss} if math.isfinite(loss) else {}
-        return metrics | ({"skipped_steps": float(self._stepper.skipped_steps)} if self._stepper.may_skip else {})
-
     def _be_sure(self) -> None:
         """Wait for the device and check every loss so far."""
         if self._stepper:
             self._stepper.finite_checks.look(wait=True)
 
-    def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Generator[Any, None, None]:
-        """Yield the batches of the open epoch, and of further epochs without end."""
-        empty = 0
-        while empty < 2:  # once is right after a checkpoint at the end of an epoch
-            empty += 1
-            for batch in batches:
-                empty = 0
-                yield batch
-            if self._recorder:
-                self._recorder.epoch_over(self.steps_done)
-            batches = feed.open_epoch()
-        raise TrainerError("the loader has no batch to give")
-
-    def _check(self, shared: dict[str, Stateful]) -> None:
-        """Refuse objects that no checkpoint could hold, and objects that differ between ranks."""
-        for name, piece in shared.items() if self._checkpointer else ():
-            check_sharding(name, piece)
-        if self.world_size > 1:
-            states = {n: p.state_dict() for n, p in shared.items() if isinstance(p, torch.nn.Module)}
-            check_signatures(self._ranks.gather(signature(states)))
-        check_parameters(shared)
-
-    def _tracked(self) -> tuple[Stepper, Feed]:
-        if self._stepper is None or self._feed is None:
+    def _tracked(self) -> tuple[Stepper, Feed, UntrackedState]:
+        if self._stepper is None or self._feed is None or self._untracked is None:
             raise TrainerError("call run.track(model=…, optimizer=…, loader=…) first")
-        return self._stepper, self._feed
+        return self._stepper, self._feed, self._untracked
 
     def _close(self, error: BaseException | None) -> None:
         if self._checkpointer:

@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self
 import torch
 from pydantic import JsonValue
 
-from everspot_train.checkpoint.legacy import HEAD, StoredState, read_legacy
-from everspot_train.checkpoint.loader import Loader
+from everspot_train.checkpoint.legacy import HEAD, read_legacy
+from everspot_train.checkpoint.loader import Loader, StoredState
 from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, ManifestError, RankPieces
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.checkpoint.sharding import Sharding, find_mesh

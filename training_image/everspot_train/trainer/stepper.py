@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,12 @@ class Stepper:
     def may_skip(self) -> bool:
         """Whether the scaler leaves out steps that overflow, as it does with fp16."""
         return bool(self._amp.scaler.is_enabled())
+
+    def metrics(self) -> dict[str, float]:
+        """Return the loss of the last step, if it is finite, and the number of skipped steps, if any may be skipped."""
+        loss = self.finite_checks.last_loss
+        metrics = {"loss": loss} if math.isfinite(loss) else {}
+        return metrics | ({"skipped_steps": float(self.skipped_steps)} if self.may_skip else {})
 
     @property
     def at_boundary(self) -> bool:

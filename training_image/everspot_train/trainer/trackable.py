@@ -8,10 +8,27 @@ import torch
 
 from everspot_train.trainer.errors import UnsupportedState
 from everspot_train.trainer.fingerprints import tensor_signature
+from everspot_train.trainer.ranks import Ranks
 
 RESERVED = ("precision", "position", "randomness", "run", "modules")
 """Names of the trainer's own pieces of state."""
 _DEEPEST = 12
+
+
+def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool) -> None:
+    """Refuse pieces that no checkpoint could hold, and pieces that differ between ranks.
+
+    `checkpointed`: whether the run makes checkpoints. Without any, sharding does no harm.
+
+    Raises:
+        UnsupportedState: as `check_sharding`, `check_signatures` and `check_parameters`.
+    """
+    for name, piece in pieces.items() if checkpointed else ():
+        check_sharding(name, piece)
+    if ranks.world_size > 1:
+        states = {n: p.state_dict() for n, p in pieces.items() if isinstance(p, torch.nn.Module)}
+        check_signatures(ranks.gather(signature(states)))
+    check_parameters(pieces)
 
 
 def check_names(others: Mapping[str, Any]) -> None:

@@ -1,20 +1,63 @@
-"""Detects state that no checkpoint holds: a second DataLoader that the loop reads by hand, and hooks of DDP.
+"""Detects state that no checkpoint holds: an optimizer that the loop steps by hand, a second DataLoader that it reads
+by hand, and hooks of DDP.
 
 A loader for evaluation is read from its beginning to its end within one step, so nothing of it has to be restored.
 """
 
 import functools
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from everspot_train.trainer.optimizers import UntrackedOptimizers
+
+log = logging.getLogger("everspot.trainer")
+
 _MOST_OBJECTS = 1024  # that are looked at in one tracked object
+
+
+class UntrackedState:
+    """Detects, while a loop runs, state that no checkpoint holds: optimizers, loaders, and hooks of DDP.
+
+    Args:
+        model: the tracked model; None before anything is tracked.
+        pieces: everything that is tracked, by name.
+        step: returns the steps that are done.
+        note: called with a description of each loader and hook, after a warning in the log.
+    """
+
+    def __init__(
+        self, model: Any, pieces: Mapping[str, Any], step: Callable[[], int], note: Callable[[str], None]
+    ) -> None:
+        self._model, self._pieces, self._step, self._note = model, pieces, step, note
+        self._optimizers = UntrackedOptimizers(pieces, step)
+        self._loaders = UntrackedLoaders(pieces, note)
+
+    def begin(self) -> None:
+        """The loop begins.
+
+        Raises:
+            UnsupportedState: if a schedule changes a tracked optimizer, and is not tracked itself.
+        """
+        self._optimizers.begin()
+        self._loaders.begin()
+        _warn_of_hook_states(self._model, self._pieces, self._note)
+
+    def end(self) -> None:
+        """The loop is over."""
+        self._optimizers.end()
+        self._loaders.end()
+
+    def tracked_read(self) -> AbstractContextManager[None]:
+        """Read the tracked loader."""
+        return self._loaders.tracked_read(self._step())
 
 
 class UntrackedLoaders:
@@ -24,11 +67,11 @@ class UntrackedLoaders:
 
     Args:
         pieces: everything that is tracked, by name.
-        report: called once, with the text for the first such loader.
+        note: called once, with a description of the first such loader, after a warning in the log.
     """
 
-    def __init__(self, pieces: Mapping[str, Any], report: Callable[[str], None]) -> None:
-        self._pieces, self._report = pieces, report
+    def __init__(self, pieces: Mapping[str, Any], note: Callable[[str], None]) -> None:
+        self._pieces, self._note_untracked = pieces, note
         self._step = 0
         self._reads_tracked = self._reported = False
         self._first_steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -71,7 +114,14 @@ class UntrackedLoaders:
             self._first_steps[iterator] = self._step
         elif self._first_steps[iterator] != self._step and not self._is_tracked(iterator):
             self._reported = True
-            self._report(f"a DataLoader over {type(iterator._dataset).__name__}")
+            loader = f"a DataLoader over {type(iterator._dataset).__name__}"
+            log.warning(
+                "the loop reads %s that is not tracked over several steps: a resume begins it again, with other "
+                "batches. Choose its samples by run.steps_done, or track a loader with a state and make its iterator "
+                "after run.restore()",
+                loader,
+            )
+            self._note_untracked(loader)
 
     def _is_tracked(self, iterator: Any) -> bool:
         """Return whether a tracked object holds the iterator, or one of its methods reads it now."""
@@ -85,15 +135,21 @@ class UntrackedLoaders:
         return any(_leads_to(piece, iterator) for piece in self._pieces.values())
 
 
-def untracked_hook_states(model: Any, pieces: Mapping[str, Any]) -> list[str]:
-    """Return the types of the states of DDP's communication hooks, such as PowerSGD's, that no tracked object holds."""
-    states = [state for _, state in getattr(model, "_comm_hooks", ()) if state is not None]
-    return [
-        type(state).__name__
-        for state in states
-        if not isinstance(state, torch.distributed.ProcessGroup)
-        and not any(_leads_to(piece, state) for piece in pieces.values())
-    ]
+def _warn_of_hook_states(model: Any, pieces: Mapping[str, Any], note: Callable[[str], None]) -> None:
+    """Warn of states of DDP's communication hooks, such as PowerSGD's, that no tracked object holds. `note`: called
+    with a description of each."""
+    for _, state in getattr(model, "_comm_hooks", ()):
+        if state is None or isinstance(state, torch.distributed.ProcessGroup):
+            continue
+        if any(_leads_to(piece, state) for piece in pieces.values()):
+            continue
+        kind = type(state).__name__
+        log.warning(
+            "a communication hook of DDP keeps a state (%s) that is not tracked: a resume begins it anew, with "
+            "other gradients. Track an object whose state_dict and load_state_dict hold it",
+            kind,
+        )
+        note(f"the state of a communication hook ({kind})")
 
 
 def _leads_to(piece: Any, value: Any) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, ValidationError, model_validator
 
@@ -26,68 +26,49 @@ def _parse_batch_size(value: Any) -> Any:
 BatchSize = Annotated[int | Literal["auto"], PlainValidator(_parse_batch_size)]
 
 
-class Batches(Protocol):
-    """The parameters of a recipe that decide how its batches make up an optimizer step."""
+class RecipeParameters(Frozen):
+    """Parameters that every recipe has. `batch_size`, `global_batch` and `accumulation` decide how batches make up an
+    optimizer step."""
 
-    @property
-    def batch_size(self) -> int | Literal["auto"]:
-        """Samples per batch and process."""
-        ...
+    data: str
+    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training data; may be a fraction.")
+    batch_size: BatchSize
+    global_batch: int | None = Field(
+        default=None, ge=1, description="With batch_size auto: samples per optimizer step of all processes."
+    )
+    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    compile: Flag = Field(default=False, description="Compile the network with torch.compile.")
+    seed: int = Field(default=0, ge=0)
+    limit_train: int | None = Field(default=None, ge=1, description="Use this many training samples only.")
 
-    @property
-    def global_batch(self) -> int | None:
-        """Samples per optimizer step of all processes, of which `auto` makes batches."""
-        ...
-
-    @property
-    def accumulation(self) -> int:
-        """Batches per optimizer step."""
-        ...
-
-
-BatchesT = TypeVar("BatchesT", bound=Batches)
-
-
-def check_batches(parameters: BatchesT) -> BatchesT:
-    """Return the parameters if they decide the global batch once.
-
-    Raises:
-        ValueError: if they do not decide it, or decide it twice.
-    """
-    if parameters.batch_size == AUTO and parameters.global_batch is None:
-        raise ValueError("batch_size: auto needs global_batch, the samples per optimizer step of all processes")
-    if parameters.batch_size != AUTO and parameters.global_batch is not None:
-        raise ValueError("global_batch goes with batch_size: auto; else it is batch_size times accumulation")
-    if parameters.batch_size == AUTO and parameters.accumulation != 1:
-        raise ValueError("accumulation follows from global_batch where batch_size is auto: give one of them")
-    return parameters
+    @model_validator(mode="after")
+    def _check_batches(self) -> Self:
+        """Check that the parameters decide the global batch once."""
+        if self.batch_size == AUTO and self.global_batch is None:
+            raise ValueError("batch_size: auto needs global_batch, the samples per optimizer step of all processes")
+        if self.batch_size != AUTO and self.global_batch is not None:
+            raise ValueError("global_batch goes with batch_size: auto; else it is batch_size times accumulation")
+        if self.batch_size == AUTO and self.accumulation != 1:
+            raise ValueError("accumulation follows from global_batch where batch_size is auto: give one of them")
+        return self
 
 
-class ImageClassification(Frozen):
+class ImageClassification(RecipeParameters):
     """Parameters of the recipe `image-classification`. The defaults reach 89 to 90 % on Fashion-MNIST."""
 
     data: str = Field(default="fashion-mnist", description="fashion-mnist (in EVERSPOT_DATA), synthetic, or a folder.")
-    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training images; may be a fraction.")
     batch_size: BatchSize = Field(
         default=64, description="Images per batch and process; auto: as many as fit the memory."
-    )
-    global_batch: int | None = Field(
-        default=None, ge=1, description="With batch_size auto: images per optimizer step of all processes."
     )
     learning_rate: float = Field(default=0.3, gt=0, description="Highest rate of the one-cycle schedule.")
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
     label_smoothing: float = Field(default=0.05, ge=0, lt=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
     flip: Flag = Field(default=False, description="Mirror half of the training images; pays from a few epochs on.")
     width: int = Field(default=8, ge=1, le=256, description="Channels behind the stem; doubled by each stage.")
     stages: int = Field(default=2, ge=1, le=3)
-    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
     clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient.")
-    compile: Flag = Field(default=False, description="Compile the network with torch.compile.")
-    seed: int = Field(default=0, ge=0)
-    limit_train: int | None = Field(default=None, ge=1, description="Use this many training images only.")
-    _check_batches = model_validator(mode="after")(check_batches)
 
 
 class Parallel(StrEnum):
@@ -98,41 +79,31 @@ class Parallel(StrEnum):
     FSDP2 = "fsdp2"
 
 
-class LanguageModel(Frozen):
+class LanguageModel(RecipeParameters):
     """Parameters of the recipe `language-model`. The defaults fit a small processor."""
 
     data: str = Field(default="python-docs", description="python-docs, a text file, or a folder of .txt files.")
-    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training text; may be a fraction.")
     batch_size: BatchSize = Field(
         default=32, description="Sequences per batch and process; auto: as many as fit the memory."
-    )
-    global_batch: int | None = Field(
-        default=None, ge=1, description="With batch_size auto: sequences per optimizer step of all processes."
     )
     context: int = Field(default=64, ge=8, le=65_536, description="Bytes that are seen of a sequence.")
     width: int = Field(default=64, ge=8, le=16_384, description="Of the embeddings; a multiple of heads.")
     layers: int = Field(default=2, ge=1, le=1000)
     heads: int = Field(default=4, ge=1, le=1000)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
     learning_rate: float = Field(default=2e-3, gt=0, description="Highest rate of the one-cycle schedule.")
     weight_decay: float = Field(default=0.1, ge=0, description="Of matrices.")
-    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
     clip: float | None = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
     parallel: Parallel = Field(default=Parallel.DDP, description="How several processes share the model.")
     activation_checkpointing: Flag = Field(default=False, description="Recompute the blocks' activations.")
-    compile: Flag = Field(default=False, description="Compile the network with torch.compile.")
-    seed: int = Field(default=0, ge=0)
-    limit_train: int | None = Field(default=None, ge=1, description="Use this many training sequences only.")
-    _check_batches = model_validator(mode="after")(check_batches)
 
     @model_validator(mode="after")
-    def _check_heads(self) -> "LanguageModel":
+    def _check_heads(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width ({self.width}) has to be a multiple of heads ({self.heads})")
         return self
 
 
-RECIPES: Mapping[str, type[Frozen]] = MappingProxyType(
+RECIPES: Mapping[str, type[RecipeParameters]] = MappingProxyType(
     {"image-classification": ImageClassification, "language-model": LanguageModel}
 )
 """The recipes of every image."""
@@ -147,7 +118,7 @@ METRICS: Mapping[str, frozenset[str]] = MappingProxyType(
 """The metrics that the jobs of each recipe report."""
 
 
-def find_parameters(recipe: str) -> type[Frozen] | None:
+def find_parameters(recipe: str) -> type[RecipeParameters] | None:
     """Return the model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such
     recipe."""
     return RECIPES.get(recipe.replace("_", "-"))

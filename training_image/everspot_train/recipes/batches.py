@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from everspot_core.jobs.recipes import Batches
+from everspot_core.jobs.recipes import RecipeParameters
 
 from everspot_train.recipes.parameters import BadParameters
 from everspot_train.trainer import Run
@@ -27,7 +27,7 @@ class TrialStep:
         self._optimizer.zero_grad(set_to_none=True)
 
 
-def choose_batch_size(p: Batches, run: Run, make_trial: Callable[[], TrialStep]) -> int:
+def choose_batch_size(p: RecipeParameters, run: Run, make_trial: Callable[[], TrialStep]) -> int:
     """Return the samples per batch and process. The run accumulates as many as make up the global batch.
 
     Args:

@@ -109,6 +109,7 @@ def build_manifest(
     notifications: Notifications | None = None,
     scheduler_type: str | None = None,
     shares: Mapping[str, float] | None = None,
+    team: str | None = None,
     shared_instances: bool = False,
     anomalies: Thresholds | None = None,
     monitoring: Monitoring | None = None,
@@ -124,8 +125,8 @@ def build_manifest(
 
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`, `fleet`,
-    `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring`,
-    `federation`, `internet` and `list_prices` are for `cluster.json` only, `metrics` for the scheduler.
+    `elastic`, `notifications`, `scheduler_type`, `shares`, `team`, `shared_instances`, `anomalies`,
+    `monitoring`, `federation`, `internet` and `list_prices` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -150,6 +151,7 @@ def build_manifest(
         "scheduler_type": scheduler_type,
         "list_prices": list_prices,
         "shares": dict(shares or {}),
+        "team": team,
         "shared_instances": shared_instances,
         "anomalies": anomalies,
         "monitoring": monitoring,

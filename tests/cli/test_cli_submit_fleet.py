@@ -129,3 +129,12 @@ def test_what_the_cluster_lacks_is_named_all_at_once(world, spec_file, more):
     missing = world.run("submit", str(spec_file(SMALL + "datasets: [roses]\n")), *more)
     assert (missing.code, "job.yaml: datasets are missing" in missing.err) == (3, True)
     assert world.store.jobs.scan() == {}
+
+
+def test_a_job_counts_for_the_team_of_the_stack_unless_it_names_its_own(world, spec_file):
+    world.store.write_manifest(world.store.manifest().model_copy(update={"team": "Vision & Robotics"}))
+    own = SMALL.replace("small", "own") + "tags: {Team: audio, Environment: dev}\n"
+    for text in (SMALL, own):
+        assert world.run("submit", str(spec_file(text))).code == 0
+    tags = {doc.value.spec.name: doc.value.spec.tags for doc in world.store.jobs.scan().values()}
+    assert tags == {"small": {"Team": "Vision & Robotics"}, "own": {"Team": "audio", "Environment": "dev"}}

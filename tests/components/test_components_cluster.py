@@ -128,6 +128,13 @@ def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_
         assert not user_data(after.inputs(template)).get("shares")
 
 
+def test_the_team_of_the_stack_is_published_for_its_jobs_and_not_for_instances(cluster: Cluster) -> None:
+    recorder = cluster()
+    assert json.loads(recorder.inputs("train-manifest")["content"])["team"] == "ml"
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert "team" not in user_data(recorder.inputs(template))
+
+
 def test_what_counts_as_an_anomaly_is_published_and_changes_nothing_that_an_instance_is_launched_with(
     cluster: Cluster,
 ) -> None:

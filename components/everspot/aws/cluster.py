@@ -224,6 +224,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 list_prices=declared_prices(CLOUD, known["region"], names) if published else None,
                 shares=self._args.get("shares") if published else None,
+                team=self._args["tags"].get("Team") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
                 anomalies=build_thresholds(self._args.get("anomalies")) if published else None,
                 monitoring=build_monitoring(self._args.get("monitoring")) if published else None,

@@ -211,6 +211,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 list_prices=declared_prices(CLOUD, known["region"], names) if published else None,
                 shares=args.get("shares") if published else None,
+                team=args["tags"].get("Team") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
                 anomalies=build_thresholds(args.get("anomalies")) if published else None,
                 monitoring=build_monitoring(args.get("monitoring")) if published else None,

@@ -248,6 +248,11 @@ class Manifest(Document):
         description="In `cluster.json` only: the weight of each team (the jobs' tag Team) where jobs wait for their "
         "turn; 1 where it is not named.",
     )
+    team: str | None = Field(
+        default=None,
+        description="In `cluster.json` only: the stack's tag Team, which jobs without this tag get when they are "
+        "submitted.",
+    )
     shared_instances: bool = Field(
         default=False,
         description="In `cluster.json` only: whether jobs that may share (`resources.shared`) are put beside each "

@@ -162,7 +162,11 @@ class JobSpec(Frozen):
     )
     budget: Budget = Budget()
     retries: Retries = Retries()
-    tags: dict[str, str] = Field(default_factory=dict, description="Project, Team, Environment, ModelVersion, …")
+    tags: dict[str, str] = Field(
+        default_factory=dict,
+        description="Project, Team, Environment, ModelVersion, … Without Team, the job gets the one of the cluster's "
+        "stack.",
+    )
 
     @classmethod
     def written(cls, values: Any, clouds: CloudRules) -> Self:

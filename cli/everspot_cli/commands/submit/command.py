@@ -13,7 +13,7 @@ from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.checks import run_checks
-from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.context import SubmissionContext, inherit_team
 from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
@@ -139,6 +139,7 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
 
 def send(session: Session, submission: JobSubmission) -> JobSubmission:
     """Upload the code, if any, and create the job."""
+    submission = inherit_team(submission, session.manifest.team)
     code = Path(submission.spec.code) if submission.spec.code else None
     ignored = ignored_in(code) if code is not None else None
     submission = submission.model_copy(

@@ -115,7 +115,7 @@ class SubmissionContext:
             CliError: if no cluster is chosen.
         """
         cluster = ClusterFacts(session)
-        bounded = _with_changeover_bound(cluster, submission)
+        bounded = _for_cluster(cluster, submission)
         catalogue, region = session.catalogue, session.manifest.region
         regions = [region] if region in catalogue.regions else None
         return cls(session, subject, bounded, wait_for_capacity, cluster, catalogue, regions)
@@ -136,7 +136,7 @@ class SubmissionContext:
     def with_job(self, submission: JobSubmission) -> "SubmissionContext":
         """Return the same context for another job."""
         if self.cluster is not None:
-            submission = _with_changeover_bound(self.cluster, submission)
+            submission = _for_cluster(self.cluster, submission)
         return replace(self, submission=submission)
 
     @property
@@ -166,8 +166,20 @@ class SubmissionContext:
         return feasibility(self.submission, self.candidates, **({"changeover": bound} if bound is not None else {}))
 
 
-def _with_changeover_bound(cluster: ClusterFacts, submission: JobSubmission) -> JobSubmission:
-    """Return the job with its bound on a changeover. The deadline check uses it, here and later in the plan."""
+def inherit_team(submission: JobSubmission, team: str | None) -> JobSubmission:
+    """Return the job with the stack's tag Team, unless it has one of its own. Budgets, shares and reports count by
+    it."""
+    tags = submission.spec.tags
+    if team is None or "Team" in tags:
+        return submission
+    spec = submission.spec.model_copy(update={"tags": {**tags, "Team": team}})
+    return submission.model_copy(update={"spec": spec})
+
+
+def _for_cluster(cluster: ClusterFacts, submission: JobSubmission) -> JobSubmission:
+    """Return the job with the stack's team, and with its bound on a changeover. The deadline check uses the bound, here
+    and later in the plan."""
+    submission = inherit_team(submission, cluster.manifest.team)
     if submission.deadline_at is None:
         return submission
     return submission.model_copy(update={"changeover_bound": cluster.longest_changeover})

@@ -150,14 +150,14 @@ class Api:
         self._session.close()
 
 
-def open_api(clock: Clock, project: str = "") -> Api:
+def open_api(clock: Clock, project: str = "", *, time: timedelta = TIME) -> Api:
     """Calls with the environment's credentials, for people's tools.
 
     Raises:
         CloudError: if no credentials exist.
     """
     try:
-        return Api(clock, project)
+        return Api(clock, project, time=time)
     except DefaultCredentialsError as error:
         raise CloudError(f"there are no Google Cloud credentials: {error}", Trouble.CREDENTIALS, WAYS) from None
     except (GoogleAuthError, requests.RequestException) as error:

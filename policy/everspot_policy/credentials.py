@@ -24,8 +24,8 @@ _DEEPEST = 40
     "no-plain-credentials",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="No credential stands plainly in what is declared: it would be in git, in the state, and for all to read",
-    remedy="Replace the credential, which counts as known now. Keep the new one in Secrets Manager, Parameter Store or "
+    title="No input contains a plain credential, which would be readable in git and in the state",
+    remedy="Replace the credential, which counts as exposed. Keep the new one in Secrets Manager, Parameter Store or "
     "Secret Manager, or as a secret of the stack (pulumi config set --secret).",
     types=("*",),
 )

@@ -70,13 +70,13 @@ class _Written(Frozen):
 
 
 class EnvironmentRules(_Written):
-    """The rules of one environment, or with the name `*` of every one."""
+    """The rules of one environment; with the name `*`, of all environments."""
 
     levels: dict[str, Level] = Field(default_factory=dict, description="Level by rule.")
-    budget_usd_per_month: Number | None = Field(None, ge=0.01, le=1e9, description="What a month may cost.")
-    teams: tuple[Word, ...] | None = Field(None, max_length=1000, description="Teams that there are.")
+    budget_usd_per_month: Number | None = Field(None, ge=0.01, le=1e9, description="Highest monthly cost.")
+    teams: tuple[Word, ...] | None = Field(None, max_length=1000, description="The known teams.")
     on_demand_share: Number | None = Field(
-        None, ge=0, le=1, description="Of standing capacity, in development: 0.5 if nobody says."
+        None, ge=0, le=1, description="Highest on-demand share of standing capacity in development. Default: 0.5."
     )
 
     @field_validator("teams")
@@ -89,15 +89,15 @@ class EnvironmentRules(_Written):
 
 
 class RuleException(_Written):
-    """A rule that need not hold for one resource, or for a whole stack, until a day."""
+    """An exception from a rule for one resource, or for a whole stack, until a day."""
 
     rule: Word = Field(description="The rule's id.")
     resource: Line = Field(
         description="The resource's name in the program, or its URN; of a whole stack, the stack's name.",
     )
-    reason: Line = Field(min_length=8, description="Why, for who reads it in a year.")
-    until: Day = Field(description="Last day on which it holds, in UTC.")
-    environments: tuple[Word, ...] = Field((), description="Where; everywhere if nothing is said.")
+    reason: Line = Field(min_length=8, description="The reason, for later readers.")
+    until: Day = Field(description="The last day of the exception, in UTC.")
+    environments: tuple[Word, ...] = Field((), description="The environments; all by default.")
 
     def covers(self, rule: str, subject: Subject) -> bool:
         """Return whether it is about this rule and this resource, whatever the day."""

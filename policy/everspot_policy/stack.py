@@ -106,9 +106,9 @@ STACK_RULES: dict[str, StackRule] = {
             COST,
             Level.MANDATORY,
             Severity.HIGH,
-            "A month costs no more than the environment's budget",
-            "Lower what the stack may buy, or raise budgetUsdPerMonth in the settings, with whoever pays. It compares "
-            "with the high end of the estimate, which the rule is told (highUsdPerMonth).",
+            "The high end of the estimated monthly cost is within the environment's budget",
+            "Lower the capacity, or raise budgetUsdPerMonth in the settings. The rule compares with the high end of "
+            "the estimate (highUsdPerMonth).",
             _within_budget,
             whole=True,
         ),
@@ -116,18 +116,18 @@ STACK_RULES: dict[str, StackRule] = {
             "one-team",
             Level.MANDATORY,
             Severity.MEDIUM,
-            "A stack belongs to one team, and to one that there is",
-            "Give all resources the same Team, one of teams in the settings. What two teams share is a stack of its "
-            "own.",
+            "A stack belongs to one known team",
+            "Give all resources the same Team, one of teams in the settings. Put shared resources into a stack of "
+            "their own.",
             _one_team,
         ),
         StackRule(
             "on-demand-share",
             Level.MANDATORY,
             Severity.MEDIUM,
-            "Development stands on Spot: at most half of its standing capacity, or one unit, is on-demand",
-            "Lower onDemandBase, or raise onDemandShare in the settings. An environment counts as development by its "
-            "name: dev, test, staging, sandbox, local.",
+            "In development at most half of the standing capacity, or one unit, is on-demand",
+            "Lower onDemandBase, or raise onDemandShare in the settings. Development environments are named dev, "
+            "test, staging, sandbox or local.",
             _on_demand_share,
             whole=True,
         ),
@@ -135,9 +135,9 @@ STACK_RULES: dict[str, StackRule] = {
             "aws-bucket-has-policy",
             Level.ADVISORY,
             Severity.MEDIUM,
-            "Every bucket of S3 has a policy",
-            "Declare a BucketPolicy that denies s3:* to everybody where aws:SecureTransport is false. One that another "
-            "stack declares is a reason for an exception.",
+            "Every S3 bucket has a policy",
+            "Declare a BucketPolicy that denies s3:* to everybody where aws:SecureTransport is false. If another stack "
+            "declares it, note an exception.",
             _bucket_has_policy,
         ),
     )

@@ -20,9 +20,8 @@ _LINES = re.compile(r"(?:[A-Za-z0-9+/]{60,}\s+)+[A-Za-z0-9+/]*={0,2}\s*")
     "aws-metadata-v2",
     Level.MANDATORY,
     Severity.HIGH,
-    title="An instance's metadata, and with it its role, is given to holders of a session token only",
-    remedy="Set metadataOptions.httpTokens to required. An account's or an image's default may say so too, and can "
-    "change behind the program's back.",
+    title="Instance metadata requires session tokens (IMDSv2)",
+    remedy="Set metadataOptions.httpTokens to required. Defaults of the account or the image can change.",
     types=LAUNCHES,
     twins=("CKV_AWS_79",),
 )
@@ -47,9 +46,8 @@ def _templated(inputs: Mapping[str, Any]) -> bool:
     "aws-metadata-hop-limit",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="An instance's metadata does not travel beyond the instance",
-    remedy="Set metadataOptions.httpPutResponseHopLimit to 1, or leave it out. Containers that need a role get one of "
-    "their own.",
+    title="Instance metadata is limited to the instance",
+    remedy="Set metadataOptions.httpPutResponseHopLimit to 1, or leave it out. Give containers roles of their own.",
     types=LAUNCHES,
     twins=("CKV_AWS_341",),
 )
@@ -64,9 +62,9 @@ def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
     "aws-volumes-encrypted",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Every volume is encrypted",
-    remedy="Set encrypted to true, also for the root volume: what an image says of it holds otherwise. Where the "
-    "account encrypts by default, switch the rule off in the settings.",
+    title="Volumes are encrypted",
+    remedy="Set encrypted to true, also for the root volume, where the image decides otherwise. If the account "
+    "encrypts by default, switch the rule off in the settings.",
     types=(*LAUNCHES, VOLUME),
     twins=("CKV_AWS_3", "CKV_AWS_8"),
 )
@@ -96,8 +94,8 @@ def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
     "aws-no-secrets-in-user-data",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="User data holds no credentials: whoever may describe an instance reads them",
-    remedy="Give the instance a role, and have it read secrets from Secrets Manager or Parameter Store.",
+    title="User data contains no credentials, since it can be read with the instance's description",
+    remedy="Give the instance a role, and read secrets from Secrets Manager or Parameter Store.",
     types=(*LAUNCHES, SPOT_FLEET),
     twins=("CKV_AWS_46",),
 )
@@ -128,9 +126,9 @@ def decoded(user_data: str) -> str:
     "aws-fleet-ends-instances",
     Level.MANDATORY,
     Severity.HIGH,
-    title="A fleet that is deleted ends its instances: nothing runs on that nobody declares",
-    remedy="Set terminateInstances (a Spot Fleet: terminateInstancesOnDelete) to true. What a lower target does to "
-    "busy instances is another matter, and the program's choice.",
+    title="Deleting a fleet ends its instances",
+    remedy="Set terminateInstances (a Spot Fleet: terminateInstancesOnDelete) to true. The effect of a lower target "
+    "is up to the program.",
     types=(FLEET, SPOT_FLEET),
 )
 def fleet_ends_instances(subject: Subject) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ LOWEST = ("lowestprice", "lowest-price")
     "aws-spot-pools",
     Level.ADVISORY,
     Severity.MEDIUM,
-    title=f"Spot is bought from {FEWEST_POOLS} pools or more: fewer are taken back together",
+    title=f"Spot is bought from {FEWEST_POOLS} pools or more, since fewer are interrupted together",
     remedy="Name more instance types and more zones: each pair of them is a pool.",
     types=(FLEET, GROUP),
 )
@@ -72,9 +72,9 @@ def _group_pools(inputs: Mapping[str, Any]) -> int | None:
     "aws-spot-allocation",
     Level.ADVISORY,
     Severity.MEDIUM,
-    title="Spot is not bought by its price alone",
-    remedy="Use price-capacity-optimized (priceCapacityOptimized for a Spot Fleet): the cheapest pool is the one that "
-    "is taken back first.",
+    title="Spot is not allocated by price alone",
+    remedy="Use price-capacity-optimized (priceCapacityOptimized for a Spot Fleet). The cheapest pool is interrupted "
+    "first.",
     types=(FLEET, GROUP, SPOT_FLEET),
 )
 def spot_allocation(subject: Subject) -> Iterator[Problem]:
@@ -106,8 +106,8 @@ def spot_allocation(subject: Subject) -> Iterator[Problem]:
     "aws-max-price",
     Level.ADVISORY,
     Severity.MEDIUM,
-    title="A highest price for Spot is one at which Spot was ever sold",
-    remedy="Raise maxPrice, or leave it out: the on-demand price is the limit then.",
+    title="A maximum Spot price is not below every known Spot price",
+    remedy="Raise maxPrice, or leave it out. The limit is then the on-demand price.",
     types=(FLEET,),
 )
 def max_price(subject: Subject) -> Iterator[Problem]:

@@ -44,9 +44,9 @@ _EVERYTHING = ("", ":", "iam:")
     "aws-no-escalation",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Nobody may give permissions to everybody, and so to themselves",
-    remedy="Name the roles, users and policies in Resource, or compare iam:PermissionsBoundary with a boundary. Who "
-    "may write any role's policy, or the trust in it, may do everything.",
+    title="No identity can grant permissions without a limit, and so to itself",
+    remedy="Name the roles, users and policies in Resource, or compare iam:PermissionsBoundary with a boundary. "
+    "Writing any role's policy or trust allows everything.",
     types=(ROLE, *PERMISSIONS),
     twins=("CKV_AWS_286", "CKV_AWS_289"),
 )

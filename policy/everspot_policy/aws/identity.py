@@ -70,9 +70,8 @@ def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
     "aws-no-star-permissions",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Nobody may do everything to everything",
-    remedy="Name the actions, and the resources that they are for. A statement with NotAction allows all that comes "
-    "to be called an action later.",
+    title="No policy allows all actions on all resources",
+    remedy="Name the actions and their resources. NotAction also allows all future actions.",
     types=(ROLE, *PERMISSIONS, *ATTACHMENTS),
     twins=("CKV_AWS_62", "CKV_AWS_63", "CKV_AWS_274", "CKV_AWS_289", "CKV_AWS_290"),
 )
@@ -99,8 +98,8 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     "aws-pass-role-limited",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Who may pass roles may pass named ones",
-    remedy="Name the roles in Resource: whoever may pass every role to an instance may do whatever any role may.",
+    title="iam:PassRole is limited to named roles",
+    remedy="Name the roles in Resource. A principal that may pass every role has the permissions of every role.",
     types=(ROLE, *PERMISSIONS),
     twins=("CKV_AWS_286",),
 )
@@ -122,9 +121,9 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     "aws-trust-named",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="A role is taken by a service, a named account or role, or the jobs of one repository",
-    remedy="Name who may assume the role. For GitHub, compare sub, repository or repository_id with one repository, by "
-    "an operator that does not hold where the claim is absent.",
+    title="Roles trust a service, a named account or role, or the jobs of one repository",
+    remedy="Name the principals. For GitHub, compare sub, repository or repository_id with one repository, with an "
+    "operator that fails if the claim is absent.",
     types=(ROLE,),
     twins=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
 )
@@ -174,8 +173,8 @@ def _one_repository(statement: Mapping[str, Any]) -> bool:
     "aws-no-access-keys",
     Level.MANDATORY,
     Severity.HIGH,
-    title="No key of a user is made: roles are taken for an hour, keys are stolen for good",
-    remedy="Let programs take a role: an instance's own, or one that trusts the identity that they have already.",
+    title="No access key is created, since keys do not expire",
+    remedy="Use roles: an instance's own, or one that trusts an existing identity.",
     types=("aws:iam/accessKey:AccessKey",),
 )
 def no_access_keys(subject: Subject) -> Iterator[Problem]:

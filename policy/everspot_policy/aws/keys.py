@@ -15,8 +15,8 @@ ROTATING = ("", "SYMMETRIC_DEFAULT")
     "aws-key-rotates",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="A key is rotated by the year",
-    remedy="Set enableKeyRotation to true: what was encrypted before stays readable.",
+    title="Keys are rotated every year",
+    remedy="Set enableKeyRotation to true. Older data stays readable.",
     types=("aws:kms/key:Key",),
     twins=("CKV_AWS_7",),
 )
@@ -32,8 +32,8 @@ def key_rotates(subject: Subject) -> Iterator[Problem]:
     "aws-logs-kept",
     Level.ADVISORY,
     Severity.LOW,
-    title="Logs are kept for a stated time",
-    remedy="Set retentionInDays: without it every line is kept, and paid for, for ever.",
+    title="Log groups state a retention",
+    remedy="Set retentionInDays. Otherwise logs are kept, and cost money, for ever.",
     types=("aws:cloudwatch/logGroup:LogGroup",),
     twins=("CKV_AWS_66",),
 )

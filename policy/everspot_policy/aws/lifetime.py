@@ -15,9 +15,9 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
     "aws-production-protected",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Fleets and buckets of production are protected: a mistake cannot delete or replace them",
-    remedy="Declare them with the option protect (a cluster: protect: true). It counts as production what the tag "
-    "Environment, or else the stack's name, calls prod, production or live.",
+    title="Fleets and buckets of production are protected against deletion and replacement",
+    remedy="Declare them with the option protect (a cluster: protect: true). Production is what the tag Environment, "
+    "or else the stack's name, calls prod, production or live.",
     types=(FLEET, *BUCKETS),
 )
 def production_protected(subject: Subject) -> Iterator[Problem]:

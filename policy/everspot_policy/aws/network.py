@@ -25,7 +25,7 @@ NAT = "aws:ec2/natGateway:NatGateway"
     "aws-no-public-address",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="No instance has a public address",
+    title="Instances have no public address",
     remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false; reach instances through Session Manager and "
     "let them reach AWS through VPC endpoints.",
     types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS),
@@ -55,8 +55,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     Level.MANDATORY,
     Severity.CRITICAL,
     title="No port is open to everybody",
-    remedy="Name the security groups or the ranges that may come in. What serves the public on purpose is an exception "
-    "with its reason.",
+    remedy="Name the security groups or ranges that may connect. For a public service, note an exception.",
     types=(*GROUPS, OLD_RULE, *RULES_IN, *LISTS),
     twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
@@ -82,9 +81,9 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
     "aws-no-nat",
     Level.ADVISORY,
     Severity.LOW,
-    title="No NAT gateway stands there unless somebody asked for it",
-    remedy="It costs some $33 a month and $0.045 for each GB. Use endpoints of S3 and of the services instead, or note "
-    "an exception with the reason.",
+    title="There is no NAT gateway without a stated reason",
+    remedy="It costs about $33 a month and $0.045 per GB. Use endpoints of S3 and of the services instead, or note an"
+    " exception with the reason.",
     types=(NAT,),
 )
 def no_nat(subject: Subject) -> Iterator[Problem]:
@@ -97,8 +96,8 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     "aws-default-group-empty",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="A network's default security group lets nothing in and nothing out",
-    remedy="Declare no ingress and no egress there: whatever is launched without a group of its own gets this one.",
+    title="Default security groups have no rules",
+    remedy="Declare no ingress and no egress. Instances without a group of their own get this one.",
     types=(GROUPS[1],),
     twins=("CKV2_AWS_12",),
 )

@@ -26,8 +26,8 @@ CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
     "aws-bucket-not-public",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="No bucket can be read by everybody, whatever its policy and its objects say",
-    remedy="Set all four inputs of the bucket's public access block to true, and no canned ACL that names everybody.",
+    title="No bucket can be public, whatever its policy and ACLs say",
+    remedy="Set all four inputs of the bucket's public access block to true, and use no public canned ACL.",
     types=(*BLOCKS, *ACLS, *BUCKETS),
     twins=("CKV_AWS_53", "CKV_AWS_54", "CKV_AWS_55", "CKV_AWS_56", "CKV_AWS_20", "CKV_AWS_57"),
 )
@@ -45,7 +45,7 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     "aws-bucket-tls-only",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="A bucket's policy refuses what does not come over TLS",
+    title="Bucket policies deny requests without TLS",
     remedy="Add a statement that denies s3:* to everybody where aws:SecureTransport is false.",
     types=(POLICY,),
 )
@@ -73,8 +73,8 @@ def _refuses_plain(statement: object) -> bool:
     "aws-bucket-encrypted",
     Level.MANDATORY,
     Severity.HIGH,
-    title="A bucket's encryption names a cipher",
-    remedy="Give applyServerSideEncryptionByDefault with sseAlgorithm AES256 or aws:kms.",
+    title="Bucket encryption names an algorithm",
+    remedy="Set applyServerSideEncryptionByDefault with sseAlgorithm AES256 or aws:kms.",
     types=(*ENCRYPTION, *BUCKETS),
     twins=("CKV_AWS_19",),
 )
@@ -99,9 +99,9 @@ def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
     "aws-bucket-versioned",
     Level.ADVISORY,
     Severity.LOW,
-    title="A bucket keeps what is overwritten or deleted",
-    remedy="Enable versioning, with a lifecycle rule for old versions. Where each object is written once, under a key "
-    "of its own, note an exception that says so.",
+    title="Overwritten and deleted objects can be restored",
+    remedy="Enable versioning, with a lifecycle rule for old versions. For objects that are written once, under "
+    "unique keys, note an exception.",
     types=VERSIONING,
     twins=("CKV_AWS_21",),
 )
@@ -116,9 +116,9 @@ def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     "aws-bucket-uploads-aborted",
     Level.ADVISORY,
     Severity.LOW,
-    title="What is left of uploads that never ended is deleted",
-    remedy="Add a lifecycle rule for all objects with abortIncompleteMultipartUpload: the parts cost, and no listing "
-    "shows them.",
+    title="Parts of unfinished uploads are deleted",
+    remedy="Add a lifecycle rule for all objects with abortIncompleteMultipartUpload. The parts cost money, and no "
+    "listing shows them.",
     types=LIFECYCLE,
     twins=("CKV_AWS_300",),
 )

@@ -24,7 +24,7 @@ LAUNCHED = ("instance", "volume")
     "aws-tags",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title=f"What costs says who pays: {', '.join(MANDATORY)}",
+    title=f"Resources that cost money carry {', '.join(MANDATORY)}",
     remedy="Give the tags, by the provider's defaultTags or one by one. A template's own tags do not reach what it "
     "launches: give tagSpecifications for instance and volume.",
     types=(*PAID, GROUP),

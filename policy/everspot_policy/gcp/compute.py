@@ -18,8 +18,8 @@ METADATA = (*LAUNCHES, FROM_TEMPLATE, PROJECT)
     "gcp-shielded-vm",
     Level.MANDATORY,
     Severity.HIGH,
-    title="What an instance boots is measured, and watched",
-    remedy="Give shieldedInstanceConfig with enableVtpm and enableIntegrityMonitoring. enableSecureBoot too, where the "
+    title="Instances boot with a virtual TPM and integrity monitoring",
+    remedy="Set shieldedInstanceConfig with enableVtpm and enableIntegrityMonitoring, and enableSecureBoot if the "
     "image's drivers are signed.",
     types=LAUNCHES,
     twins=("CKV_GCP_39",),
@@ -40,7 +40,7 @@ def shielded_vm(subject: Subject) -> Iterator[Problem]:
     "gcp-os-login",
     Level.MANDATORY,
     Severity.HIGH,
-    title="People log in by their own names, which can be taken away: not by keys in the metadata",
+    title="People log in with OS Login, not with SSH keys in the metadata",
     remedy='Set the metadata enable-oslogin to "TRUE", on the instance or its template.',
     types=METADATA,
     twins=("CKV_GCP_33", "CKV_GCP_34"),
@@ -62,7 +62,7 @@ def os_login(subject: Subject) -> Iterator[Problem]:
     "gcp-no-serial-port",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Nobody reaches an instance by its serial port, which knows no firewall",
+    title="The interactive serial port, which bypasses the firewall, is off",
     remedy="Leave the metadata serial-port-enable out, or set it to FALSE.",
     types=METADATA,
     twins=("CKV_GCP_35",),
@@ -78,8 +78,8 @@ def no_serial_port(subject: Subject) -> Iterator[Problem]:
     "gcp-no-secrets-in-metadata",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Metadata and start-up scripts hold no credentials: every program on the instance reads them",
-    remedy="Give the instance a service account of its own, and have it read secrets from Secret Manager.",
+    title="Metadata and start-up scripts contain no credentials, since every program on the instance can read them",
+    remedy="Give the instance its own service account, and read secrets from Secret Manager.",
     types=(*METADATA, PROJECT_ITEM),
 )
 def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
@@ -97,8 +97,8 @@ def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
     "gcp-no-ip-forwarding",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="An instance sends and receives its own packets only",
-    remedy="Leave canIpForward out. A router on purpose is an exception with its reason.",
+    title="Instances do not forward packets of others",
+    remedy="Leave canIpForward out. For a router, note an exception.",
     types=LAUNCHES,
     twins=("CKV_GCP_36",),
 )
@@ -112,7 +112,7 @@ def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
     "gcp-spot-not-preemptible",
     Level.ADVISORY,
     Severity.MEDIUM,
-    title="Spot is asked for as Spot: what is only preemptible lives no longer than a day",
+    title="Spot is requested as SPOT, since preemptible instances end after a day",
     remedy="Set scheduling.provisioningModel to SPOT beside preemptible.",
     types=(INSTANCE, *TEMPLATES),
 )

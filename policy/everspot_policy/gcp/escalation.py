@@ -49,9 +49,9 @@ LIMITED = re.compile(r"modifiedGrantsByRole[^&|]*\.hasOnly\(")
     "gcp-no-escalation",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Nobody may give permissions to everybody, and so to themselves",
-    remedy="Grant such a role on the one account or bucket that it is for, or limit by a condition which roles may be "
-    "granted (modifiedGrantsByRole, hasOnly). A custom role names what is called, and lends no other identity.",
+    title="No identity can grant permissions without a limit, and so to itself",
+    remedy="Grant such a role on a single account or bucket, or limit the grantable roles by a condition "
+    "(modifiedGrantsByRole, hasOnly). In a custom role, leave out permissions that lend other identities.",
     types=(*MEMBERS, *POLICIES, *CUSTOM),
     twins=("CKV_GCP_42",),
 )

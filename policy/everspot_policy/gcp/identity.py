@@ -41,9 +41,9 @@ def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
     "gcp-own-service-account",
     Level.MANDATORY,
     Severity.HIGH,
-    title="An instance has a service account of its own",
-    remedy="Declare an account for the purpose, and grant it what it needs. The scope cloud-platform is right then, "
-    "and what Google recommends: grants decide. With the default account it would be everything.",
+    title="Instances have their own service account",
+    remedy="Declare an account with only the grants that are needed. The scope cloud-platform is then right; with the"
+    " default account it would allow everything.",
     types=LAUNCHES,
     twins=("CKV_GCP_30", "CKV_GCP_31"),
 )
@@ -63,8 +63,8 @@ def own_service_account(subject: Subject) -> Iterator[Problem]:
     "gcp-no-basic-roles",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Nobody is owner, editor or viewer of everything",
-    remedy="Grant the roles of the services that are used, or a custom role with the permissions that were counted.",
+    title="No basic role (owner, editor, viewer) is granted",
+    remedy="Grant roles of the used services, or a custom role.",
     types=(*MEMBERS, *POLICIES),
     twins=("CKV_GCP_117", "CKV_GCP_115", "CKV_GCP_116"),
 )
@@ -79,7 +79,7 @@ def no_basic_roles(subject: Subject) -> Iterator[Problem]:
     "gcp-not-for-everybody",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="Nothing is granted to everybody, nor to everybody with a Google account",
+    title="Nothing is granted to everybody, nor to all Google accounts",
     remedy="Name the members: accounts, groups, or a domain.",
     types=(*MEMBERS, *POLICIES),
     twins=("CKV_GCP_28",),
@@ -96,9 +96,8 @@ def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     "gcp-impersonation-named",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Who may act as service accounts may act as named ones",
-    remedy="Grant the role on the account, with serviceaccount.IAMMember, and not on the project, where it means every "
-    "account.",
+    title="Permission to act as service accounts is granted on single accounts",
+    remedy="Grant the role on the account, with serviceaccount.IAMMember. On the project it covers every account.",
     types=(*MEMBERS, *POLICIES),
     twins=("CKV_GCP_41", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_49"),
 )
@@ -114,8 +113,9 @@ def impersonation_named(subject: Subject) -> Iterator[Problem]:
     "gcp-trust-named",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="A pool of identities trusts one repository of GitHub, and not all of them",
-    remedy="Give attributeCondition, such as assertion.repository_id == '…': one issuer signs for everybody's jobs.",
+    title="A workload identity pool trusts one GitHub repository, not all of them",
+    remedy="Set attributeCondition, such as assertion.repository_id == '…', because all repositories have the same "
+    "issuer.",
     types=("gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",),
     twins=("CKV_GCP_125",),
 )
@@ -132,8 +132,8 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
     "gcp-no-account-keys",
     Level.MANDATORY,
     Severity.HIGH,
-    title="No key of a service account is made: identities are lent for an hour, keys are stolen for good",
-    remedy="Attach the account to what runs, or let an identity that is there already act as it.",
+    title="No service account key is created, since keys do not expire",
+    remedy="Attach the account to the workload, or let an existing identity impersonate it.",
     types=("gcp:serviceaccount/key:Key",),
 )
 def no_account_keys(subject: Subject) -> Iterator[Problem]:

@@ -15,8 +15,8 @@ LONGEST_DAYS = 366
     "gcp-key-rotates",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="A key is rotated, by the year at least",
-    remedy="Set rotationPeriod, for example to 7776000s, which is 90 days: what was encrypted before stays readable.",
+    title="Keys are rotated at least once a year",
+    remedy="Set rotationPeriod, such as 7776000s (90 days). Older data stays readable.",
     types=("gcp:kms/cryptoKey:CryptoKey",),
     twins=("CKV_GCP_43",),
 )
@@ -36,8 +36,8 @@ def key_rotates(subject: Subject) -> Iterator[Problem]:
     "gcp-logs-kept",
     Level.ADVISORY,
     Severity.LOW,
-    title="Logs are kept for a stated time",
-    remedy="Set retentionDays: what Google takes otherwise is 30.",
+    title="Log buckets state a retention",
+    remedy="Set retentionDays. Google's default is 30.",
     types=("gcp:logging/projectBucketConfig:ProjectBucketConfig",),
 )
 def logs_kept(subject: Subject) -> Iterator[Problem]:

@@ -15,10 +15,10 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
     "gcp-production-protected",
     Level.MANDATORY,
     Severity.HIGH,
-    title="Groups and buckets of production are protected: a mistake cannot delete or replace them",
-    remedy="Declare them with the option protect (a cluster: protect: true). It counts as production what the label "
-    "environment, or else the stack's name, calls prod, production or live. A group of one, such as a scheduler's, "
-    "holds nothing and is made again in minutes: it may go.",
+    title="Groups and buckets of production are protected against deletion and replacement",
+    remedy="Declare them with the option protect (a cluster: protect: true). Production is what the label "
+    "environment, or else the stack's name, calls prod, production or live. A group of one, such as a "
+    "scheduler's, is exempt, because it holds nothing.",
     types=(BUCKET, *GROUPS),
 )
 def production_protected(subject: Subject) -> Iterator[Problem]:

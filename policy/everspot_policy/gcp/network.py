@@ -18,7 +18,7 @@ POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*", "gcp:compute/*irewallPolicyW
     "gcp-no-public-address",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="No instance has a public address",
+    title="Instances have no public address",
     remedy="Leave accessConfigs out; reach instances through Identity-Aware Proxy and let them reach Google through "
     "privateIpGoogleAccess of their subnetwork.",
     types=(*LAUNCHES, FROM_TEMPLATE),
@@ -37,8 +37,8 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     Level.MANDATORY,
     Severity.CRITICAL,
     title="No port is open to everybody",
-    remedy="Name the ranges, tags or service accounts that may come in; people come through Identity-Aware Proxy, "
-    "whose range is 35.235.240.0/20. What serves the public on purpose is an exception with its reason.",
+    remedy="Name the ranges, tags or service accounts that may connect. People connect through Identity-Aware Proxy, "
+    "whose range is 35.235.240.0/20. For a public service, note an exception.",
     types=(FIREWALL, *POLICY_RULES),
     twins=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
 )
@@ -62,9 +62,9 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
     "gcp-no-nat",
     Level.ADVISORY,
     Severity.LOW,
-    title="No NAT stands there unless somebody asked for it",
-    remedy="It costs by the hour for each instance, and $0.045 for each GB. Use privateIpGoogleAccess instead, or note "
-    "an exception with the reason.",
+    title="There is no Cloud NAT without a stated reason",
+    remedy="It costs by the hour for each instance, and $0.045 per GB. Use privateIpGoogleAccess instead, or note an "
+    "exception with the reason.",
     types=("gcp:compute/routerNat:RouterNat",),
 )
 def no_nat(subject: Subject) -> Iterator[Problem]:
@@ -76,8 +76,8 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     "gcp-own-subnetworks",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="A network has the subnetworks that are declared, and no others",
-    remedy="Set autoCreateSubnetworks to false: Google makes one in every region otherwise, with fixed ranges.",
+    title="Networks have only declared subnetworks",
+    remedy="Set autoCreateSubnetworks to false. Otherwise Google creates one in every region.",
     types=("gcp:compute/network:Network",),
 )
 def own_subnetworks(subject: Subject) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ PUBLIC_ACLS = ("publicRead", "publicReadWrite", "authenticatedRead")
     "gcp-bucket-uniform",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title="Who reads a bucket stands in one place, and not at every object",
+    title="Access to a bucket is granted on the bucket, not on objects",
     remedy="Set uniformBucketLevelAccess to true.",
     types=(BUCKET,),
     twins=("CKV_GCP_29",),
@@ -41,7 +41,7 @@ def bucket_uniform(subject: Subject) -> Iterator[Problem]:
     "gcp-bucket-not-public",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="No bucket can be read by everybody, whatever is granted",
+    title="No bucket can be public, whatever is granted",
     remedy="Set publicAccessPrevention to enforced, and grant nothing to allUsers or allAuthenticatedUsers.",
     types=(BUCKET, *CONTROLS, *LISTS),
     twins=("CKV_GCP_114",),
@@ -67,9 +67,9 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     "gcp-bucket-versioned",
     Level.ADVISORY,
     Severity.LOW,
-    title="A bucket keeps what is overwritten or deleted",
-    remedy="Enable versioning, or leave soft deletion on. Where each object is written once, under a key of its own, "
-    "note an exception that says so.",
+    title="Overwritten and deleted objects can be restored",
+    remedy="Enable versioning, or leave soft deletion on. For objects that are written once, under unique keys, note "
+    "an exception.",
     types=(BUCKET,),
     twins=("CKV_GCP_78",),
 )
@@ -85,7 +85,7 @@ def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     "gcp-bucket-uploads-aborted",
     Level.ADVISORY,
     Severity.LOW,
-    title="What is left of uploads that never ended is deleted",
+    title="Parts of unfinished uploads are deleted",
     remedy="Add a lifecycle rule with the action AbortIncompleteMultipartUpload.",
     types=(BUCKET,),
 )

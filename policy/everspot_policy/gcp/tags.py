@@ -21,7 +21,7 @@ PAID = (
     "gcp-labels",
     Level.MANDATORY,
     Severity.MEDIUM,
-    title=f"What costs says who pays: {', '.join(MANDATORY)}",
+    title=f"Resources that cost money carry {', '.join(MANDATORY)}",
     remedy="Give the labels, by the provider's defaultLabels or one by one. A template's disks have labels of their "
     "own.",
     types=PAID,

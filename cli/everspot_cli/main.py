@@ -48,14 +48,14 @@ def _global_options(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", metavar="NAME", help="A cluster that `everspot cluster use` has noted."),
+        typer.Option("--cluster", "-c", metavar="NAME", help="A cluster by its name in `everspot cluster use`."),
     ] = None,
     stack: Annotated[
         str | None, typer.Option("--stack", "-s", metavar="NAME", help="Pulumi stack whose controlUrl is used.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Answer with JSON; every command takes it too.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Say which release this is.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     session: Session = context.obj

@@ -137,7 +137,7 @@ def comment_command(
     number: Annotated[int | None, typer.Option("--number", metavar="N", help="The pull request's number.")] = None,
     head: Annotated[str | None, typer.Option("--head", metavar="SHA", help="Its last revision.")] = None,
     author: Author = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the comment, and speak to no forge.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only print the comment.")] = False,
     json: AsJson = False,
 ) -> None:
     """Say in one comment on the pull request what the reports say; it is edited, never repeated. Ends with 1 where a

@@ -13,7 +13,7 @@ from everspot_review.printing import write, write_json
 Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
 Base = Annotated[
     str | None,
-    typer.Option("--base", metavar="REV", help="Take the environments that have changed since this git revision."),
+    typer.Option("--base", metavar="REV", help="Take the environments that changed since this revision."),
 ]
 BaseRev = Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")]
 Environments = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Environments, by their names.")]
@@ -22,17 +22,19 @@ Packs = Annotated[
     typer.Option(
         "--policy",
         metavar="PACK",
-        help="A policy pack that judges, such as everspot-policy; again for more. Not the change's own copy.",
+        help="A policy pack, such as everspot-policy, not the change's own copy; repeatable.",
     ),
 ]
 Limit = Annotated[str, typer.Option("--limit", metavar="DURATION", help="Longest time for one preview.")]
 Except = Annotated[
     list[str] | None,
-    typer.Option("--except", metavar="GLOB", help="Files of no program, beside documents and tests; again for more."),
+    typer.Option(
+        "--except", metavar="GLOB", help="Files that change no environment, besides documents and tests; repeatable."
+    ),
 ]
 Author = Annotated[
     str | None,
-    typer.Option("--author", metavar="LOGIN", help="Whose comments are ours. Default: the token's owner."),
+    typer.Option("--author", metavar="LOGIN", help="The author of Everspot's comments. Default: the token's owner."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
 

@@ -44,7 +44,7 @@ def ab(
         typer.Option(
             "--precision",
             metavar="FORMATS",
-            help="Number formats with commas between them, such as fp32,bf16. The others are compared with the first.",
+            help="Number formats, such as fp32,bf16; the first is the baseline.",
         ),
     ],
     metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="The metric that the job reports last.")],
@@ -53,8 +53,7 @@ def ab(
         typer.Option(
             "--tolerance",
             metavar="AMOUNT",
-            help="The difference that does not matter: 0.5% of the first format's mean, or a number in the metric's "
-            "own unit.",
+            help="The acceptable difference: 0.5% of the baseline's mean, or a number in the metric's unit.",
         ),
     ],
     seeds: Annotated[
@@ -66,19 +65,19 @@ def ab(
         typer.Option(
             "--seed-field",
             metavar="FIELD",
-            help="The job's field that is the seed. Default: parameters.seed of a recipe, env.SEED of a program.",
+            help="The job's field of the seed. Default: parameters.seed of a recipe, env.SEED of a program.",
         ),
     ] = None,
     direction: Annotated[
         Direction | None,
-        typer.Option("--direction", help="Default: less is better of a loss, an error or a perplexity, else more."),
+        typer.Option("--direction", help="Default: minimize a loss, an error or a perplexity, else maximize."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Of the comparison. Default: the job's, with -ab.")
+        str | None, typer.Option("--name", metavar="NAME", help="The comparison's name. Default: the job's, with -ab.")
     ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Instead of what the job says; again for more."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of the job; repeatable."),
     ] = None,
     try_type: Annotated[
         str | None,
@@ -94,8 +93,8 @@ def ab(
     Each format runs once with each seed: the same data in the same order. The runs are ordinary jobs. Differences from
     the first format are taken seed by seed, with a 95 % interval by Student's t.
 
-    Exit code 0 only if every other format is equivalent or better, and with --try the type holds it; 1 otherwise, also
-    as long as a run has not ended.
+    Exit code 0 only if every other format is equivalent or better, and with --try fits the type; otherwise 1, also
+    while runs have not ended.
     """
     session = current_session(context, json)
     if show and try_type is not None:

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def anomalies(
     context: typer.Context,
-    include_over: Annotated[bool, typer.Option("--all", help="Also what is over: the last hundred.")] = False,
+    include_over: Annotated[bool, typer.Option("--all", help="Include the last hundred that are over.")] = False,
     json: Json = False,
 ) -> None:
     """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, expensive pools.

@@ -42,18 +42,16 @@ def register(app: typer.Typer) -> None:
 def audit(
     context: typer.Context,
     month: Month = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page; it needs no network.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page.")] = None,
     discount: Annotated[
         list[str] | None,
-        typer.Option("--discount", metavar="PLAN=PERCENT", help="For commitments, as in `everspot cost commitments`."),
+        typer.Option("--discount", metavar="PLAN=PERCENT", help="As in `everspot cost commitments`."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.
 
-    Each saving is computed from what happened in the month, and says how. The sums are those of the report.
+    Each saving is computed from the month's use, and says how. The sums are those of the report.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

@@ -42,11 +42,9 @@ def budget(
         str | None,
         typer.Option("--team", metavar="TEAM", help="The team of a job's tag Team. Default: the whole environment."),
     ] = None,
-    per: Annotated[
-        Period | None, typer.Option("--per", help="With set: for how long. With clear, by default both.")
-    ] = None,
-    dollars: Annotated[float | None, typer.Option("--dollars", help="With set: at most so many.")] = None,
-    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="With set: at most so many.")] = None,
+    per: Annotated[Period | None, typer.Option("--per", help="The cap's period. With clear, by default both.")] = None,
+    dollars: Annotated[float | None, typer.Option("--dollars", help="With set: the cap.")] = None,
+    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="With set: the cap.")] = None,
     json: Json = False,
 ) -> None:
     """Show what teams and the environment have spent and may spend, or set a cap.

@@ -38,16 +38,14 @@ def chargeback(
         typer.Option(
             "--by",
             metavar="TAG",
-            help="A tag of jobs; again for more. Default: Team, Project, Environment, ModelVersion, as far as in use.",
+            help="A tag of jobs; repeatable. Default: Team, Project, Environment, ModelVersion, if used.",
         ),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", metavar="NAME", help="By which pipelines are judged. Default: their accuracy."),
+        typer.Option("--metric", metavar="NAME", help="The metric of pipelines. Default: accuracy."),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page; it needs no network.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the lines as CSV.")] = None,
     json: Json = False,
 ) -> None:

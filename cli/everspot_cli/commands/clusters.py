@@ -25,19 +25,15 @@ def register(app: typer.Typer) -> None:
 def use(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="What to call the cluster. Default: say which is in use.")
+        str | None, typer.Argument(metavar="NAME", help="The cluster's name. Default: show the one in use.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Its control bucket, to note it under this name.")
-    ] = None,
-    stack: Annotated[
-        str | None, typer.Option("--stack", metavar="STACK", help="The Pulumi stack whose controlUrl is noted.")
-    ] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="The cluster's control bucket.")] = None,
+    stack: Annotated[str | None, typer.Option("--stack", metavar="STACK", help="The cluster's Pulumi stack.")] = None,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="PROFILE", help="The cloud's profile whose credentials it takes."),
+        typer.Option("--profile", metavar="PROFILE", help="The cloud's profile for its credentials."),
     ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget this cluster; it is not touched.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget the name; the cluster stays.")] = False,
     json: Json = False,
 ) -> None:
     """Choose the cluster that all commands talk to from now on, in any folder.

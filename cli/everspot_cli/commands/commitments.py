@@ -22,14 +22,14 @@ def register(app: typer.Typer) -> None:
 def commitments(
     context: typer.Context,
     months: Annotated[
-        int, typer.Option("--months", metavar="N", min=1, max=36, help="How many months of 30 days to look back.")
+        int, typer.Option("--months", metavar="N", min=1, max=36, help="Months of 30 days to look back.")
     ] = 3,
     discount: Annotated[
         list[str] | None,
         typer.Option(
             "--discount",
             metavar="PLAN=PERCENT",
-            help="What a plan takes off the list price, as the cloud quotes it to you; again for more plans.",
+            help="A plan's discount from the list price, as the cloud quotes it; repeatable.",
         ),
     ] = None,
     json: Json = False,

@@ -32,15 +32,13 @@ def compare(
     job_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="The job's id, or the beginning of it. Not with --a and --b.")
     ] = None,
-    other: Annotated[
-        str | None, typer.Argument(metavar="OTHER", help="A second run to compare with, instead of the computed one.")
-    ] = None,
+    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="A second job to compare with.")] = None,
     a: Annotated[list[str] | None, typer.Option("--a", metavar="JOBS", help=f"The first set of jobs. {_SET}")] = None,
     b: Annotated[list[str] | None, typer.Option("--b", metavar="JOBS", help="The second set, in the same way.")] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            "--metric", metavar="NAME", help="With --a and --b: the final metric to compare. Default: the accuracy."
+            "--metric", metavar="NAME", help="With --a and --b: the final metric to compare. Default: accuracy."
         ),
     ] = None,
     json: Json = False,

@@ -34,7 +34,7 @@ def _report(session: Session, answer: dict[str, Any], words: str) -> None:
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
     """End a job. Its instance is free for others immediately; its checkpoints stay.
 
-    For a series, this ends the run that is alive or comes next, and with it the series.
+    For a series, this ends the present or next run, and the series.
     """
     session = current_session(context, json)
     request = ask_cancel(session, find_job(session, job_id))
@@ -44,7 +44,7 @@ def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
 def interrupt(
     context: typer.Context,
     job_id: JobId,
-    note: Annotated[str, typer.Option("--note", help="Why, for the history.")] = "",
+    note: Annotated[str, typer.Option("--note", help="The reason, for the history.")] = "",
     json: Json = False,
 ) -> None:
     """Drill: interrupt a running job as the cloud would, and see it resume.
@@ -60,9 +60,9 @@ def interrupt(
 def drain(
     context: typer.Context,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when no job has an instance, and no launched instance runs any more.")
+        bool, typer.Option("--wait", help="Return when no job has an instance and no launched instance runs.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back: jobs are assigned again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Assign jobs again.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "10m",
     json: Json = False,
 ) -> None:

@@ -27,7 +27,7 @@ def data(
     context: typer.Context,
     action: Annotated[str, typer.Argument(metavar="[list|put]", help="list: the datasets; put: upload one.")] = "list",
     folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="With put: the folder with its files.")] = None,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="With put: what jobs call it.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="With put: the dataset's name.")] = None,
     json: Json = False,
 ) -> None:
     """List the cluster's datasets, or upload a folder as one: files that are there already are not sent again."""

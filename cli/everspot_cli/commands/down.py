@@ -51,7 +51,7 @@ def down(
         str | None,
         typer.Option("--stack", metavar="NAME", help="The cluster's Pulumi stack. Default: the selected one."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether to go on.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait for jobs to checkpoint.")] = "15m",
     force: Annotated[
         bool,

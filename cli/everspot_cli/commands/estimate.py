@@ -36,18 +36,18 @@ def estimate(
         typer.Option(
             "--settings",
             metavar="FILE",
-            help="A stack's settings, Pulumi.STACK.yaml; again for more. Default: all in stacks/.",
+            help="A stack's settings, Pulumi.STACK.yaml; repeatable. Default: all in stacks/.",
         ),
     ] = None,
     before: Annotated[
         Path | None,
-        typer.Option("--before", metavar="FILE", help="The settings as they were, to compare with; for one FILE."),
+        typer.Option("--before", metavar="FILE", help="Earlier settings to compare with; for one FILE."),
     ] = None,
     ledger: Annotated[
         bool,
         typer.Option(
             "--ledger",
-            help="Reckon with the last 30 days of the cluster in use: its prices, its pools, its elastic capacity.",
+            help="Use prices, pools and elastic use of the last 30 days of the cluster in use.",
         ),
     ] = False,
     json: Json = False,

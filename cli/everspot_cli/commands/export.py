@@ -44,7 +44,7 @@ def export(
         typer.Option(
             "--billing-account",
             metavar="ID",
-            help="The account that pays. Default: that of the instances, if it can.",
+            help="The paying account. Default: the instances'.",
         ),
     ] = None,
     json: Json = False,

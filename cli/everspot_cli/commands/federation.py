@@ -27,14 +27,10 @@ def register(app: typer.Typer) -> None:
 
 Add = Annotated[
     str | None,
-    typer.Option(
-        "--add", metavar="URL", help="Name the cluster with this control bucket as a peer. Both sides have to."
-    ),
+    typer.Option("--add", metavar="URL", help="Add the cluster with this control bucket as a peer, on both sides."),
 ]
 Remove = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a peer.")]
-Egress = Annotated[
-    float, typer.Option(min=0, help="With --add: the price of a GB that is sent between the two, in dollars.")
-]
+Egress = Annotated[float, typer.Option(min=0, help="With --add: dollars per GB that is sent between the two.")]
 
 
 def federation(

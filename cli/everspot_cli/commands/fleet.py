@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def fleet(
     context: typer.Context,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the cloud for the spot prices and placement scores of this moment.")
+        bool, typer.Option("--live", help="Ask the cloud for present spot prices and placement scores.")
     ] = False,
     all: Annotated[
         bool,

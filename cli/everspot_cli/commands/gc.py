@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def gc(
     context: typer.Context,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove it. Without this it is only shown.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it instead of showing it.")] = False,
     keep: Annotated[
         str, typer.Option(metavar="DURATION", help="How long the checkpoints and logs of what has ended stay.")
     ] = "30d",
@@ -29,7 +29,7 @@ def gc(
 ) -> None:
     """Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it.
 
-    Outputs of jobs stay, and so does whatever a job or a dataset still names.
+    Outputs of jobs stay, and so does everything that a job or a dataset names.
     """
     from everspot_store.garbage import Collector
 

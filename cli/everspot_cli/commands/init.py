@@ -37,7 +37,7 @@ def init(
         str | None, typer.Option("--region", help="The region of the state and of both clusters.")
     ] = None,
     unlisted_region: Annotated[
-        bool, typer.Option("--unlisted-region", help="Take a region that is newer than the list of regions.")
+        bool, typer.Option("--unlisted-region", help="Accept a region that is missing in the list of regions.")
     ] = False,
     team: Annotated[str | None, typer.Option("--team", help="The team that pays: the tag Team.")] = None,
     repository: Annotated[
@@ -45,10 +45,10 @@ def init(
     ] = None,
     repository_ids: Annotated[
         str | None,
-        typer.Option("--repository-ids", metavar="ID,OWNER_ID", help="Both ids, if they are known already."),
+        typer.Option("--repository-ids", metavar="ID,OWNER_ID", help="Both ids, if known."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: the options have all answers.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there and differ.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take all answers from the options.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files that differ.")] = False,
     json: Json = False,
 ) -> None:
     """Begin a project of environments that are changed by pull requests: settings, program, workflows, and the steps.

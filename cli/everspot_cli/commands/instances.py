@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def instances(
     context: typer.Context,
-    all: Annotated[bool, typer.Option("--all", "-a", help="Those too that have ended.")] = False,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Include ended instances.")] = False,
     watch: Watch = False,
     json: Json = False,
 ) -> None:

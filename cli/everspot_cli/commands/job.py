@@ -32,7 +32,7 @@ def job(
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended; exit code 5 if it failed.")] = False,
     timeout: Annotated[str | None, typer.Option("--timeout", help="Longest wait, such as 30m. Default: none.")] = None,
-    events: Annotated[bool, typer.Option("--events", help="All of its history, nothing folded.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="The whole history, unfolded.")] = False,
     json: Json = False,
 ) -> None:
     """Show one job: why it failed or waits, state, progress, and its history."""

@@ -30,26 +30,26 @@ def jobs(
     context: typer.Context,
     active: Annotated[bool, typer.Option("--active", "-a", help="Only jobs that have not ended.")] = False,
     all: Annotated[
-        bool, typer.Option("--all", help="However long ago they ended. Default: the last day's, and what lives.")
+        bool, typer.Option("--all", help="All jobs. Default: living ones, and those that ended within a day.")
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Without what had ended by then: 7d, or 2026-01-31T12:00:00Z."),
+        typer.Option("--since", metavar="TIME", help="Leave out jobs that ended before: 7d, or 2026-01-31T12:00:00Z."),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="PATTERN", help="Only of this name or id, such as 'fashion-*'; again for more."),
+        typer.Option("--name", metavar="PATTERN", help="Only this name or id, such as 'fashion-*'; repeatable."),
     ] = None,
     user: Annotated[
-        list[str] | None, typer.Option("--user", metavar="USER", help="Only submitted by this user; again for more.")
+        list[str] | None, typer.Option("--user", metavar="USER", help="Only jobs of this user; repeatable.")
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="KEY=VALUE", help="Only with this tag; again: with all."),
+        typer.Option("--tag", metavar="KEY=VALUE", help="Only with this tag; repeated: with all of them."),
     ] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATUS", help="Only in this state, such as RUNNING; again for more."),
+        typer.Option("--state", metavar="STATUS", help="Only in this state, such as RUNNING; repeatable."),
     ] = None,
     limit: Annotated[
         int | None,

@@ -33,18 +33,18 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the job ends; exit code 5 if it failed.")
     ] = False,
-    tail: Annotated[int | None, typer.Option(min=1, help="Only the last so many lines.")] = None,
+    tail: Annotated[int | None, typer.Option(min=1, help="Only this many lines from the end.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Only the pieces that were written so lately, such as 10m.")
+        str | None, typer.Option(metavar="DURATION", help="Only output of this last time, such as 10m.")
     ] = None,
     instance: Annotated[
-        str | None, typer.Option(metavar="ID", help="What the agent of this instance had to say, and not a job.")
+        str | None, typer.Option(metavar="ID", help="The log of this instance's agent instead.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Print what a job has printed, over all its attempts and instances.
 
-    A running job's output comes in pieces, one a minute; while somebody follows, within seconds.
+    A running job's output arrives once a minute, and within seconds while it is followed.
     """
     session = current_session(context, json)
     if (job_id is None) == (instance is None):

@@ -23,20 +23,20 @@ EndedJobId = Annotated[
         help="The job's id, or the beginning of it. Of several, the only one that has ended is meant.",
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the job's own name.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Override the job's name.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Instead of what the job says, such as parameters.epochs=5 or budget.dollars=20; again for more.",
+        help="Override a field of the job, such as parameters.epochs=5; repeatable.",
     ),
 ]
 Env = Annotated[
-    list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="More of its environment; again for more.")
+    list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Add an environment variable; repeatable.")
 ]
 WaitForCapacity = Annotated[
-    bool, typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it.")
+    bool, typer.Option("--wait-for-capacity", help="Accept the job although the cluster has nothing that can hold it.")
 ]
 Month = Annotated[
     str | None,

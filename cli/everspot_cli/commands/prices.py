@@ -52,10 +52,9 @@ def prices(
 ) -> None:
     """Show the prices that are known, or read newer ones from the cloud's own price lists.
 
-    refresh needs the internet and your credentials. It writes one dated table into the control bucket, which catalogue,
-    scheduler and report use from then on.
     refresh needs the internet and your credentials. With --region it writes prices/CLOUD-REGION.json of the project,
-    which is committed like code; without, it writes a table into the cluster's control bucket.
+    which is committed like code; without, it writes a table into the cluster's control bucket, which catalogue,
+    scheduler and report use from then on.
     """
     session, only = current_session(context, json), type or []
     if region is None:

@@ -46,7 +46,7 @@ def reconcile_bill(
     context: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="The bill: CSV or JSON lines, gzip or plain; all its parts."),
+        typer.Argument(metavar="FILE", help="All parts of the bill: CSV or JSON lines, gzip or plain."),
     ],
     month: Month = None,
     cost: Annotated[

@@ -26,7 +26,7 @@ def report(
         str | None, typer.Argument(metavar="ID", help="Only this job. Default: the whole cluster.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the timeline; it needs no network.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page with the timeline.")
     ] = None,
     as_of: Annotated[
         str | None,
@@ -34,9 +34,7 @@ def report(
     ] = None,
     settles: Annotated[
         bool,
-        typer.Option(
-            "--settle", help="Ask the cloud for ends and prices, and write what the ledger lacks, before the report."
-        ),
+        typer.Option("--settle", help="First add missing ends and prices from the cloud to the ledger."),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
 
 def roll(
     context: typer.Context,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when no instance is old any more.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Request nothing; show the progress.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when no old instance is left.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show the progress.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "1h",
     json: Json = False,
 ) -> None:

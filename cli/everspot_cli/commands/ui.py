@@ -19,14 +19,12 @@ def register(app: typer.Typer) -> None:
 def ui(
     context: typer.Context,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port. Default: one that is free.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port. Default: a free one.")
     ] = 0,
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print its address and open no browser. So it is with --json.")
+        bool, typer.Option("--no-open", help="Print its address and open no browser, as with --json.")
     ] = False,
-    actions: Annotated[
-        bool, typer.Option("--actions", help="Let jobs be cancelled and interrupted on it; without, it only shows.")
-    ] = False,
+    actions: Annotated[bool, typer.Option("--actions", help="Allow cancelling and interrupting jobs in it.")] = False,
     json: Json = False,
 ) -> None:
     """Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.

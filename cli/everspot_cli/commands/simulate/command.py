@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 _Traces = Annotated[
     list[Path] | None,
-    typer.Option("--trace", metavar="FILE", help="A trace of spot capacity, as JSON; give it again for more."),
+    typer.Option("--trace", metavar="FILE", help="A trace of spot capacity, as JSON; repeatable."),
 ]
 _Synthetic = Annotated[
     list[str] | None,
@@ -67,8 +67,7 @@ _Starts = Annotated[
     str,
     typer.Option(
         "--starts", metavar="N", show_default=False,
-        help="Moments of submission, drawn at random for each trace; `all`: every one that the deadline allows. "
-        "Default: 100.",
+        help="Random moments of submission for each trace, or `all` that the deadline allows. Default: 100.",
     ),
 ]  # fmt: skip
 _Seed = Annotated[
@@ -77,7 +76,7 @@ _Seed = Annotated[
 _Policy = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", metavar="NAME", help=f"The policy; give it again to compare. One of: {_KNOWN} (which knows the "
+        "--policy", metavar="NAME", help=f"The policy; repeatable. One of: {_KNOWN} (which knows the "
         "future). Default: everspot.",
     ),
 ]  # fmt: skip

@@ -40,13 +40,13 @@ def submit(
     set: Set = None,
     env: Env = None,
     wait_for_capacity: WaitForCapacity = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it, and show what it could run on.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check the job, and show what it could run on.")
+    ] = False,
     region: Annotated[
         list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Submit it although its deadline cannot be kept, as far as is known.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Submit it although its deadline cannot be kept.")] = False,
     json: Json = False,
 ) -> None:
     """Submit a job. Once this returns, the job is never lost.

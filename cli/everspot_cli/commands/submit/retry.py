@@ -28,7 +28,7 @@ def retry(
     context: typer.Context,
     job_id: EndedJobId,
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="From its first step, not from its last checkpoint.")
+        bool, typer.Option("--from-scratch", help="Start at step 0, not at the newest checkpoint.")
     ] = False,
     name: Name = None,
     set: Set = None,

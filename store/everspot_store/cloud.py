@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,13 @@ TRANSFER_TIMEOUT = timedelta(minutes=2)  # of one part or one range, not of the 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 _PIECE = 16 * 1024 * 1024
 _PIECES_IN_FLIGHT = 6
+_MOST_PIECES = 10_000
+"""Parts of a multipart upload (Amazon S3 User Guide, "Amazon S3 multipart upload limits"; Cloud Storage, "XML API
+multipart uploads", has the same)."""
+_LARGEST_OBJECT = 5 * 2**40
+"""Bytes of one object (the same pages)."""
+_UPLOAD_MEMORY = 1 << 30
+"""Bytes that the parts of one upload may take in memory."""
 _TRANSFER_RETRIES = 4
 GCS_ENDPOINT = "GOOGLE_BASE_URL"
 """The variable that gives obstore the address of another Cloud Storage than Google's."""
@@ -90,6 +98,27 @@ def _s3_config(where: str, region: str) -> dict[str, Any]:
     return config
 
 
+@dataclass(frozen=True)
+class Parts:
+    """How an object is cut for a multipart upload: bytes of each part but the last, and how many travel at once."""
+
+    bytes: int
+    in_flight: int
+
+    @classmethod
+    def for_object(cls, key: str, size: int) -> "Parts":
+        """Return the parts for an object of `size` bytes: of 16 MiB, or larger ones where they would be too many.
+
+        Raises:
+            StoreError: if the clouds hold no object of that size.
+        """
+        if size > _LARGEST_OBJECT:
+            raise StoreError(f"{key} has {size:,} bytes; an object holds {_LARGEST_OBJECT:,} at the most: cut it")
+        smallest = -(-size // _MOST_PIECES)
+        part = max(_PIECE, -(-smallest // 2**20) * 2**20)
+        return cls(part, max(1, min(_PIECES_IN_FLIGHT, _UPLOAD_MEMORY // part)))
+
+
 class CloudBackend:
     """Raw access to one cloud bucket. `small` is for documents and never retries, `large` is for files."""
 
@@ -141,7 +170,7 @@ class CloudBackend:
                 self._absent(error)
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
-        """See `Backend`. A file of more than one piece (16 MiB) is a multipart upload, several pieces at a time.
+        """See `Backend`. A file of more than 16 MiB is a multipart upload, several parts at a time.
 
         A multipart upload cannot be conditional here, so the key is looked at first. Only one process may ever write
         under such a key, which is why keys of checkpoint parts carry the epoch.
@@ -157,9 +186,9 @@ class CloudBackend:
         with self._errors(key):
             if self._find_size(key) is not None:
                 raise KeyTaken(key)
-            digest = hashlib.sha256()
-            pieces = _paced(_pieces(path, digest.update), moved or (lambda size: None))
-            obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
+            digest, parts = hashlib.sha256(), Parts.for_object(key, size)
+            pieces = _paced(_pieces(path, parts.bytes, digest.update), moved or (lambda size: None), parts.in_flight)
+            obstore.put(self._large, key, pieces, chunk_size=parts.bytes, max_concurrency=parts.in_flight)
         return Uploaded(key, size, digest.hexdigest())
 
     def download(self, key: str, path: Path) -> str | None:
@@ -186,8 +215,10 @@ class CloudBackend:
         with self._errors(key):
             if self._find_size(key) is not None:
                 raise KeyTaken(key)
-            pieces = _paced((view[at : at + _PIECE] for at in range(0, len(view), _PIECE)), moved)
-            obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
+            parts = Parts.for_object(key, len(view))
+            cut = (view[at : at + parts.bytes] for at in range(0, len(view), parts.bytes))
+            pieces = _paced(cut, moved, parts.in_flight)
+            obstore.put(self._large, key, pieces, chunk_size=parts.bytes, max_concurrency=parts.in_flight)
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
         """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
@@ -293,22 +324,22 @@ class GcsBackend(CloudBackend):
         return current.generation if current.etag == etag else None
 
 
-def _pieces(path: Path, consume: Callable[[bytes], None]) -> Iterator[bytes]:
-    """The pieces of a file."""
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
+def _pieces(path: Path, size: int, consume: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The pieces of a file, of `size` bytes each but the last."""
+    with path.open("rb") as file:  # buffered: a raw read returns less than was asked for from 2 GiB on
+        while piece := file.read(size):
             consume(piece)
             yield piece
 
 
-def _paced(pieces: Iterable[Piece], moved: Moved) -> Iterator[Piece]:
+def _paced(pieces: Iterable[Piece], moved: Moved, in_flight: int) -> Iterator[Piece]:
     """The pieces, with `moved` called for those that have arrived. An exception of `moved` ends the upload: obstore
     aborts it and passes the exception on. Pieces that obstore asks for ahead of those that have arrived do not
     count."""
     ahead: deque[int] = deque()
     for piece in pieces:
         ahead.append(len(piece))
-        moved(ahead.popleft() if len(ahead) > _PIECES_IN_FLIGHT else 0)
+        moved(ahead.popleft() if len(ahead) > in_flight else 0)
         yield piece
     moved(sum(ahead))
 

@@ -25,6 +25,7 @@ from everspot_core.estimate.requested import (
 )
 from everspot_core.validation.problems import camel
 
+from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
 from everspot_clouds.price_files import load_catalogue
 
 TEAM = "Team"
@@ -244,6 +245,11 @@ def declared_types(costing: Costing, resource: DeclaredResource) -> None:
     capacity = resource.inputs.get("capacity")
     if isinstance(capacity, Mapping):
         costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
+
+
+def idle_requests(costing: Costing, resource: DeclaredResource) -> None:
+    """The rule of a scheduler: what it asks of the store while there is nothing to do."""
+    costing.pay(resource, "store requests", exact(REQUESTS_USD_A_MONTH))
 
 
 def apply(

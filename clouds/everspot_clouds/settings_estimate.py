@@ -12,7 +12,7 @@ from typing import Any
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.capacity.fleet import TypeChoice
 from everspot_core.capacity.type_facts import OVERRIDE, fact_problems
-from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
+from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.validation.bounds import sound_numbers
 from everspot_core.validation.model_errors import parse_model
 from everspot_core.validation.problems import Problems
@@ -48,10 +48,6 @@ class ClusterOutline:
         """Add a component of instances. `leaving`: the part of the capacity that is not its own."""
         own = {key: value for key, value in self.capacity.items() if key != leaving}
         self.add(kind, suffix, {"capacity": own, "tags": self.tags})
-
-    def size(self, setting: str) -> Any:
-        """Return a setting of the machines; without it, the value that only the image has."""
-        return self.settings.get(setting, UNKNOWN)
 
 
 def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:

@@ -2,7 +2,8 @@
 
 A launched instance costs money from its launch on, and a job waits for it. While one is on its way, the instances are
 listed five times in a tick's length, which costs little for so short a time. When quiet ticks are further apart, the
-jobs are listed as often as there would otherwise be ticks.
+jobs are listed as often as there would otherwise be ticks. When idle ticks are further apart still, the wake-up object
+is read as often, which costs a twelfth of a listing.
 """
 
 from collections.abc import Container
@@ -26,9 +27,27 @@ class EarlyTick:
         self._jobs, self._instances = Backoff(tick_every), Backoff(tick_every / LOOKS)
         self._reported: set[str] = set()
         self._looked_at = store.clock.monotonic()
+        self._token: bytes | None = None
+        self.idle = False
+        """Whether the wake-up object is relied on."""
 
-    def record_observation(self, observation: Observation, *, coming: bool) -> None:
-        """Note the observation of a tick that has ended. `coming`: whether a launched instance has not reported yet."""
+    def record_observation(self, observation: Observation, *, coming: bool, idle: bool = False) -> None:
+        """Note the observation of a tick that has ended.
+
+        Args:
+            observation: Of that tick.
+            coming: Whether a launched instance has not reported yet.
+            idle: Whether there is nothing to do. The wake-up object is relied on from the next such tick on: only that
+                one has seen everything that was written before the object was read.
+
+        Raises:
+            StoreError: if the wake-up object could not be read.
+        """
+        self.idle = idle and self._token is not None
+        if not idle:
+            self._token = None
+        elif self._token is None:
+            self._token = self._store.wakeup.token()
         now = self._store.clock.monotonic()
         took = now - self._looked_at
         self._observation, self._coming = observation, coming
@@ -50,11 +69,17 @@ class EarlyTick:
         try:
             if self._coming and self._instances.take(now):
                 return self._new(self._store.instances.etags(), observation.instances)
+            if self.idle and self._jobs.take(now):
+                return self._woken()
             if self._jobs.take(now):
                 return self._new(self._store.jobs.etags(), observation.jobs)
         except StoreError:
             self._observation = None
         return False
+
+    def _woken(self) -> bool:
+        before, self._token = self._token, self._store.wakeup.token()
+        return self._token != before
 
     def _new(self, listed: dict[str, str], observed_names: Container[str]) -> bool:
         """Return whether a listed name is new. A document that cannot be read is in no observation, so its name is

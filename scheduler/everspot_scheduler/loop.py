@@ -12,7 +12,7 @@ from everspot_clouds.base import Cloud
 from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store, StoreDenied, StoreMissing, StoreUnavailable
 
-from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS
+from everspot_scheduler.backoff import IDLE_FACTOR, QUIET_FACTOR, QUIET_TICKS
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.phases import (
     ActPhase,
@@ -78,13 +78,15 @@ class Scheduler:
                 self._report(error)
             self.publish.watch.ticked(clock.monotonic() - began, failed=failures > 0)
             quiet = self.publish.quiet_ticks >= QUIET_TICKS
-            slower = 2**failures if failures else QUIET_FACTOR if quiet else 1
+            idle = self.publish.early_tick.idle
+            slower = 2**failures if failures else IDLE_FACTOR if idle else QUIET_FACTOR if quiet else 1
             self._wait(began + slower * self.services.manifest_watch.limits.tick_every, stopped)
 
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock
         while not stopped() and (remaining := until - clock.monotonic()) > timedelta(0):
             clock.sleep(min(remaining, NAP))
+            self.publish.beat_between_ticks()
             if self.services.receive_messages() or self.publish.early_tick.come():
                 return
 

@@ -42,6 +42,7 @@ from everspot_store.skew import measure_skew
 from everspot_store.status_documents import StatusDocuments
 from everspot_store.studies import Studies
 from everspot_store.table import Table
+from everspot_store.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider, S3CredentialProvider
@@ -74,6 +75,7 @@ class Store(ClusterDocuments):
         self.sent_notices = Table(control, "told", Request)
         self.visits = Table(control, "visits", VisitOffer)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
+        self.wakeup = Wakeup(control, clock)
         self.notes = StatusDocuments(control)
         self.studies = Studies(control)
         self.changes = Changes(control, memo)
@@ -151,6 +153,7 @@ class Store(ClusterDocuments):
             self._code.take_over(submission, other)
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)
+        self.wakeup.call()
         return submission
 
     def fetch_code(self, submission: JobSubmission, folder: Path) -> None:
@@ -235,7 +238,14 @@ class Store(ClusterDocuments):
             JobExists: if the id is taken.
             NothingLeft: if the other one had checkpoints, and they are gone.
         """
-        return resume_from.retry(self, submission, other)
+        submission = resume_from.retry(self, submission, other)
+        self.wakeup.call()
+        return submission
+
+    def request_drain(self, request: Request) -> None:
+        """Ask for a drain, and wake an idle scheduler. Asking again changes nothing."""
+        super().request_drain(request)
+        self.wakeup.call()
 
     # History
 

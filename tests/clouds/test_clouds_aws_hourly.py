@@ -34,15 +34,22 @@ def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, 
 def test_monitoring_is_in_the_hour_of_a_cluster_with_nothing_running() -> None:
     # 8 metrics at 0.30, 4 alarms at 0.10, a dashboard at 3 and a request a minute at 0.01 for 1,000: 6.24 a month.
     always = Always(scheduler_type="t3.small", monitoring=True)
-    assert cost_lines(always=always)[1] == "nothing running: $0.029 (scheduler t3.small $0.021, monitoring $0.009)"
+    assert cost_lines(always=always)[1] == (
+        "nothing running: $0.039, $28.54 a month "
+        "(scheduler t3.small $0.021, its disk $0.008, store requests $0.002, monitoring $0.009)"
+    )
 
 
 def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> None:
-    # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01.
+    # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01. The scheduler's disk has 75
+    # GiB at $0.08 a month, and its requests cost $1.12 a month.
     head, idle, standing, elastic, quotas, footnote = cost_lines(cap=limits())
     dated = KNOWN.on_demand("g5.xlarge", "us-east-2")
     assert dated is not None and head == f"An hour of the cluster, at list prices of us-east-2 of {dated.as_of}:"
-    assert idle == "nothing running: $0.081 (scheduler t3.small $0.021, 6 interface endpoints $0.060)"
+    assert idle == (
+        "nothing running: $0.091, $66.10 a month "
+        "(scheduler t3.small $0.021, its disk $0.008, store requests $0.002, 6 interface endpoints $0.060)"
+    )
     assert standing == "standing: nothing"
     assert elastic == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
     # 48 vCPUs of a g5.12xlarge, and 8 of them in either market; the scheduler's 2 are of another family.
@@ -52,7 +59,7 @@ def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> 
         "2 of L-1216C47A (Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances); "
         "`everspot doctor` says what the account has"
     )
-    assert footnote == "Volumes, buckets, requests, data transfer and taxes are not counted."
+    assert footnote == "Agents' volumes, what is stored, jobs' requests, data transfer and taxes are not counted."
 
 
 def test_the_cap_in_dollars_ends_it_where_it_is_lower() -> None:
@@ -96,15 +103,15 @@ def test_prices_that_are_not_known_make_it_at_least() -> None:
     lines = hourly_cost("sa-east-1", declared, own, ALWAYS, limits(2)).splitlines()
     assert lines[0] == "An hour of the cluster, at list prices of sa-east-1:"
     assert lines[1].strip() == (
-        "nothing running: at least $0.060 (scheduler t3.small at a price that is not known here, "
-        "6 interface endpoints $0.060)"
+        "nothing running: at least $0.070, $50.92 a month (scheduler t3.small at a price that is not known here, "
+        "its disk $0.008, store requests $0.002, 6 interface endpoints $0.060)"
     )
     assert "up to $1.00 more" in lines[3]
 
 
 def test_an_existing_network_has_no_endpoints_of_ours() -> None:
-    assert (
-        cost_lines(always=Always(scheduler_type="t3.small"))[1] == "nothing running: $0.021 (scheduler t3.small $0.021)"
+    assert cost_lines(always=Always(scheduler_type="t3.small"))[1] == (
+        "nothing running: $0.031, $22.30 a month (scheduler t3.small $0.021, its disk $0.008, store requests $0.002)"
     )
 
 

@@ -59,7 +59,7 @@ def call(token: str, query: dict[str, Any]) -> Any:
         "gcp:compute/getZones:getZones": {"names": [f"europe-west4-{zone}" for zone in "abc"]},
         "gcp:compute/getImage:getImage": {
             "selfLink": f"https://www.googleapis.com/compute/v1/{IMAGE.rpartition('/')[0]}/{image_name(query)}",
-            "diskSizeGb": 75,
+            "diskSizeGb": 60,
             "name": image_name(query),
         },
         "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": {"emailAddress": "gcs@google"},

@@ -53,6 +53,7 @@ AWS_MONTH = {
     ("everspot-dev-fleet-on-demand", "on-demand instances"): (66.58, 66.58, 82.02, 66.58),
     ("everspot-dev-fleet-spot", "spot instances"): (146.88, 157.83, 181.04, 266.30),
     ("everspot-dev-scheduler-group", "on-demand instances"): (16.64, 16.64, 16.64, 16.64),
+    ("everspot-dev-scheduler", "store requests"): (1.12, 1.12, 1.12, 1.12),
     # nothing, to 4 of m7i.large
     ("everspot-dev-elastic", "elastic instances"): (0, 0, 328.06, 0),
     # 100 GiB at $0.08 an instance; the scheduler's disk is the image's own, of 75 GiB
@@ -93,7 +94,7 @@ def test_a_cluster_on_aws(declared: Callable[..., list[DeclaredResource]], aws_s
     assert parts(estimate) == AWS_MONTH
     assert estimate.before is not None and estimate.before.total.high == 0
     assert estimate.by_use == (
-        "S3 by storage and requests: everspot-dev-store-control, everspot-dev-store-data",
+        "S3 by storage, and by the requests of jobs: everspot-dev-store-control, everspot-dev-store-data",
         "SQS by requests: everspot-dev-events-dead, everspot-dev-events-queue",
         "interface endpoints also by the GB: everspot-dev-network-endpoint-ec2, "
         "everspot-dev-network-endpoint-monitoring, everspot-dev-network-endpoint-sqs",
@@ -116,11 +117,12 @@ def test_a_cluster_on_google_cloud(declared: Callable[..., list[DeclaredResource
         ("everspot-dev-fleet-spot", "spot instances"): (920.68, 920.68, 9330.98, 2167.60),
         ("everspot-dev-scheduler-group", "on-demand instances"): (13.46, 13.46, 13.46, 13.46),
         ("everspot-dev-elastic", "elastic instances"): (0, 0, 7300, 0),  # $10 an hour
-        # 75 GiB of pd-balanced at $0.10
-        ("everspot-dev-fleet-on-demand", "volumes"): (7.5, 7.5, 7.5, 7.5),
-        ("everspot-dev-fleet-spot", "volumes"): (30, 30, 30, 30),
-        ("everspot-dev-scheduler-group", "volumes"): (7.5, 7.5, 7.5, 7.5),
-        ("everspot-dev-elastic", "volumes"): (0, 0, 30, 0),
+        # 60 GiB of pd-balanced at $0.10
+        ("everspot-dev-fleet-on-demand", "volumes"): (6, 6, 6, 6),
+        ("everspot-dev-fleet-spot", "volumes"): (24, 24, 24, 24),
+        ("everspot-dev-scheduler-group", "volumes"): (6, 6, 6, 6),
+        ("everspot-dev-elastic", "volumes"): (0, 0, 24, 0),
+        ("everspot-dev-scheduler", "store requests"): (1.12, 1.12, 1.12, 1.12),
         # six machines at $0.0014 and an address at $0.005; one machine at the least, $0.044 at the most
         ("everspot-dev-network-nat", "NAT gateway"): (4.67, 9.78, 35.77, 9.78),
     }

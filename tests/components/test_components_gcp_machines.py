@@ -38,7 +38,7 @@ def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -
         assert template["canIpForward"] is False
         assert template["serviceAccount"]["scopes"] == ["https://www.googleapis.com/auth/cloud-platform"]
         (disk,) = template["disks"]
-        assert disk["autoDelete"] and disk["boot"] and disk["sourceImage"] == IMAGE and disk["diskSizeGb"] == 75
+        assert disk["autoDelete"] and disk["boot"] and disk["sourceImage"] == IMAGE and disk["diskSizeGb"] == 60
         assert template["labels"] == disk["labels"]
         assert template["labels"]["everspot-cluster"] == "train" and template["labels"]["project"] == "vision"
         assert "tags" not in template

@@ -80,7 +80,10 @@ def test_without_the_workaround_a_second_up_would_replace_the_fleet_and_change_n
     assert run.changes.pop("everspot-local-declared") == "update"  # which names the fleets
     assert run.changes == {}
     # It costs what its parts cost while nothing runs: the endpoints of the new network among them.
-    assert re.search(r"nothing running: at least \$0\.[01]\d\d \(scheduler .*, 6 interface endpoints", run.output)
+    assert re.search(
+        r"nothing running: at least \$0\.[01]\d\d, \$\d+\.\d\d a month \(scheduler .*, 6 interface endpoints",
+        run.output,
+    )
     assert "elastic: nothing" in run.output
     assert "customer key" not in run.output and "quotas do not hold" not in run.output
 

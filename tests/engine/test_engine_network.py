@@ -51,7 +51,8 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
     run = rig.preview("existing")
     assert "everspot-existing-network-blocks" in run.changes
     assert "everspot-existing-network-vpc" not in run.changes
-    assert "nothing running: $0.031 (scheduler t3.small $0.023, monitoring $0.009)" in run.output
+    assert "nothing running: $0.041, $30.00 a month (scheduler t3.small $0.023, its disk $0.008, " in run.output
+    assert "store requests $0.002, monitoring $0.009)" in run.output
     assert "standing: $" in run.output
     assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in run.output
     assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in run.output

@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 from elastic_helpers import ElasticCluster
-from everspot_core.jobs.records import JobState, Market
-from everspot_scheduler.backoff import QUIET_FACTOR, QUIET_TICKS
+from everspot_core.cluster.manifest import Monitoring
+from everspot_core.jobs.records import JobState, Market, Request
+from everspot_scheduler.backoff import IDLE_FACTOR, IDLE_TICKS, QUIET_FACTOR, QUIET_TICKS
 from everspot_scheduler.early_tick import LOOKS
-from everspot_store import Bucket, ManualClock, Store, StoreUnavailable
+from everspot_store import Bucket, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import LIMITS, Agent
 
@@ -82,3 +83,62 @@ def test_what_nobody_can_read_is_told_of_once(timed):
     bad = lambda: timed.here.store.control.put("instances/e-001.json", b"{}")  # noqa: E731
     assert timed.run(1, TICK / 4, bad) < TICK / 2
     assert timed.run(3, TICK / 4, lambda: None) == TICK - TICK / 4
+
+
+IDLE = IDLE_TICKS + 4
+"""The number of a tick after which the next one is far away, if nothing happens."""
+
+
+def test_an_idle_scheduler_ticks_rarely_and_is_woken_by_a_job(timed):
+    assert timed.run(IDLE, TICK / 2, lambda: timed.here.submit("j")) <= TICK / 2 + timedelta(seconds=0.25)
+    assert timed.ticks[-2] - timed.ticks[-3] == IDLE_FACTOR * TICK
+    assert len(timed.here.cloud.alive) == 1
+
+
+@pytest.mark.parametrize("ticks", range(IDLE_TICKS, IDLE + 1))
+def test_a_job_that_comes_while_the_scheduler_grows_idle_is_not_missed(timed, ticks):
+    assert timed.run(ticks, TICK * 0.9, lambda: timed.here.submit("j")) <= TICK
+    timed.scheduler.run(lambda: bool(timed.here.cloud.alive))
+
+
+def test_a_drain_wakes_an_idle_scheduler(timed):
+    request = Request(at=timed.here.clock.now(), by="ann")
+    assert timed.run(IDLE, TICK / 2, lambda: timed.here.store.request_drain(request)) <= TICK
+
+
+def test_work_of_which_nobody_tells_is_seen_by_the_next_idle_tick(timed, monkeypatch):
+    """Who may write jobs and not the wake-up object, or dies between the two, waits for some minutes."""
+    real = timed.here.store.control.put
+
+    def denied(key: str, data: bytes) -> object:
+        if key == "wakeup":
+            raise StoreDenied("injected")
+        return real(key, data)
+
+    monkeypatch.setattr(timed.here.store.control, "put", denied)
+    late = timed.run(IDLE, TICK / 2, lambda: timed.here.submit("j"))
+    assert late == IDLE_FACTOR * TICK - TICK / 2
+    assert len(timed.here.cloud.alive) == 1
+
+
+def test_an_idle_scheduler_goes_on_to_say_that_it_lives(timed):
+    gaps, beats = list[timedelta](), timed.here.store.schedulers
+    began = timed.here.clock.now()
+
+    def lives() -> None:
+        (beat,) = beats.scan().values()
+        gaps.append(timed.here.clock.now() - beat.value.updated_at)
+
+    timed.here.clock.on_sleep = lambda _: lives() if timed.ticks[IDLE:] else None
+    timed.scheduler.run(lambda: len(timed.ticks) == IDLE + 2)
+    assert max(gaps) < timedelta(seconds=60) < timed.ticks[-1] - timed.ticks[-2]
+    assert timed.here.clock.now() > began
+
+
+def test_a_scheduler_whose_alarms_expect_figures_is_never_idle(timed):
+    timed.here.declare(monitoring=Monitoring(namespace="Everspot"))
+    timed.scheduler = timed.here.scheduler()
+    tick, ticks = timed.scheduler.tick, list[timedelta]()
+    timed.scheduler.tick = lambda: (ticks.append(timed.here.clock.monotonic()), tick())
+    timed.scheduler.run(lambda: len(ticks) == IDLE + 2)
+    assert ticks[-1] - ticks[-2] == QUIET_FACTOR * TICK

@@ -94,7 +94,7 @@ source "googlecompute" "everspot" {
   machine_type            = var.build_type
   image_name              = "everspot-{{timestamp}}"
   image_family            = var.family
-  disk_size               = 75
+  disk_size               = 60
   disk_type               = "pd-balanced"
   network                 = var.network
   subnetwork              = var.subnetwork

@@ -18,6 +18,7 @@ from everspot_clouds.costing import (
     by_use,
     declared_types,
     find_region,
+    idle_requests,
     number,
     part,
     read_team,
@@ -50,6 +51,7 @@ def _rules(templates: Sequence[DeclaredResource], zones: Sequence[str]) -> Mappi
         "everspot:index:AwsElasticCapacity": partial(machines.elastic, templates, zones),
         "everspot:index:AwsTrainingFleet": declared_types,
         "everspot:index:AwsMonitoring": _metrics,
+        "everspot:index:AwsSchedulerService": idle_requests,
         "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
         "aws:ec2/natGateway:NatGateway": _nat,
         "aws:ec2/eip:Eip": _address,
@@ -63,8 +65,8 @@ def _rules(templates: Sequence[DeclaredResource], zones: Sequence[str]) -> Mappi
 
 
 BY_USE = {
-    "aws:s3/bucket:Bucket": "S3 by storage and requests",
-    "aws:s3/bucketV2:BucketV2": "S3 by storage and requests",
+    "aws:s3/bucket:Bucket": "S3 by storage, and by the requests of jobs",
+    "aws:s3/bucketV2:BucketV2": "S3 by storage, and by the requests of jobs",
     "aws:sqs/queue:Queue": "SQS by requests",
     "aws:sns/topic:Topic": "SNS by messages",
     "aws:cloudwatch/logGroup:LogGroup": "logs by what is written and kept",

@@ -12,15 +12,19 @@ from everspot_core.capacity.hourly import (
     describe_hour,
     describe_price,
     describe_standing,
+    describe_upkeep,
     list_rates,
 )
 from everspot_core.capacity.market import Market
 from everspot_core.counting import counted
 
 from everspot_clouds.aws import endpoints
+from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
 from everspot_clouds.aws.quotas import Launchable, find_quota, launchable, most_vcpus
+from everspot_clouds.aws.root_volume import IMAGE_GIB
+from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
 
 _HOURS_A_MONTH = 730
 
@@ -29,8 +33,8 @@ _HOURS_A_MONTH = 730
 class Always:
     """The costs of a cluster while no agent runs.
 
-    The costs are the scheduler; an endpoint of each of the `services` in each zone (`zones` is their number); with
-    `monitoring` the metrics, alarms and dashboard; with `nat` the NAT gateway.
+    The costs are the scheduler, its disk and its requests to the store; an endpoint of each of the `services` in each
+    zone (`zones` is their number); with `monitoring` the metrics, alarms and dashboard; with `nat` the NAT gateway.
     """
 
     scheduler_type: str
@@ -63,7 +67,12 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     count = len(always.services) * always.zones
     endpoint = endpoints.PRICES.get(region, endpoints.PRICES[endpoints.LEAST]).usd_per_hour
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    parts = [f"scheduler {always.scheduler_type} {describe_price(scheduler)}"]
+    disk, requests = IMAGE_GIB * float(fixed.GP3_GIB.usd) / _HOURS_A_MONTH, REQUESTS_USD_A_MONTH / _HOURS_A_MONTH
+    parts = [
+        f"scheduler {always.scheduler_type} {describe_price(scheduler)}",
+        f"its disk ${disk:.3f}",
+        f"store requests ${requests:.3f}",
+    ]
     if count:
         parts.append(f"{counted(count, 'interface endpoint')} ${count * endpoint:.3f}")
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
@@ -73,8 +82,9 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     if outside:
         parts.append(f"NAT gateway ${outside:.3f}")
     known_all = scheduler is not None and (region in endpoints.PRICES or not count)
-    total = (scheduler.usd_per_hour if scheduler is not None else 0) + count * endpoint + watching + outside
-    return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
+    total = (scheduler.usd_per_hour if scheduler is not None else 0) + disk + requests
+    total += count * endpoint + watching + outside
+    return describe_upkeep(total, total * _HOURS_A_MONTH, parts, known_all=known_all)
 
 
 def launched_under(cap: ElasticCap | None, types: Sequence[str], catalogue: Catalogue, region: str) -> Launchable:

@@ -119,6 +119,7 @@ def _machines(whole: ClusterOutline, capacity: Ec2Capacity, grid: Sequence[Any])
         _template(whole, "elastic-template", _ELASTIC)
     kind = whole.settings.get("schedulerType", SCHEDULER_TYPE)
     _template(whole, "scheduler-template", _SCHEDULER, own_volume=True, instanceType=kind)
+    whole.add(_SCHEDULER, "scheduler", {})
     group = {"minSize": 1, "maxSize": 1, "tags": whole.tags}
     whole.add("aws:autoscaling/group:Group", "scheduler-group", group, _SCHEDULER)
 

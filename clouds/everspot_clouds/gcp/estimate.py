@@ -11,7 +11,7 @@ from functools import partial
 from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.requested import FixedRequest, RequestedCapacity
 
-from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
+from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, idle_requests, part
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.labels import to_labels
@@ -48,7 +48,7 @@ def _name_teams(whole: RequestedCapacity, resources: Sequence[DeclaredResource])
 
 
 BY_USE = {
-    "gcp:storage/bucket:Bucket": "Cloud Storage by storage and requests",
+    "gcp:storage/bucket:Bucket": "Cloud Storage by storage, and by the requests of jobs",
     "gcp:pubsub/topic:Topic": "Pub/Sub by throughput",
     "gcp:pubsub/subscription:Subscription": "Pub/Sub by throughput",
     "gcp:logging/projectBucketConfig:ProjectBucketConfig": "logs by what is written and kept",
@@ -66,6 +66,7 @@ def _rules(templates: Sequence[DeclaredResource]) -> Mapping[str, Rule]:
         **dict.fromkeys(groups, partial(machines.group, templates)),
         "everspot:index:GcpElasticCapacity": partial(machines.elastic, templates),
         "everspot:index:GcpTrainingFleet": declared_types,
+        "everspot:index:GcpSchedulerService": idle_requests,
         "everspot:index:GcpMonitoring": lambda costing, r: costing.by_use(r, "metrics by what is written"),
         "gcp:compute/subnetwork:Subnetwork": _subnetwork,
         "gcp:compute/address:Address": _address,

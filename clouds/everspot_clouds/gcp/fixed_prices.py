@@ -33,6 +33,8 @@ has put off the day from which it charges more than once (January 2025, April 20
 its page of prices in 2026 to no sooner than September 2027): until then a condition costs nothing. The page of 2026
 still tells of both charges, without figures."""
 
+IMAGE_GIB = 60
+"""The disk of an image as `training_image/bake/everspot-gcp.pkr.hcl` bakes it."""
 DISK_GIB = {
     "pd-standard": price("0.04", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-standard"),
     "pd-balanced": price("0.10", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-balanced"),

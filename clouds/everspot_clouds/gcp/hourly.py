@@ -13,13 +13,16 @@ from everspot_core.capacity.hourly import (
     describe_hour,
     describe_price,
     describe_standing,
+    describe_upkeep,
     list_rates,
 )
 from everspot_core.capacity.market import Market
 
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
+from everspot_clouds.gcp.disks import BOOT_DISKS
 from everspot_clouds.gcp.quota_claims import claims, most
+from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
 
 NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
 """Of Cloud NAT for each machine, up to 32 machines; besides its price per GB."""
@@ -32,8 +35,8 @@ _HOURS_A_MONTH = 730
 
 @dataclass(frozen=True, kw_only=True)
 class Upkeep:
-    """The costs of a cluster while no agent runs: the scheduler, with `nat` its share of Cloud NAT, and with
-    `monitoring` the alerts."""
+    """The costs of a cluster while no agent runs: the scheduler, its disk and its requests to the store, with `nat` its
+    share of Cloud NAT, and with `monitoring` the alerts."""
 
     scheduler_type: str
     nat: bool = False
@@ -65,13 +68,19 @@ def _at_list(rate: Rate, region: str, catalogue: Catalogue) -> Rate:
 
 def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    parts = [f"scheduler {always.scheduler_type} {describe_price(scheduler)}"]
+    disk = float(fixed.IMAGE_GIB * fixed.DISK_GIB[BOOT_DISKS[0]].usd_per_month) / _HOURS_A_MONTH
+    requests = REQUESTS_USD_A_MONTH / _HOURS_A_MONTH
+    parts = [
+        f"scheduler {always.scheduler_type} {describe_price(scheduler)}",
+        f"its disk ${disk:.3f}",
+        f"store requests ${requests:.3f}",
+    ]
     nat = NAT_USD_PER_HOUR if always.nat else 0
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
     parts += [f"Cloud NAT ${nat:.3f}"] if nat else []
     parts += [f"monitoring ${watching:.3f}"] if watching else []
-    total = (scheduler.usd_per_hour if scheduler is not None else 0) + nat + watching
-    return f"nothing running: {'' if scheduler is not None else 'at least '}${total:.3f} ({', '.join(parts)})"
+    total = (scheduler.usd_per_hour if scheduler is not None else 0) + disk + requests + nat + watching
+    return describe_upkeep(total, total * _HOURS_A_MONTH, parts, known_all=scheduler is not None)
 
 
 def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, catalogue: Catalogue, scheduler_type: str) -> list[str]:

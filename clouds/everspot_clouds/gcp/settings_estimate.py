@@ -11,6 +11,7 @@ from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.validation.problems import Problems
 
 from everspot_clouds.costing import choices
+from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity_problems, selections
 from everspot_clouds.gcp.labels import to_labels
@@ -79,6 +80,7 @@ def _machines(whole: ClusterOutline, capacity: GcpCapacity, catalogue: Catalogue
         _template(whole, "elastic-template", _ELASTIC, region, first)
     kind = whole.settings.get("schedulerType", SCHEDULER_TYPE)
     _template(whole, "scheduler-template", _SCHEDULER, region, kind, role="scheduler")
+    whole.add(_SCHEDULER, "scheduler", {})
     whole.add(_GROUP, "scheduler-group", {"region": region, "targetSize": 1}, _SCHEDULER)
 
 
@@ -102,6 +104,7 @@ def _template(
     role: str = "agent",
 ) -> None:
     machine = parse_type(kind)
+    settings = whole.settings if role == "agent" else {}  # the scheduler's disk is the image's own
     gpus = [{"type": machine.accelerator, "count": machine.count}] if machine.attached else None
     inputs = {
         "region": region,
@@ -109,8 +112,8 @@ def _template(
         "guestAccelerators": gpus,
         "disks": [
             {
-                "diskSizeGb": whole.size("volumeGib"),
-                "diskType": whole.settings.get("volumeType", "pd-balanced"),
+                "diskSizeGb": settings.get("volumeGib", fixed.IMAGE_GIB),
+                "diskType": settings.get("volumeType", "pd-balanced"),
             }
         ],
         "labels": {**to_labels(whole.tags), ROLE_LABEL: role},

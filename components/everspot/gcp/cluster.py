@@ -149,6 +149,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         identity = self._identity
         ready = identity.agent_account_ready if role is Role.AGENT else identity.scheduler_account_ready
         spec = {key: value for key, value in self._args.items() if key != "image_family"}  # which is resolved
+        if role is Role.SCHEDULER:  # it keeps nothing on its disk: what the agents' disks have would only be paid
+            spec = {key: value for key, value in spec.items() if key not in ("volume_gib", "volume_type")}
         subnetwork = self.subnetwork if role is Role.AGENT else self._outward
         own = {"image_id": self.image_id, "subnetwork": subnetwork, "service_account": ready}
         return inputs(GcpMachineArgs, spec, **own)

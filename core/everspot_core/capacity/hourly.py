@@ -43,8 +43,14 @@ def describe_hour(region: str, catalogue: Catalogue, capacity: CapacitySpec, lin
     return (
         f"An hour of the cluster, at list prices of {region}{dated}:\n"
         + "".join(f"  {line}\n" for line in lines)
-        + "  Volumes, buckets, requests, data transfer and taxes are not counted."
+        + "  Agents' volumes, what is stored, jobs' requests, data transfer and taxes are not counted."
     )
+
+
+def describe_upkeep(usd_per_hour: float, usd_per_month: float, parts: Sequence[str], *, known_all: bool) -> str:
+    """Return the line of what a cluster costs while no agent runs. `known_all`: whether each part has a price."""
+    least = "" if known_all else "at least "
+    return f"nothing running: {least}${usd_per_hour:.3f}, ${usd_per_month:.2f} a month ({', '.join(parts)})"
 
 
 def list_rates(region: str, catalogue: Catalogue, capacity: CapacitySpec) -> list[Rate]:

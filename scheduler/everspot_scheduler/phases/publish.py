@@ -1,12 +1,14 @@
 """Publish: tell people, peers and the next tick how things stand."""
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Phase
-from everspot_store import SchedulerBeat
+from everspot_core.jobs.records import Role
+from everspot_store import SchedulerBeat, StoreError
 
-from everspot_scheduler.backoff import Backoff
+from everspot_scheduler.backoff import IDLE_TICKS, Backoff
 from everspot_scheduler.early_tick import EarlyTick
 from everspot_scheduler.fleet_status import FleetStatusWriter
 from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
@@ -16,6 +18,9 @@ from everspot_scheduler.watch.watch import Watch, Watcher
 
 BEAT = timedelta(seconds=20)
 """Real time between two heartbeats of the scheduler."""
+IDLE_BEAT = timedelta(seconds=40)
+"""The same between ticks that are far apart. A scheduler is silent after a minute."""
+_log = logging.getLogger(__name__)
 
 
 class PublishPhase(TickPhase):
@@ -39,6 +44,7 @@ class PublishPhase(TickPhase):
             scheduler_id=services.scheduler_id, instance_id=instance_id, started_at=now, updated_at=now
         )
         self._beat_backoff = Backoff(BEAT)
+        self._beat_at: timedelta | None = None
         super().__init__(
             "publish",
             (
@@ -68,14 +74,44 @@ class PublishPhase(TickPhase):
         services, clock = self._services, self._services.store.clock
         self._beat = self._beat.model_copy(update={"ticks": self._beat.ticks + 1, "updated_at": clock.now()})
         if self._beat_backoff.take(clock.monotonic()):
+            self._beat_at = clock.monotonic()
             alive = sum(1 for i in services.facts.described.values() if i.phase is Phase.ALIVE)
             detail = f"{alive} instances, {len(services.waits)} jobs waiting"
             beat = self._beat.model_copy(update={"detail": detail, "peers": services.federation.sights()})
+            self._beat = beat
             services.store.schedulers.put(beat.scheduler_id, beat)
+
+    def beat_between_ticks(self) -> None:
+        """Write the heartbeat if the next tick comes too late for it. If the store does not answer, the next tick
+        reports that."""
+        clock = self._services.store.clock
+        if self._beat_at is None or clock.monotonic() - self._beat_at < IDLE_BEAT:
+            return
+        self._beat_at = clock.monotonic()
+        beat = self._beat.model_copy(update={"updated_at": clock.now()})
+        try:
+            self._services.store.schedulers.put(beat.scheduler_id, beat)
+        except StoreError as error:
+            _log.info("no heartbeat between two ticks: %s", error)
 
     def _prepare_next_tick(self, tick: Tick) -> None:
         coming = self._services.elastic.coming(tick.observation.instances)
-        self.early_tick.record_observation(tick.observation, coming=coming)
         digest = tick.observation.digest()
         quiet = digest == self._digest and not coming
         self.quiet_ticks, self._digest = self.quiet_ticks + 1 if quiet else 0, digest
+        idle = self.quiet_ticks >= IDLE_TICKS and self._has_nothing_to_do(tick)
+        self.early_tick.record_observation(tick.observation, coming=coming, idle=idle)
+
+    def _has_nothing_to_do(self, tick: Tick) -> bool:
+        """Return whether nothing can happen but that somebody submits a job: no unfinished job, no agent, no request.
+
+        Peers and the cloud's alarms expect to hear of a scheduler every minute, so that with them it is never idle.
+        """
+        manifest, observation = self._services.manifest_watch.manifest, tick.observation
+        agents = any(i.phase is Phase.ALIVE and i.role is Role.AGENT for i in self._services.facts.described.values())
+        waiting = any(
+            name not in observation.records or not observation.records[name].value.state.final
+            for name in observation.jobs
+        )
+        expected = bool(manifest.federation) or manifest.monitoring is not None
+        return not (expected or agents or waiting or observation.draining or observation.instances)

@@ -46,7 +46,8 @@ class LimitsArgs(TypedDict):
     orphan_limit: NotRequired[str]
     """Instances shut down when they have not reached the store for this long. Default: 15m."""
     boot_deadline: NotRequired[str]
-    """Instances whose agent has not reported this long after boot shut down. Default: 10m."""
+    """Instances whose agent has not reported this long after boot shut down. Types with eight GPUs or more have twice
+    as long, bare metal three times. Default: 10m."""
     archive_after: NotRequired[str]
     """Jobs and instances that ended this long ago are archived: the scheduler no longer lists them. Default: 1h."""
     stop_margin: NotRequired[str]

@@ -31,6 +31,18 @@ def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: C
 
 
 @pytest.mark.parametrize(
+    ("instance_type", "deadline"), [("m5.large", "600\n"), ("p4d.24xlarge", "1200\n"), ("g4dn.metal", "1800\n")]
+)
+def test_an_instance_has_the_boot_deadline_of_its_type(cluster: Cluster, instance_type: str, deadline: str) -> None:
+    server = cluster.metadata_server("i-1")
+    server.pages["latest/meta-data/instance-type"] = instance_type
+    (cluster.root / "run").mkdir()
+    cluster.start_with_metadata(server, "i-1", PATH="/usr/bin:/bin", EVERSPOT_RUNTIME=str(cluster.root / "run"))
+    cluster.wait_instance("i-1", lambda record: True)
+    assert (cluster.root / "run" / "boot-deadline").read_text() == deadline
+
+
+@pytest.mark.parametrize(
     ("instance_type", "env", "words"),
     [
         ("m5.large", {"EVERSPOT_MIN_FREE_MIB": "1000000000"}, "1000000000 are needed"),

@@ -71,27 +71,38 @@ def test_poweroff_is_one_file_that_only_the_agent_can_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uptime", "files", "called"),
+    ("uptime", "files", "machine", "called"),
     [
-        (599.9, {}, ""),
-        (600.0, {}, "--no-block poweroff"),
-        (600.0, {"boot-deadline": "1200\n"}, ""),
-        (1200.0, {"boot-deadline": "1200\n"}, "--no-block poweroff"),
-        (601.0, {"boot-deadline": "soon; reboot"}, "--no-block poweroff"),
-        (9999.0, {"reported": ""}, "stop everspot-boot-deadline.timer"),
+        (599.9, {}, "amazon", ""),
+        (600.0, {}, "amazon", "--no-block poweroff"),
+        (600.0, {"boot-deadline": "1200\n"}, "amazon", ""),
+        (1200.0, {"boot-deadline": "1200\n"}, "amazon", "--no-block poweroff"),
+        (601.0, {"boot-deadline": "soon; reboot"}, "amazon", "--no-block poweroff"),
+        (9999.0, {"reported": ""}, "amazon", "stop everspot-boot-deadline.timer"),
+        # Before the agent has read its manifest, the machine itself says how long it may take.
+        (1199.0, {}, "nvswitch", ""),
+        (1200.0, {}, "nvswitch", "--no-block poweroff"),
+        (1799.0, {}, "none", ""),
+        (1800.0, {}, "none", "--no-block poweroff"),
+        (600.0, {"boot-deadline": "600\n"}, "none", "--no-block poweroff"),
     ],
 )
 def test_an_instance_whose_agent_never_reports_ends_itself(
-    tmp_path: Path, uptime: float, files: dict[str, str], called: str
+    tmp_path: Path, uptime: float, files: dict[str, str], machine: str, called: str
 ) -> None:
+    """`machine`: as systemd-detect-virt says; with NVSwitch: the driver lists one."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "uptime").write_text(f"{uptime} 77.0\n")
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
-    systemctl.chmod(0o755)
+    switches = tmp_path / "switches"
+    if machine == "nvswitch":
+        (switches / "0000:c4:00.0").mkdir(parents=True)
+    for name, line in (("systemctl", f'echo "$@" > {tmp_path}/called'), ("systemd-detect-virt", f"echo {machine}")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
     command = ["bash", BAKE / "boot-deadline.sh", tmp_path, tmp_path / "uptime"]
-    answer = subprocess.run(command, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EVERSPOT_NVSWITCHES": str(switches)}
+    answer = subprocess.run(command, env=env, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert ((tmp_path / "called").read_text().strip() if (tmp_path / "called").exists() else "") == called
 

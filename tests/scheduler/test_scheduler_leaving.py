@@ -194,6 +194,23 @@ def test_an_instance_that_never_reported_within_the_boot_deadline_is_a_fault(
     assert not reported or (faults["i-2"].value.kind, faults["i-2"].value.image) == (FaultKind.NEVER_REPORTED, "ami-1")
 
 
+@pytest.mark.parametrize(
+    ("kind", "minutes", "late"),
+    [("p4d.24xlarge", 15, False), ("p4d.24xlarge", 21, True), ("c5.metal", 25, False), ("c5.metal", 31, True)],
+)
+def test_a_type_that_boots_slowly_is_given_longer(cluster: Cluster, kind: str, minutes: int, late: bool) -> None:
+    cluster.agent("i-1")
+    launched_at = cluster.clock.now()
+    cluster.clock.advance(timedelta(minutes=minutes))
+    was = cluster.cloud.described["i-1"]
+    fields = {n: getattr(was, n) for n in ("zone", "market", "role")}
+    cluster.cloud.described["i-2"] = CloudInstance(
+        instance_id="i-2", instance_type=kind, image="ami-1", phase=Phase.ALIVE, launched_at=launched_at, **fields
+    )
+    cluster.run(2)
+    assert list(cluster.store.faults.scan()) == (["i-2"] if late else [])
+
+
 class CountingBucket:
     """Counts what is asked of a bucket, by operation and first part of the key."""
 

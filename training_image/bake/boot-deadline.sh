@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Switches the instance off if its agent has not reported by the boot deadline: boot-deadline.sh RUNTIME_DIR UPTIME_FILE
 # In RUNTIME_DIR the agent makes `reported` once its first heartbeat is written, and writes the manifest's deadline into
-# `boot-deadline`, in seconds. Without that it is ten minutes: an agent that read no manifest cannot say more.
+# `boot-deadline`, in seconds. Without that, as an agent that read no manifest cannot say more, it is ten minutes; twenty
+# where GPUs are joined by NVSwitch, whose set-up the agent waits for; thirty on bare metal.
 set -euo pipefail
 
 readonly runtime=$1 uptime_file=$2
@@ -10,6 +11,11 @@ if [[ -e $runtime/reported ]]; then
     exec systemctl stop everspot-boot-deadline.timer
 fi
 deadline=600
+if bash "$(dirname "${BASH_SOURCE[0]}")/nvswitch.sh"; then
+    deadline=1200
+elif [[ $(systemd-detect-virt 2>/dev/null || true) == none ]]; then
+    deadline=1800
+fi
 if [[ -r $runtime/boot-deadline ]]; then
     read -r stated <"$runtime/boot-deadline" || true
     if [[ ${stated:-} =~ ^[0-9]{1,7}$ ]]; then

@@ -5,14 +5,15 @@ from typing import Any
 
 import pulumi
 from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_core.cluster.boot import boot_deadline
 from everspot_core.cluster.manifest import METRICS_PORT, Limits
-from everspot_core.documents import format_duration
+from everspot_core.documents import format_duration, parse_duration
 from everspot_core.jobs.records import Role
 from pulumi_gcp import storage
 
 from everspot import common
 from everspot.anomalies import build_thresholds
-from everspot.capacity import build_elastic, build_offer, build_standing
+from everspot.capacity import build_catalogue, build_elastic, build_offer, build_standing
 from everspot.declared import declared_types
 from everspot.federation import build_peers, card
 from everspot.gcp import asking, tagging
@@ -138,8 +139,13 @@ class GcpTrainingCluster(pulumi.ComponentResource):
     @property
     def _heal_after(self) -> str:
         """The time before an instance's health is checked: until then its agent has to have reported."""
-        deadline = self._args.get("limits", {}).get("boot_deadline")
-        return deadline if deadline is not None else format_duration(Limits().boot_deadline)
+        stated = self._args.get("limits", {}).get("boot_deadline")
+        limits = Limits() if stated is None else Limits(boot_deadline=parse_duration(stated))
+        types = build_catalogue(self._args["capacity"], region="").types
+        names = [choice.name for choice in parse_capacity(self._args["capacity"]).types]
+        return format_duration(
+            max(boot_deadline(limits, name, types[name].gpus if name in types else 0) for name in names)
+        )
 
     def _own(self, role: Role) -> dict[str, Any]:
         """Return the inputs that the machines of a role take from the cluster's other parts."""

@@ -49,7 +49,8 @@ class Limits(Frozen):
     boot_deadline: Duration = Field(
         default="10m",
         validate_default=True,
-        description="An instance whose agent has not reported by then ends itself.",
+        description="An instance whose agent has not reported by then ends itself. With eight GPUs or more it has "
+        "twice as long, bare metal three times.",
     )
     archive_after: Duration = Field(
         default="1h",

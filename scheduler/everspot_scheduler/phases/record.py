@@ -3,6 +3,7 @@
 from functools import partial
 
 from everspot_clouds.base import CloudInstance, Message, MessageKind
+from everspot_core.cluster.boot import boot_deadline
 
 from everspot_scheduler.missed_instances import note_unseen
 from everspot_scheduler.notifier import Notifier
@@ -57,9 +58,10 @@ class RecordPhase(TickPhase):
 
     def _is_late(self, instance: CloudInstance) -> bool:
         """Return whether an instance has lived for longer than it may take to report."""
-        clock = self._services.store.clock
+        clock, kind = self._services.store.clock, self._services.ledger.catalogue.types.get(instance.instance_type)
         lived = (instance.ended_at or clock.now()) - instance.launched_at
-        return clock.to_real(lived) >= self._services.manifest_watch.limits.boot_deadline
+        limits = self._services.manifest_watch.limits
+        return clock.to_real(lived) >= boot_deadline(limits, instance.instance_type, kind.gpus if kind else 0)
 
     def _note_prices(self, tick: Tick) -> None:
         self._services.cloud_calls.prices(self._services.ledger, self._services.elastic)

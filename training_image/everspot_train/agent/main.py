@@ -15,6 +15,7 @@ from types import FrameType
 from everspot_clouds.base import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.registry import USUAL, UnknownCloud, provider
 from everspot_core.clock import Clock
+from everspot_core.cluster.boot import boot_deadline
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Market, Role
 from everspot_store import Store, StoreError, SystemClock, located
@@ -82,7 +83,9 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
         os.environ.update(manifest.proxy.environment())
     runtime = os.environ.get(RUNTIME_VARIABLE)
     if runtime:
-        (Path(runtime) / "boot-deadline").write_text(f"{manifest.limits.boot_deadline.total_seconds():.0f}\n")
+        gpus = expected_gpus(manifest, identity.instance_type) or 0
+        deadline = boot_deadline(manifest.limits, identity.instance_type, gpus)
+        (Path(runtime) / "boot-deadline").write_text(f"{deadline.total_seconds():.0f}\n")
     reported = Path(runtime) / "reported" if runtime else None
     if manifest.role is Role.SCHEDULER:
         if reported is not None:

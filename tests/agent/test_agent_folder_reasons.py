@@ -1,6 +1,8 @@
 """What is not kept of a folder has the true reason: torn files, files written again, faults of the agent."""
 
 import pickle
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -200,6 +202,7 @@ def test_an_empty_folder_of_a_checkpoint_that_is_being_written_over_stays_with_i
 def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
+    write(keeper, "model.pt", "1")
     for number in range(12):
         write(keeper, "weights", f"{number:03}")
         write(keeper, "step", f"{number:03}")
@@ -211,6 +214,70 @@ def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: 
     assert {event["reason"] for event in told} == {
         "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
     }
+
+
+def test_a_memory_map_of_a_program_that_is_killed_is_told_and_what_was_kept_before_stays(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    path = write(keeper, "weights.mmap", "x" * 100)
+    write(keeper, "meta.json", "{}")
+    place.look(keeper, 25)
+    code = (
+        "import sys, time, numpy\n"
+        "numpy.memmap(sys.argv[1], 'uint8', 'r+')[:3] = 7\n"
+        "weights = numpy.memmap(sys.argv[1], 'uint8', 'r+')\n"
+        "weights[50:] = 7; print(1, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        place.look(keeper, 70)
+        program.kill()
+    keeper.keep_last(ProgramEnd.KILLED)
+    assert len(place.checkpoint_events) == 1
+    assert place.list_events(EventKind.SKIPPED)[0]["reason"] == "weights.mmap is mapped for writing"
+    assert restore_tree(place, 2) == {"weights.mmap": "x" * 100, "meta.json": "{}"}
+
+
+@pytest.mark.parametrize(("first", "second"), [("weights", "step"), ("weights.json", "step.json"), ("a.pt", "b.pt")])
+def test_state_that_is_rewritten_all_the_time_is_kept_of_one_round_where_there_is_nothing_else(
+    place: Place, first: str, second: str
+) -> None:
+    keeper = place.keeper(1, timedelta(seconds=1))
+    keeper.restore()
+    write(keeper, first, "1000")
+    place.look(keeper)
+    for number in range(1001, 1030):  # each look comes in the middle of a round
+        write(keeper, second, f"{number - 1}")
+        write(keeper, first, f"{number}")
+        write(keeper, "lines.log", "x" * number)
+        place.look(keeper)
+    assert place.checkpoint_events == []
+    write(keeper, second, "1029")
+    place.look(keeper, 2)
+    restored = restore_tree(place, 2, fence=False)
+    assert (restored[first], restored[second]) == ("1029", "1029")
+    write(keeper, first, "1030")
+    keeper.keep_last(ProgramEnd.KILLED)
+    restored = restore_tree(place, 3)
+    assert (restored[first], restored[second]) == ("1029", "1029")
+
+
+def test_a_counter_that_is_rewritten_all_the_time_holds_up_no_checkpoint_that_comes_later(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=1))
+    keeper.restore()
+    for number in range(60):
+        write(keeper, "progress", f"{number:03}")
+        place.look(keeper)
+    write(keeper, "model.pt", "1")
+    path = keeper.folder / "progress"
+    with path.open("r+") as file:  # as a program that writes it without a pause
+        for number in range(60, 90):
+            file.seek(0)
+            file.write(f"{number:03}")
+            file.flush()
+            place.look(keeper)
+        assert restore_tree(place, 2, fence=False)["model.pt"] == "1"
 
 
 @pytest.mark.parametrize(("pause", "is_told"), [(25, True), (5, False)])

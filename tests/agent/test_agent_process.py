@@ -244,3 +244,20 @@ def test_the_training_process_dies_with_its_agent_and_the_next_agent_adopts_the_
     assert interruption.steps_redone <= len(executed) - 60  # as far as it had been reported
     log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode()
     assert "step 59\n" in log
+
+
+def test_the_agents_of_a_run_of_tests_that_is_killed_end_with_it(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys\n"
+        "from agent_helpers import FAST, Cluster\n"
+        "cluster = Cluster(pathlib.Path(sys.argv[1]), FAST)\n"
+        "agent = cluster.start_agent('i-1')\n"
+        "cluster.wait_instance('i-1', lambda record: True)\n"
+        "print(agent.popen.pid, flush=True)\n"
+        "os._exit(1)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True)
+    agent = Path("/proc", done.stdout.strip())
+    eventually("the agent has ended", lambda: not agent.exists() or ") Z " in (agent / "stat").read_text())

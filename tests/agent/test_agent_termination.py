@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from agent_helpers import Cluster, eventually
+from agent_helpers import Cluster, eventually, market_in
 from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.agent.process_table import read_processes
 from everspot_train.agent.termination import SETTLE, ProcessInfo, Termination, program_name
@@ -54,6 +54,27 @@ def test_under_a_wrapper_the_training_process_gets_the_signal_once_and_its_whole
     assert "a second signal" not in printed
     checkpoints = cluster.events("job-1", EventKind.CHECKPOINTED)
     assert checkpoints[-1].data["files"] == 1
+
+
+def test_below_a_wrapper_that_keeps_the_signal_to_itself_the_training_process_saves_in_the_last_quarter(
+    cluster: Cluster,
+) -> None:
+    cluster.submit("job-1", HEED, entrypoint=["hold.py"], env={"HEED_SECONDS": "1"}, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1")
+    eventually(
+        "it trains", lambda: any("trains\n" in file.read_text() for file in agent.home.glob("runs/*/output.log"))
+    )
+    deadline = market_in(60)
+    cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=deadline)
+    record = cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, seconds=120)
+    assert (record.state, record.last_reason) == (JobState.PENDING, Reason.NOTICE)
+
+    lines = [line for line in output(cluster, "job-1").splitlines() if not line.startswith("everspot")]
+    assert lines == ["trains", "the wrapper was told", "saved"]
+    (kept,) = cluster.events("job-1", EventKind.CHECKPOINTED)
+    assert (kept.data["files"], kept.data["trigger"]) == (1, "final")
+    assert deadline - timedelta(seconds=20) < kept.at < deadline
 
 
 @pytest.mark.torch

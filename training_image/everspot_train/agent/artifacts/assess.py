@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 
-from everspot_store.file_tree import escape_path
+from everspot_store.file_tree import EntryKind, escape_path
 
 from everspot_train.agent.artifacts.layouts import (
     STATE_ENDINGS,
@@ -39,6 +39,9 @@ BURST = timedelta(milliseconds=200)
 """Files that differ in a number and are written within this time are parts of one checkpoint, not two checkpoints."""
 CHURNING = 5
 """Looks in a row that find a file changed, after which the file counts as a log."""
+_OFTEN = timedelta(seconds=5)
+"""A file that was written twice within this time before the newest write of any file is one that is written all the
+time."""
 HELD_OPEN, HELD_BYTES = timedelta(minutes=1), 64 << 20
 """A file of up to this many bytes that a process has had open for so long counts as a log, too. No checkpoint of that
 size takes that long to write."""
@@ -113,7 +116,9 @@ class Assessor:
         self._churns: dict[bytes, int] = {}
         self._opened: dict[bytes, timedelta] = {}
         self._logs: set[bytes] = set()
-        self._overwritten: set[bytes] = set()  # files that were written in place and did not grow
+        self._churned: set[bytes] = set()  # files that were written in place all the time, or held open, at some time
+        self._overwritten: set[bytes] = set()  # files that were written in place, and not only appended to
+        self._earlier: dict[bytes, timedelta] = {}  # when each path was seen to change the time before the last
         self.rewritten: set[bytes] = set()
         self.late_settings: dict[bytes, timedelta] = {}
         self.parts = set(parts)
@@ -195,6 +200,9 @@ class Assessor:
         """Take note of what has changed since the last look."""
         before = self._last
         changed = {path for path, item in look.items.items() if _stamp(before, path) != item.stamp}
+        self._earlier = {path: at for path, at in self._earlier.items() if path in look.items} | {
+            path: self._since[path] for path in changed if path in self._since
+        }
         self._since = {path: look.at if path in changed else self._since.get(path, before.at) for path in look.items}
         logs, state_settings, quiet_since = set(self._logs), set(self._settings.state), self._last_write
         self._note_churning(before, look, changed)
@@ -220,7 +228,7 @@ class Assessor:
         new = [
             Write(path, self._template(path), path not in before.items)
             for path in written
-            if path in division.loose or path in undecided
+            if path in division.loose or path in undecided or path in self._churned
         ]
         self._history.extend(new)
         self.rhythm.observe(filter(self._is_state, new))
@@ -245,15 +253,29 @@ class Assessor:
             item, earlier = look.items[path], before.items.get(path)
             in_place = earlier is not None and earlier.inode == item.inode
             self._churns[path] = self._churns.get(path, 0) + 1 if in_place else 0
-            if in_place and earlier is not None and item.size <= earlier.size:
+            if in_place and earlier is not None and (item.size <= earlier.size or path.endswith(b".json")):
                 self._overwritten.add(path)
         self._churns = {path: count for path, count in self._churns.items() if path in changed}
         self._opened = {path: self._opened.get(path, look.at) for path in look.writing - look.mapped}
         long_open = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
         long_open = {path for path in long_open if look.items[path].size <= HELD_BYTES}
         churning = {path for path, count in self._churns.items() if count >= CHURNING}
-        self._logs |= {path for path in long_open | churning if not path.endswith(STATE_ENDINGS)}
+        self._churned |= {path for path in long_open | churning if not path.endswith(STATE_ENDINGS)}
+        self._logs = self._churned if self._has_slower_state(look) else self._churned - self._overwritten
         self.rewritten |= {path for path in churning & self._logs & self._overwritten if not is_log(path)}
+
+    def _has_slower_state(self, look: Look) -> bool:
+        """Return whether there is state that is written less often than all the time. Where there is none, the program
+        writes its whole state all the time, and what is written over is no log."""
+        newest = max(self._since.values(), default=timedelta())
+        return any(
+            item.kind is EntryKind.FILE
+            and not is_log(path)
+            and path not in self._churned
+            and path not in look.appending
+            and not (path in self._earlier and newest - self._earlier[path] <= _OFTEN)
+            for path, item in look.items.items()
+        )
 
     def _learn(self, unit: CheckpointUnit) -> None:
         template = path_template(unit.name + b"/")

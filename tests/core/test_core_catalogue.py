@@ -1,8 +1,13 @@
+import subprocess
+import sys
 from datetime import date
+from pathlib import Path
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType, Price, UnknownInstanceType, builtin, zone_region
 from pydantic import ValidationError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_known_aws_prices_are_carried_over():
@@ -22,7 +27,35 @@ def test_every_price_has_a_source_a_date_and_says_that_the_date_is_inferred():
             prices += [catalogue.on_demand(name, region), *(catalogue.spot_range(name, region) or ())]
     prices = [p for p in prices if p is not None]
     assert len(prices) > 600
-    assert all("skypilot-catalog" in p.source and p.as_of is not None and "not known" in p.note for p in prices)
+    assert all(p.as_of is not None for p in prices)
+    inferred = [p for p in prices if "skypilot-catalog" in p.source]
+    assert len(inferred) > 600 and all("not known" in p.note for p in inferred)
+    assert all("karpenter" in p.source and p.as_of == date(2026, 7, 20) for p in prices if p not in inferred)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "gpu", "gpu_memory_gib", "nvswitch"),
+    [
+        ("g6e.8xlarge", 1, "L40S", 44.7, False), ("g6e.16xlarge", 1, "L40S", 44.7, False),
+        ("g6e.24xlarge", 4, "L40S", 44.7, False), ("g6f.xlarge", 1, "L4", 2.79, False),
+        ("gr6f.4xlarge", 1, "L4", 11.18, False), ("g7.48xlarge", 8, "RTX PRO 4500", 32, False),
+        ("g7e.2xlarge", 1, "RTX PRO 6000", 96, False), ("p6-b300.48xlarge", 8, "B300", 268.59, True),
+        ("g2-standard-16", 1, "L4", 24, False), ("g2-standard-32", 1, "L4", 24, False),
+        ("g4-standard-384", 8, "RTX PRO 6000", 96, False), ("a2-ultragpu-8g", 8, "A100-80GB", 80, None),
+        ("a2-megagpu-16g", 16, "A100", 40, None), ("a3-highgpu-2g", 2, "H100", 80, None),
+        ("a3-highgpu-4g", 4, "H100", 80, None), ("a3-megagpu-8g", 8, "H100", 80, True),
+        ("a3-ultragpu-8g", 8, "H200", 141, True), ("a4-highgpu-8g", 8, "B200", 180, True),
+        ("a4x-highgpu-4g", 4, "GB200", 186, True),
+    ],
+)  # fmt: skip
+def test_types_of_2026_are_known(name, gpus, gpu, gpu_memory_gib, nvswitch):
+    kind = builtin().get(name)
+    assert (kind.gpus, kind.gpu, kind.gpu_memory_gib, kind.nvswitch) == (gpus, gpu, gpu_memory_gib, nvswitch)
+
+
+def test_the_files_are_what_the_tables_of_the_tool_say():
+    done = subprocess.run([sys.executable, ROOT / "tools/catalogue.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_spot_price_is_above_its_on_demand_price():

@@ -3,7 +3,7 @@
 from everspot_core.capacity.gpus import Families
 
 FAMILIES = Families(
-    models={"g2": "L4", "a2": "A100", "a3": "H100", "a4": "B200", "g4": "RTX PRO 6000"},
+    models={"g2": "L4", "a2": "A100", "a3": "H100", "a4": "B200", "a4x": "GB200", "g4": "RTX PRO 6000"},
     without_cuda={"ct4p": "TPU v4", "ct5lp": "TPU v5e", "ct5p": "TPU v5p", "ct6e": "TPU v6e"},
     separator="-",
 )

@@ -197,10 +197,11 @@ def builtin() -> Catalogue:
     sources = json.loads((data / "sources.json").read_text())
     types: dict[str, InstanceType] = {}
     offers: list[Offer] = []
-    for cloud, source in sources.items():
-        for row in csv.DictReader((data / f"{cloud}.csv").read_text().splitlines()):
+    for own in (source for source in sources.values() if "file" in source):
+        for row in csv.DictReader((data / own["file"]).read_text().splitlines()):
             types.setdefault(row["instance_type"], _type(row))
-            offers.append(_offer(row, source))
+            if row["region"]:  # otherwise no price of the type is known anywhere
+                offers.append(_offer(row, sources[row["source"]] if row["source"] else own))
     return Catalogue(types.values(), offers)
 
 
@@ -213,8 +214,10 @@ def _type(row: Mapping[str, str]) -> InstanceType:
         gpus=int(row["gpus"] or 0),
         gpu=row["gpu"] or None,
         gpu_memory_gib=float(row["gpu_memory_gib"] or 0),
-        local_nvme_gb=float(row.get("local_nvme_gb") or 0),
-        network_gbps=float(row["network_gbps"]) if row.get("network_gbps") else None,
+        local_nvme_gb=float(row["local_nvme_gb"] or 0),
+        network_gbps=float(row["network_gbps"]) if row["network_gbps"] else None,
+        efa_interfaces=int(row["efa_interfaces"]) if row["efa_interfaces"] else None,
+        nvswitch={"yes": True, "no": False}.get(row["nvswitch"]),
     )
 
 

@@ -41,7 +41,7 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "K80": "3.7", "M60": "5.2", "P100": "6.0", "P4": "6.1", "V100": "7.0", "V100-32GB": "7.0",
         "T4": "7.5", "T4G": "7.5", "A100": "8.0", "A100-80GB": "8.0", "A10G": "8.6", "A10": "8.6",
         "L4": "8.9", "L40S": "8.9", "H100": "9.0", "H100-80GB": "9.0", "H200": "9.0",
-        "B200": "10.0", "B300": "10.3", "RTX PRO 6000": "12.0",
+        "B200": "10.0", "B300": "10.3", "GB200": "10.0", "RTX PRO 4500": "12.0", "RTX PRO 6000": "12.0",
     }
 )  # fmt: skip
 """Compute capability by GPU model, as catalogues and settings call it. Source: NVIDIA's two tables, read from stored

@@ -1,7 +1,17 @@
 """Which vCPU quotas a fleet counts towards, and how far they reach."""
 
 import pytest
-from everspot_clouds.aws.quotas import enough, find_quota, launchable, most_vcpus, needs, reaches, shortfalls
+from everspot_clouds.aws.quotas import (
+    QUOTAS,
+    enough,
+    find_quota,
+    launchable,
+    most_vcpus,
+    needs,
+    reaches,
+    shortfalls,
+    stated_quotas,
+)
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.jobs.records import Market
 
@@ -22,6 +32,30 @@ from everspot_core.jobs.records import Market
 def test_a_type_counts_towards_the_quota_of_its_family_and_market(name: str, spot: str, on_demand: str) -> None:
     quotas = find_quota(name, Market.SPOT), find_quota(name, Market.ON_DEMAND)
     assert [quota.code for quota in quotas if quota] == [spot, on_demand]
+
+
+@pytest.mark.parametrize("name", ["p6-b200.48xlarge", "p6-b300.48xlarge"])
+def test_p6_on_spot_counts_towards_the_quota_that_the_account_states_and_towards_no_other(name: str) -> None:
+    assert find_quota(name, Market.SPOT) is None
+    on_demand = find_quota(name, Market.ON_DEMAND)
+    assert on_demand is not None and on_demand.code == "L-417A185B"
+    stated = stated_quotas(
+        {"L-7212CCBC": "All P4, P3 and P2 Spot Instance Requests", "L-NEW": "All P6 Spot Instance Requests"}
+    )
+    quota = find_quota(name, Market.SPOT, stated)
+    assert quota is not None and (quota.code, quota.families) == ("L-NEW", {"p6"})
+    weights = {name: 1.0}
+    values = {"L-7212CCBC": 10_000.0, "L-NEW": 192.0}
+    (need,) = needs({Market.SPOT: 2}, weights, {}, builtin().types, values, stated)
+    assert [(reach.quota.code, reach.units) for reach in need.reaches] == [("L-NEW", 1)]
+    assert needs({Market.SPOT: 2}, weights, {}, builtin().types, values)[0].reaches == ()
+
+
+def test_names_that_say_something_else_are_no_quota_of_a_generation() -> None:
+    others = {"L-1": "All Standard (A, C, D) Spot Instance Requests", "L-2": "Running Dedicated p6 Hosts"}
+    assert stated_quotas(others) == QUOTAS
+    (both,) = set(stated_quotas({"L-3": "All P7 and P8 Spot Instance Requests"})) - set(QUOTAS)
+    assert both.families == {"p7", "p8"}
 
 
 def test_a_type_of_no_known_family_has_no_quota() -> None:

@@ -119,6 +119,29 @@ def test_an_instance_counts_towards_the_quota_of_its_gpus_or_vcpus(name, market,
     assert find_quota(name, market) == metrics[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("a3-megagpu-8g", "NVIDIA_H100_MEGA_GPUS"),
+        ("a3-ultragpu-8g", "NVIDIA_H200_GPUS"),
+        ("a3-ultragpu-8g", "NVIDIA_H200_141GB_GPUS"),
+        ("a4-highgpu-8g", "NVIDIA_B200_GPUS"),
+        ("g4-standard-48", "NVIDIA_RTX_PRO_6000_GPUS"),
+    ],
+)
+def test_newer_gpus_count_towards_what_the_region_states_and_never_towards_vcpus_or_other_gpus(name, own) -> None:
+    assert [list_metrics(name, market) for market in Market] == [(), ()]
+    others = {"CPUS": 1.0, "NVIDIA_H100_GPUS": 8.0, "NVIDIA_GB200_GPUS": 8.0}
+    assert list_metrics(name, Market.SPOT, others) == ()
+    assert reaches(1, [name], KNOWN.types, Market.SPOT, others) == []
+    stated = {**others, own: 16.0, f"PREEMPTIBLE_{own}": 8.0}
+    assert list_metrics(name, Market.ON_DEMAND, stated) == (own,)
+    assert list_metrics(name, Market.SPOT, stated) == (f"PREEMPTIBLE_{own}", own)
+    (reach,) = reaches(2, [name], KNOWN.types, Market.SPOT, stated)
+    assert (reach.metric, reach.limit, reach.least) == (f"PREEMPTIBLE_{own}", 8.0, 2.0 * KNOWN.types[name].gpus)
+    assert find_quota(name, Market.SPOT) == name.partition("-")[0]
+
+
 def test_spot_without_a_quota_of_its_own_uses_the_standard_one() -> None:
     limits = {"NVIDIA_L4_GPUS": 4.0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0.0}
     (reach,) = reaches(8, ["g2-standard-4"], KNOWN.types, Market.SPOT, limits)

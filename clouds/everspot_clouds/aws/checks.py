@@ -2,7 +2,7 @@
 instances."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -14,7 +14,17 @@ from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.counting import counted
 
 from everspot_clouds.aws import rules
-from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, find_quota, launchable, needs
+from everspot_clouds.aws.quotas import (
+    CONSOLE,
+    Launchable,
+    Quota,
+    Reach,
+    enough,
+    find_quota,
+    launchable,
+    needs,
+    stated_quotas,
+)
 from everspot_clouds.base import Check, Trouble, Verdict, image_check
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
@@ -170,11 +180,10 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
     standing, elastic = manifest.standing, manifest.elastic
     if standing is None and elastic is None:
         return []
-    values = {
-        quota["QuotaCode"]: float(quota["Value"])
-        for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
-        for quota in page["Quotas"]
-    }
+    pages = service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+    stated = [quota for page in pages for quota in page["Quotas"]]
+    values = {quota["QuotaCode"]: float(quota["Value"]) for quota in stated}
+    quotas = stated_quotas({quota["QuotaCode"]: quota["QuotaName"] for quota in stated})
     first = _scheduler_quota(manifest.scheduler_type or "", catalogue, values)
     quota_needs = needs(
         {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
@@ -182,14 +191,29 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         _launchable(elastic, catalogue, manifest.region) if elastic is not None else {},
         catalogue.types,
         values,
+        quotas,
     )
     checks = [first] if first is not None else []
+    checks += _unstated(manifest, quotas)
     for need in quota_needs:
         # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
         suffices = enough(need.count, need.reaches) if need.standing else any(r.units != 0 for r in need.reaches)
         noun = "unit" if need.standing else "launched instance"
         checks += [_check(need.count, noun, reach, suffices) for reach in need.reaches]
     return checks
+
+
+def _unstated(manifest: Manifest, quotas: Sequence[Quota]) -> list[Check]:
+    """Return a check for the Spot types whose quota the account does not state: they are compared with none."""
+    standing, elastic = manifest.standing, manifest.elastic
+    names = set(standing.weights) if standing is not None and standing.spot_units else set()
+    if elastic is not None and Market.SPOT in elastic.markets:
+        names |= set(elastic.types)
+    unstated = sorted(name for name in names if find_quota(name, Market.SPOT, quotas) is None)
+    if not unstated:
+        return []
+    detail = f"{', '.join(unstated)}: Service Quotas names no Spot quota of this family; it is compared with none"
+    return [Check("quota", "quota", Verdict.SKIP, detail)]
 
 
 def _scheduler_quota(kind: str, catalogue: Catalogue, values: dict[str, float]) -> Check | None:

@@ -18,6 +18,7 @@ CONSOLE = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas
 """Where a person asks for more of a quota."""
 _STANDARD = frozenset("acdhimrtz")
 _LETTERS = re.compile(r"[a-z]+")
+_GENERATION = re.compile(r"[a-z]+\d+")
 _ROUNDING = 1e-9
 _OWN = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
 """Families that begin with the letter of another family group."""
@@ -46,7 +47,7 @@ QUOTAS = tuple(
         ("L-7295265B", "Running On-Demand X instances", Market.ON_DEMAND, {"x"}),
         ("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", Market.SPOT, _STANDARD),
         ("L-3819A6DF", "All G and VT Spot Instance Requests", Market.SPOT, {"g", "vt"}),
-        ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", Market.SPOT, {"p"}),
+        ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", Market.SPOT, {"p4", "p3", "p2"}),
         ("L-C4BD4855", "All P5 Spot Instance Requests", Market.SPOT, {"p5"}),
         ("L-85EED4F7", "All DL Spot Instance Requests", Market.SPOT, {"dl"}),
         ("L-88CF9481", "All F Spot Instance Requests", Market.SPOT, {"f"}),
@@ -71,16 +72,35 @@ class Reach:
     units: float | None
 
 
-def find_quota(instance_type: str, market: Market) -> Quota | None:
-    """Return the quota that an instance counts towards; None if the type's family has no quota."""
+_SPOT_NAME = re.compile(r"All (?P<families>[A-Z]\d+(?:(?:, | and )[A-Z]\d+)*) Spot Instance Requests")
+"""The names of Spot quotas of single generations, such as those of P5."""
+
+
+def stated_quotas(names: Mapping[str, str]) -> tuple[Quota, ...]:
+    """Return the quotas, with those of newer generations that the account states. `names`: by code, as Service Quotas
+    states them."""
+    listed = {quota.code for quota in QUOTAS}
+    newer = []
+    for code, name in names.items():
+        match = None if code in listed else _SPOT_NAME.fullmatch(name)
+        if match is not None:
+            families = re.split(", | and ", match["families"].lower())
+            newer.append(Quota(code, name, Market.SPOT, frozenset(families)))
+    return (*QUOTAS, *newer)
+
+
+def find_quota(instance_type: str, market: Market, quotas: Sequence[Quota] = QUOTAS) -> Quota | None:
+    """Return the quota that an instance counts towards; None if none of them is the family's: AWS's page does not say
+    to which Spot quota P6 counts, so that only the account's own list tells. `quotas`: see `stated_quotas`."""
     series = instance_type.partition(".")[0]
     letters = _LETTERS.match(series)
     if letters is None:
         return None
     family = letters.group() if letters.group() in _OWN else letters.group()[0]
-    # Of P5 and later there is a Spot quota of its own.
-    required = "p5" if market is Market.SPOT and series.startswith("p5") else family
-    return next((quota for quota in QUOTAS if quota.market is market and required in quota.families), None)
+    # On Spot each generation of P has a quota of its own, or shares one with others by name.
+    generation = _GENERATION.match(series)
+    required = generation.group() if market is Market.SPOT and family == "p" and generation else family
+    return next((quota for quota in quotas if quota.market is market and required in quota.families), None)
 
 
 def reaches(
@@ -90,13 +110,14 @@ def reaches(
     market: Market,
     values: Mapping[str, float],
     most: Mapping[str, int] | None = None,
+    quotas: Sequence[Quota] = QUOTAS,
 ) -> list[Reach]:
     """Return how much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code; `most`:
     units by type, where more than these would cost too much: a quota need not hold more than there may ever be of its
     types."""
     groups: dict[Quota, list[str]] = {}
     for name in weights:
-        quota = find_quota(name, market)
+        quota = find_quota(name, market, quotas)
         if quota is not None and name in catalogue:
             groups.setdefault(quota, []).append(name)
     results = []
@@ -156,16 +177,18 @@ def needs(
     elastic: Launchable,
     catalogue: Mapping[str, InstanceType],
     values: Mapping[str, float],
+    quotas: Sequence[Quota] = QUOTAS,
 ) -> list[QuotaNeed]:
     """Return the needs of a cluster in each market: of standing capacity first, then of launches from the rest of the
     quota.
 
-    `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code.
+    `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code; `quotas`: see
+    `stated_quotas`.
     """
     quota_needs, remaining = [], dict(values)
     for market, units in standing.items():
         if units > 0:
-            own = reaches(units, weights, catalogue, market, values)
+            own = reaches(units, weights, catalogue, market, values, quotas=quotas)
             quota_needs.append(QuotaNeed(True, (market,), units, tuple(own)))
             remaining |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
     for market, most in elastic.items():
@@ -173,7 +196,9 @@ def needs(
         if each:
             count = max(most.values())
             quota_needs.append(
-                QuotaNeed(False, (market,), count, tuple(reaches(count, each, catalogue, market, remaining, most)))
+                QuotaNeed(
+                    False, (market,), count, tuple(reaches(count, each, catalogue, market, remaining, most, quotas))
+                )
             )
     return quota_needs
 

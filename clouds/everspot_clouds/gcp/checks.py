@@ -12,7 +12,7 @@ from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.base import Check, CloudError, Trouble, Verdict, image_check
 from everspot_clouds.gcp.quota_claims import LAUNCHED, QuotaClaim, claims, most
-from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, reaches
+from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, list_metrics, reaches
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
@@ -158,9 +158,21 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
     )
     lacking = _lacking(parts, catalogue, limits)
     by_metric = most(parts, catalogue.types, limits)
-    return [
+    checks = [
         _check(metric, shares, limits.get(metric), metric in lacking) for metric, shares in sorted(by_metric.items())
     ]
+    return [*checks, *_unstated(parts, limits)]
+
+
+def _unstated(parts: Sequence[QuotaClaim], limits: Mapping[str, float]) -> list[Check]:
+    """Return a check for the types whose quota neither the API's list nor the region names: they are compared with
+    none."""
+    pairs = {(name, market) for part in parts for name in part.types for market in part.markets}
+    unstated = sorted({name for name, market in pairs if not list_metrics(name, market, limits)})
+    if not unstated:
+        return []
+    detail = f"{', '.join(unstated)}: the region states no quota of these GPUs; it is compared with none"
+    return [Check("quota", "quota", Verdict.SKIP, detail)]
 
 
 def _lacking(parts: Sequence[QuotaClaim], catalogue: Catalogue, limits: Mapping[str, float]) -> set[str]:

@@ -61,6 +61,6 @@ def most(
 
 def _metrics(name: str, kind: InstanceType, market: Market, limits: Mapping[str, float]) -> list[str]:
     """Return the metric that such a machine counts towards, and for GPUs the one of all regions."""
-    metrics = list_metrics(name, market)
+    metrics = list_metrics(name, market, limits)
     chosen = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
     return [metric for metric in (chosen, ALL_REGIONS if kind.gpus else "") if metric]

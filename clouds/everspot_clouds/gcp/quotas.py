@@ -6,7 +6,8 @@ standard one. A new project has almost no quota for GPUs, and GPUS_ALL_REGIONS l
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from everspot_core.capacity.catalogue import InstanceType
@@ -28,6 +29,11 @@ _BUILT_IN = {
     "a3-edgegpu-": "NVIDIA_H100_GPUS",
 }
 """Metrics of the GPUs that machine types have built in (Compute Engine documentation, "GPU quota")."""
+_STATED = {
+    "a3-megagpu-": "H100_MEGA", "a3-ultragpu-": "H200", "a4-": "B200", "a4x-": "GB200", "g4-": "RTX_PRO_6000",
+}  # fmt: skip
+"""GPUs of newer machine types, as a metric would have them. The API's list of metrics has none for them, so that only
+the region's own answer tells which there is."""
 _CPU_FAMILIES = ("n2", "n2d", "c2", "c2d", "c3", "m1", "m2", "m3", "t2d", "t2a", "a2")
 """Families whose vCPUs have a quota of their own; those of the others count towards CPUS."""
 
@@ -48,13 +54,19 @@ class QuotaReach:
         return self.limit is None or self.limit >= self.least
 
 
-def list_metrics(instance_type: str, market: Market) -> tuple[str, ...]:
+def list_metrics(instance_type: str, market: Market, stated: Collection[str] = ()) -> tuple[str, ...]:
     """Return the metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the standard
-    one."""
+    one. None for a type whose GPUs have no metric that is known, or among those that the region has `stated`."""
     try:
         machine = parse_type(instance_type)
     except ValueError:
         return ()
+    newer = next((gpu for family, gpu in _STATED.items() if machine.machine.startswith(family)), "")
+    if newer:
+        form = re.compile(rf"({_PREEMPTIBLE})?NVIDIA_{newer}(_\d+GB)?_GPUS")
+        # Spot's own quota comes first, as below.
+        metrics = sorted((name for name in stated if form.fullmatch(name)), reverse=True)
+        return tuple(name for name in metrics if market is Market.SPOT or not name.startswith(_PREEMPTIBLE))
     gpu = next((metric for family, metric in _BUILT_IN.items() if machine.machine.startswith(family)), "")
     if machine.attached:
         gpu = f"{machine.accelerator.replace('nvidia-tesla-', 'NVIDIA_').upper()}_GPUS"
@@ -80,7 +92,7 @@ def reaches(
     for name in types:
         if name not in catalogue:
             continue
-        metrics = list_metrics(name, market)
+        metrics = list_metrics(name, market, limits)
         # Without a Spot quota of its own in the region, Spot eats the standard one.
         stated = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
         if stated:

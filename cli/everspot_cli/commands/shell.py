@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """Run a command beside a running job: on its instance, in its folder, as its user.
 
-    The cluster needs the setting `sessionManager` (AWS) or `iapSsh` (Google Cloud). The exit code is that of the
+    The cluster needs the setting `sessionManager` or `iapSsh`, by its cloud. The exit code is that of the
     cloud's tool.
     """
     session = current_session(context, False)
@@ -56,7 +56,7 @@ def forward(
 ) -> None:
     """Forward a port of a running job's instance, such as TensorBoard's, to this machine.
 
-    The cluster needs the setting `sessionManager` (AWS) or `iapSsh` (Google Cloud).
+    The cluster needs the setting `sessionManager` or `iapSsh`, by its cloud.
     """
     session = current_session(context, False)
     door, record = _door(session), _running_record(session, job_id)

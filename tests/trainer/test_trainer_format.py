@@ -116,6 +116,31 @@ def test_what_cannot_be_read_back_is_named(value: Any, kind: str) -> None:
         encode({"deep": [value]}, "piece", lambda path, tensor: path)
 
 
+def test_text_that_is_no_utf8_and_long_integers_come_back(tmp_path: Path) -> None:
+    name = b"caf\xe9.jpg".decode(errors="surrogateescape")  # as os.listdir returns a name in Latin-1
+    state = {"files": [name], name: {"place": torch.ones(2), "visited": 1 << 20_000, "negative": -(1 << 20_000)}}
+    loaded = save_and_load(state, tmp_path)
+    assert loaded["files"] == [name] and loaded.keys() == state.keys()
+    assert (loaded[name]["visited"], loaded[name]["negative"]) == (1 << 20_000, -(1 << 20_000))
+    assert describe(loaded) == describe(state)
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {1: inner}, lambda inner: (inner,)])
+def test_containers_come_back_or_are_refused_however_deep_they_are(wrap: Any, tmp_path: Path) -> None:
+    state: Any = 1
+    for _ in range(40):
+        state = wrap(state)
+    assert save_and_load(state, tmp_path) == state
+    while True:
+        state = wrap(state)
+        try:
+            encode(state, "piece", lambda path, tensor: path)
+        except UnsupportedValue as refusal:
+            assert "deeper than a checkpoint can hold" in str(refusal)
+            break
+        assert repr(save_and_load(state, tmp_path)) == repr(state)
+
+
 def test_a_container_inside_itself_is_refused() -> None:
     state: list[Any] = []
     state.append(state)

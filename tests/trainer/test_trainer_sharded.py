@@ -31,6 +31,11 @@ def weights(post: Post) -> dict[str, torch.Tensor]:
     return loaded
 
 
+def averages(post: Post, rank: int) -> dict[str, torch.Tensor]:
+    loaded: dict[str, torch.Tensor] = torch.load(post.root / f"record.average.{rank}")
+    return loaded
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Post:
     """A run on two ranks that nothing happened to."""
@@ -68,6 +73,10 @@ def test_a_sharded_model_resumes_exactly_and_on_another_number_of_ranks_within_r
     if before == after == 2:
         assert [loss for _, loss, _ in resumed] == [loss for _, loss, _ in whole]
         assert all(torch.equal(value, weights(second)[name]) for name, value in weights(undisturbed).items())
+        for rank in range(2):
+            expected, resumed_averages = averages(undisturbed, rank), averages(second, rank)
+            assert all(torch.equal(value, resumed_averages[name]) for name, value in expected.items())
+        assert averages(second, 1)["of_rank"] == 2.0**30
     else:
         torch.testing.assert_close(*(torch.tensor([loss for _, loss, _ in lines]) for lines in (resumed, whole)))
         torch.testing.assert_close(weights(second), weights(undisturbed))

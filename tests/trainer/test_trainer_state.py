@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from everspot_train.trainer import StateMismatch, UnsafeState
+from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.state import TrainState
 from torch import nn
@@ -50,6 +51,42 @@ def test_state_that_could_not_be_read_back_safely_is_refused_when_it_is_written(
     state.shared |= {"schedule": Holds(Path("/")), "other": Holds(1)}
     with pytest.raises(UnsafeState, match=r"'schedule' holds pathlib\.\w+:"):
         save(state, tmp_path)
+
+
+def test_a_number_and_its_conjugate_in_the_same_memory_come_back_as_two(tmp_path: Path) -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    value = [numbers, numbers.conj(), numbers.imag, numbers.conj().imag]
+    save_state, load_state = TrainState(), TrainState()
+    save_state.shared["spectrum"], load_state.shared["spectrum"] = Holds(value), Holds(None)
+    save(save_state, tmp_path)
+    load_state.load(tmp_path, 0)
+    assert [part.tolist() for part in load_state.shared["spectrum"].value] == [part.tolist() for part in value]
+
+
+class Graph(nn.Module):
+    """Layers of a graph's network: a sparse adjacency, and masks that `expand` has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Linear(3, 3)
+        self.register_buffer("adjacency", torch.eye(3).to_sparse())
+        self.register_buffer("mask", torch.ones(1, 3).expand(4, 3))
+        self.register_buffer("bias", torch.zeros(1, 3).expand(4, 3), persistent=False)
+
+
+def test_sparse_and_expanded_buffers_of_a_module_come_back(tmp_path: Path) -> None:
+    saved, loaded = Graph(), Graph()
+    saved.mask, saved.bias, saved.adjacency = saved.mask * 2, saved.bias + 3, saved.adjacency * 4
+    for module, target in ((saved, None), (loaded, tmp_path)):
+        state = TrainState()
+        state.shared |= {"model": module, "modules": ModuleState({"model": module})}
+        assert state.size(1) >= 3 * 4 * 4
+        if target is None:
+            save(state, tmp_path)
+        else:
+            state.load(target, 0)
+    assert all(torch.equal(getattr(loaded, name), getattr(saved, name)) for name in ("mask", "bias"))
+    assert torch.equal(loaded.adjacency.to_dense(), saved.adjacency.to_dense())
 
 
 def test_a_checkpoint_without_a_tracked_piece_is_refused_by_name(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each line of its record has the step, the loss of the global batch in hexadecima
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,6 +40,29 @@ def make_model() -> nn.Sequential:
     return model
 
 
+class Average:
+    """An average of the weights, sharded as they are, beside a value that each rank has of its own."""
+
+    def __init__(self, model: nn.Module, rank: int) -> None:
+        self.values = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.of_rank = torch.tensor(float(rank))
+
+    def step(self, model: nn.Module) -> None:
+        for name, value in model.named_parameters():
+            self.values[name] = self.values[name] * 0.9 + value.detach() * 0.1
+        self.of_rank *= 2
+
+    def state_dict(self) -> dict[str, object]:
+        return {"values": dict(self.values), "of_rank": self.of_rank}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.values, self.of_rank = state["values"], state["of_rank"]
+
+
+def gather_shards(tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: getattr(value, "full_tensor", lambda v=value: v)() for name, value in tensors.items()}
+
+
 def mean_over_ranks(value: torch.Tensor) -> torch.Tensor:
     value = value.detach().clone()
     if dist.is_initialized():
@@ -61,16 +85,20 @@ def main() -> None:
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, TOTAL)
         loader = resumable_loader(Numbers(), GLOBAL_BATCH // run.world_size, seed=5)
-        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
+        average = Average(model, run.rank)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader, average=average)
         for x, samples in run.batches(TOTAL):
             loss = (model(x) - x).square().mean()
             if run.step(loss):
+                average.step(model)
                 with record.open("a") as file:
                     numbers = ",".join(map(str, samples.tolist()))
                     file.write(f"{run.steps_done} {mean_over_ranks(loss).item().hex()} {numbers}\n")
                 if rundir is not None and run.rank == 0 and run.steps_done == stop_at:
                     rundir.write(StopRequest(reason=Reason.NOTICE))
-        state = {name: getattr(value, "full_tensor", lambda v=value: v)() for name, value in model.state_dict().items()}
+        state = gather_shards(model.state_dict())
+        averages = gather_shards(average.values) | {"of_rank": average.of_rank}
+    torch.save(averages, f"{os.environ['LOSSES']}.average.{os.environ.get('RANK', '0')}")
     if os.environ.get("RANK", "0") == "0":
         torch.save(state, os.environ["LOSSES"] + ".weights")
 

@@ -13,6 +13,8 @@ one key that starts with `$`:
     {"$ordered": [...], "metadata": ...}  an OrderedDict, with the metadata of a module's state
     {"$counter": [...]}                   a collections.Counter
     {"$float": TEXT}                      a number that JSON has not: nan, inf, -inf
+    {"$integer": HEXADECIMAL}             an integer with more digits than a reader of JSON takes
+    {"$text": BASE64}                     text that is no UTF-8, as a file's name may be
     {"$complex": [REAL, IMAGINARY]}  {"$bytes": BASE64}  {"$bytearray": BASE64}
     {"$dtype": NAME}  {"$device": TEXT}   of torch
     {"$sparse": LAYOUT, ...}  {"$quantized": SCHEME, ...}   tensors of other layouts, made of plain ones
@@ -41,7 +43,11 @@ _COMPRESSED = {
     torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = (bool, type(None))
+_INTEGER_BITS = 4096
+"""Longer integers are written in hexadecimal digits: Python reads at most 4,300 decimal ones."""
+_DEEPEST_JSON = 180
+"""The most levels of containers. The reader of a manifest takes 200, of which a manifest has some of its own."""
 
 
 class UnsupportedValue(Exception):
@@ -71,20 +77,32 @@ def is_sharded(value: Any) -> bool:
 
 
 def join(path: str, key: object) -> str:
-    """Return the path of a part."""
-    return f"{path}/{key}" if path else str(key)
+    """Return the path of a part. It is UTF-8, whatever the key is."""
+    name = str(key).encode(errors="backslashreplace").decode()
+    return f"{path}/{name}" if path else name
 
 
 def encode(value: Any, path: str, collect: Collect) -> JsonValue:
     """Return the JSON of a state. `path`: of the value, by which its tensors are stored.
 
     Raises:
-        UnsupportedValue: for an object of any other type, or a container inside itself.
+        UnsupportedValue: for an object of any other type, a container inside itself, or containers so deep in each
+            other that they could not be read back.
     """
     try:
-        return _encode(value, path, collect)
+        encoded = _encode(value, path, collect)
+        if _is_too_deep(encoded, _DEEPEST_JSON):
+            raise UnsupportedValue(path, "containers inside each other, deeper than a checkpoint can hold")
     except RecursionError:
         raise UnsupportedValue(path, "a container inside itself") from None
+    return encoded
+
+
+def _is_too_deep(encoded: JsonValue, levels: int) -> bool:
+    if not isinstance(encoded, dict | list):
+        return False
+    parts = encoded.values() if isinstance(encoded, dict) else encoded
+    return levels == 0 or any(_is_too_deep(part, levels - 1) for part in parts)
 
 
 def decode(value: JsonValue, resolve: Resolve) -> Any:
@@ -110,6 +128,10 @@ def _encode(value: Any, path: str, collect: Collect) -> JsonValue:
     kind = type(value)
     if kind in _PLAIN:
         return value  # type: ignore[no-any-return]
+    if kind is str:
+        return value if _is_utf8(value) else {"$text": _encode_bytes(value.encode(errors="surrogatepass"))}
+    if kind is int:
+        return value if value.bit_length() <= _INTEGER_BITS else {"$integer": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, torch.Tensor):
@@ -118,6 +140,13 @@ def _encode(value: Any, path: str, collect: Collect) -> JsonValue:
     if encoder is None:
         raise UnsupportedValue(path, f"{kind.__module__}.{kind.__qualname__}")
     return encoder(value, path, collect)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _encode_list(value: Sequence[Any], path: str, collect: Collect) -> list[JsonValue]:
@@ -131,7 +160,7 @@ def _encode_pairs(value: Mapping[Any, Any], path: str, collect: Collect) -> list
 
 
 def _encode_dict(value: dict[Any, Any], path: str, collect: Collect) -> JsonValue:
-    if all(type(key) is str and not key.startswith("$") for key in value):
+    if all(type(key) is str and not key.startswith("$") and _is_utf8(key) for key in value):
         return {key: _encode(part, join(path, key), collect) for key, part in value.items()}
     return {"$dict": _encode_pairs(value, path, collect)}
 
@@ -252,6 +281,8 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
     "$ordered": _decode_ordered,
     "$counter": lambda value, resolve: Counter(dict(_decode_pairs(value["$counter"], resolve))),
     "$float": lambda value, resolve: float(value["$float"]),
+    "$integer": lambda value, resolve: int(value["$integer"], 16),
+    "$text": lambda value, resolve: base64.b64decode(value["$text"]).decode(errors="surrogatepass"),
     "$complex": lambda value, resolve: complex(*map(float.fromhex, value["$complex"])),
     "$bytes": lambda value, resolve: base64.b64decode(value["$bytes"]),
     "$bytearray": lambda value, resolve: bytearray(base64.b64decode(value["$bytearray"])),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+_LONGEST_INTEGER = 4096  # bits; Python writes no more than 4,300 decimal digits
 _LONGEST = 60  # characters of a text that are shown as they are
 _DEEPEST = 12
 _PLAIN = (type(None), bool, int, complex, torch.dtype, torch.device, torch.Size, type(Ellipsis), range, slice)
@@ -93,6 +94,8 @@ def describe_leaf(value: Any) -> str | None:
         return f"{value.dtype}:{value!r}"
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
+    if type(value) is int:
+        return repr(value) if value.bit_length() <= _LONGEST_INTEGER else hex(value)
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, str):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.model_setup import plain_name
 
 
@@ -44,6 +45,21 @@ class ModuleState:
         for name, module in self._modules.items():
             if state is not None and name in state:
                 _settle(module, state[name])
+
+
+def unexpand_buffers(module: torch.nn.Module) -> None:
+    """Give each element of the buffers memory of its own. Nothing can be loaded into a buffer that `expand` has made,
+    since several of its elements are at the same place."""
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None and not is_sharded(buffer) and _is_expanded(buffer):
+                part._buffers[name] = buffer.clone(memory_format=torch.contiguous_format)
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and any(
+        size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def _extra_state(module: torch.nn.Module) -> dict[str, Any]:

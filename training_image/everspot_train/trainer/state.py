@@ -23,6 +23,7 @@ from everspot_train.checkpoint.sharding import Sharding, find_mesh
 from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
+from everspot_train.trainer.module_state import unexpand_buffers
 from everspot_train.trainer.optimizers import restore_dtypes
 from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, iterate_tensors, signature
 from everspot_train.trainer.verification import differences
@@ -92,7 +93,7 @@ class TrainState:
         local = {name: piece.state_dict() for name, piece in self.local.items()}
         trees = _Trees()
         encoded = trees.encode("", shared)
-        first = _Trees(trees.tensors)
+        first = _Trees(trees.tensors, trees.shards)
         of_rank = RankPieces(
             pieces=first.encode(f"rank-{rank:05d}", local),
             own=first.encode(f"rank-{rank:05d}/own", own),
@@ -159,7 +160,9 @@ class TrainState:
                 tensors = [tensor for state in piece.state.values() for _, tensor in iterate_tensors(state)]
             else:
                 continue
-            size += sum(t._local_tensor.nbytes if is_sharded(t) else t.nbytes // world_size for t in tensors)
+            size += sum(
+                _count_bytes(t._local_tensor) if is_sharded(t) else _count_bytes(t) // world_size for t in tensors
+            )
         return size
 
     def fingerprint(self) -> str:
@@ -183,17 +186,17 @@ class TrainState:
         loader, mesh = Loader(manifest, streams), find_mesh(self.shared)
         took_part = rank < len(manifest.ranks)
         of_rank = manifest.ranks[rank if took_part else 0]
-        shared = dict[str, Any]()
+        shared, own = dict[str, Any](), dict[str, Any]()
         for name, tree in manifest.shared.items():
             piece = self.shared.get(name)
             state = piece.state_dict() if piece is not None and mesh is not None else {}
+            template = Sharding(name, piece, state, mesh).template
             # A module copies what it loads. Anything else may keep the tensors that it gets.
             copy = not isinstance(piece, torch.nn.Module)
-            shared[name] = loader.read(tree, Sharding(name, piece, state, mesh).template, copy=copy)
-        local, own = (
-            {name: loader.read(tree, lambda path, entry: None, copy=True) for name, tree in trees.items()}
-            for trees in (of_rank.pieces, of_rank.own)
-        )
+            shared[name] = loader.read(tree, template, copy=copy)
+            if name in of_rank.own:
+                own[name] = loader.read(of_rank.own[name], template, copy=True)
+        local = {name: loader.read(tree, lambda path, entry: None, copy=True) for name, tree in of_rank.pieces.items()}
         return StoredState(manifest.step, shared, local, own, took_part)
 
     def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
@@ -227,6 +230,13 @@ class TrainState:
         return own
 
 
+def _count_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor. One of the layout COO has no `nbytes`."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    return tensor.nbytes
+
+
 class _Agreement:
     """Lets all ranks fail together if one of them lacks space. A rank that failed alone would leave the others
     waiting."""
@@ -257,15 +267,27 @@ class _Agreement:
 
 
 class _Trees:
-    """Encodes the states of pieces, and collects their tensors. `tensors`: those of others, which are not stored again.
+    """Encodes the states of pieces, and collects their tensors.
 
     Tensors in the same memory, such as tied weights, are stored once.
+
+    Args:
+        tensors: where the tensors are collected, by their paths.
+        shards: the paths of sharded tensors that are collected there already. All ranks together store such a tensor,
+            so it has no path of one rank.
     """
 
-    def __init__(self, tensors: dict[str, torch.Tensor] | None = None) -> None:
+    def __init__(
+        self, tensors: dict[str, torch.Tensor] | None = None, shards: Mapping[tuple[object, ...], str] | None = None
+    ) -> None:
         self.tensors: dict[str, torch.Tensor] = tensors if tensors is not None else {}
-        self._paths: dict[tuple[object, ...], str] = {}
+        self._paths: dict[tuple[object, ...], str] = dict(shards or {})
         self._unsafe: list[str] = []
+
+    @property
+    def shards(self) -> dict[tuple[object, ...], str]:
+        """The paths of the sharded tensors."""
+        return {place: path for place, path in self._paths.items() if is_sharded(self.tensors[path])}
 
     def encode(self, path: str, states: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the trees of these states, by piece."""
@@ -293,7 +315,8 @@ class _Trees:
     def _collect(self, path: str, tensor: Any) -> str:
         local = tensor._local_tensor if is_sharded(tensor) else tensor
         storage = local.untyped_storage()._cdata  # the same for all views, also of memory without a byte
-        key = (storage, local.storage_offset(), tensor.shape, local.stride(), tensor.dtype, is_sharded(tensor))
+        bits = (tensor.dtype, local.is_conj(), local.is_neg())
+        key = (storage, local.storage_offset(), tensor.shape, local.stride(), bits, is_sharded(tensor))
         stored = self._paths.setdefault(key, path)
         if stored != path:
             return stored
@@ -306,6 +329,8 @@ class _Trees:
 
 
 def _load(name: str, piece: Stateful, state: Any) -> None:
+    if isinstance(piece, torch.nn.Module):
+        unexpand_buffers(piece)
     try:
         piece.load_state_dict(_copy_containers(state))
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:

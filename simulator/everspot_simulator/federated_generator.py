@@ -26,7 +26,7 @@ _SPARE = 3.0
 
 
 def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float = 0.0) -> dict[str, Any]:
-    """Return a workload of `jobs` jobs, as `federated_file.parse_federated` takes it. The same seed gives the same
+    """Return a workload of `jobs` jobs, as `federated.parse_federated` takes it. The same seed gives the same
     workload.
 
     `undated`: the probability, 0 to 1, that a job has no deadline; nothing else depends on it.

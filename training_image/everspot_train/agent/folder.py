@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,6 @@ from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
 from everspot_store.checkpoints import FRESH, by_failed_loads
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
-from pydantic import JsonValue
 
 from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd
 from everspot_train.agent.artifacts.copies import (
@@ -42,21 +41,23 @@ from everspot_train.agent.artifacts.plan import (
     plan,
     without,
 )
-from everspot_train.agent.artifacts.rhythm import Rhythm
+from everspot_train.agent.folder_info import (
+    has_tree,
+    is_folder_checkpoint,
+    make_folder_info,
+    publication_prefix,
+    read_numbered_parts,
+    read_rhythm,
+    read_upload_times,
+)
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import USER_FILE, USER_TREE
 
-KIND, FOLDER = "kind", "folder"
-SENT = "sent"
-"""The field of a checkpoint's `info` with the upload times of its parts, by the prefix of each publication's keys."""
-RHYTHM = "rhythm"
 TREE = "tree.json"
 """The part with the names, modes, times and links."""
-FORMAT, WITH_TREE = "format", 2
-"""The field of `info` of checkpoints with a tree. Those of earlier releases have none: their parts' names are paths."""
 SPACING = timedelta(minutes=1)
 """The least time between two publications while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)
@@ -89,12 +90,16 @@ class _Published:
 
     def aged(self, now: datetime) -> bool:
         """Return whether a part of this job is so old that it must be uploaded again."""
-        return any(now - self.sent[place] >= FRESH for place in map(_place, self.parts.values()) if place in self.sent)
+        return any(
+            now - self.sent[place] >= FRESH
+            for place in map(publication_prefix, self.parts.values())
+            if place in self.sent
+        )
 
     def fresh_part(self, entry: TreeEntry | None, now: datetime) -> Part | None:
         """Return the part with the content of an entry, if it is young enough to stay as it is."""
         part = self.parts.get(entry.content) if entry is not None else None
-        at = self.sent.get(_place(part)) if part is not None else None
+        at = self.sent.get(publication_prefix(part)) if part is not None else None
         return part if at is not None and now - at < FRESH else None
 
 
@@ -178,7 +183,7 @@ class FolderCheckpoints:
                 self._emit(EventKind.FELL_BACK, from_step=newest.step, to_step=first.step, count=count)
         if len(stored) > 1 and stored[0].epoch == stored[1].epoch:
             self._usual_gap = self._clock.to_real(stored[0].created_at - stored[1].created_at)
-        if newest is not None and newest.info.get(KIND) == FOLDER:
+        if newest is not None and is_folder_checkpoint(newest):
             shutil.rmtree(self._copies, ignore_errors=True)
             self.restored = self._checkpoints.restore(self._copies)
         elif newest is not None:
@@ -380,19 +385,18 @@ class FolderCheckpoints:
         self._copies.mkdir(parents=True, exist_ok=True)
         tree = self._copies / TREE
         tree.write_bytes(FileTree(entries=entries).to_json())
-        sent = {place: published.sent[place] for place in map(_place, unchanged.values()) if place in published.sent}
-        sent[self._checkpoints.place(self._next)] = now
-        info: dict[str, JsonValue] = {
-            KIND: FOLDER,
-            FORMAT: WITH_TREE,
-            SENT: {place: at.isoformat() for place, at in sent.items()},
+        sent = {
+            place: published.sent[place]
+            for place in map(publication_prefix, unchanged.values())
+            if place in published.sent
         }
-        info[RHYTHM] = _rhythm_info(self._assessor.rhythm, self._assessor.parts)
+        sent[self._checkpoints.place(self._next)] = now
+        info = make_folder_info(sent, self._assessor.rhythm, self._assessor.parts)
         done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
         self._next = done.step + 1
         stamps = {path: look.items[path].stamp for path in draft.units}
         stamps |= {path: stamp for path, stamp in published.last.stamps.items() if path in draft.carried}
-        publication = LastPublication({_path(entry): entry for entry in entries}, stamps)
+        publication = LastPublication({unescape_path(entry.path): entry for entry in entries}, stamps)
         self._published = _Published(publication, {part.name: part for part in done.parts}, sent)
         self._dirty -= draft.present
         self._dirty |= look.mapped
@@ -420,7 +424,7 @@ class FolderCheckpoints:
 
     def _put_back(self, checkpoint: Checkpoint) -> None:
         parts = {part.name: part for part in checkpoint.parts}
-        if checkpoint.info.get(FORMAT) == WITH_TREE:
+        if has_tree(checkpoint):
             tree = FileTree.read((self._copies / TREE).read_bytes())
         else:
             tree = FileTree(entries=[TreeEntry(path=escape_path(os.fsencode(n)), content=n) for n in parts])
@@ -428,13 +432,12 @@ class FolderCheckpoints:
         self._skips.report({unescape_path(path): reason for path, reason in problems.items()})
         shutil.rmtree(self._copies, ignore_errors=True)
         look = self._watch.look(self._clock.monotonic(), thorough=True)
-        stored = checkpoint.info.get(RHYTHM)
-        self._assessor = Assessor(_rhythm(stored), _parts(stored))
+        self._assessor = Assessor(read_rhythm(checkpoint), read_numbered_parts(checkpoint))
         self._assessor.start(look)
-        entries = {_path(entry): entry for entry in tree.entries if entry.path not in problems}
+        entries = {unescape_path(entry.path): entry for entry in tree.entries if entry.path not in problems}
         stamps = {path: look.items[path].stamp for path in entries if path in look.items}
         self._published = _Published(
-            LastPublication(entries, stamps), parts, _sent(checkpoint, self._checkpoints.job_id)
+            LastPublication(entries, stamps), parts, read_upload_times(checkpoint, self._checkpoints.job_id)
         )
         self._next = max(self._next, checkpoint.step + 1)
 
@@ -471,53 +474,3 @@ class FolderCheckpoints:
             reason=assessment.reason or empty,
         )
         self._overdue *= 2
-
-
-_KEY_PARTS = len(["jobs", "J", "checkpoints", "E", "S", "tree.json"])
-
-
-def _path(entry: TreeEntry) -> bytes:
-    return unescape_path(entry.path)
-
-
-def _place(part: Part) -> str:
-    """Return the prefix of the keys of one publication."""
-    return "/".join(part.key.split("/")[:5])
-
-
-def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
-    """Return the upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
-    stored, times = checkpoint.info.get(SENT), {}
-    for place, at in stored.items() if isinstance(stored, dict) else ():
-        try:
-            moment = datetime.fromisoformat(str(at))
-        except ValueError:
-            continue
-        if place.startswith(f"jobs/{job_id}/") and moment.tzinfo is not None:
-            times[place] = moment
-    return times
-
-
-def _rhythm_info(rhythm: Rhythm, parts: Iterable[bytes]) -> JsonValue:
-    if rhythm.leader is None or rhythm.rounds == 0:
-        return None
-    return {
-        "leader": escape_path(rhythm.leader),
-        "members": [escape_path(name) for name in sorted(rhythm.members)],
-        "parts": [escape_path(template) for template in sorted(parts)],
-    }
-
-
-def _rhythm(stored: JsonValue) -> Rhythm:
-    """Return the rhythm that an earlier attempt has learnt."""
-    if not isinstance(stored, dict) or not isinstance(stored.get("leader"), str):
-        return Rhythm()
-    members = stored.get("members")
-    names = [name for name in members if isinstance(name, str)] if isinstance(members, list) else []
-    return Rhythm(unescape_path(str(stored["leader"])), frozenset(map(unescape_path, names)), rounds=1)
-
-
-def _parts(stored: JsonValue) -> list[bytes]:
-    """Return the templates of numbered files of one checkpoint that an earlier attempt has learnt."""
-    parts = stored.get("parts") if isinstance(stored, dict) else None
-    return [unescape_path(name) for name in parts if isinstance(name, str)] if isinstance(parts, list) else []

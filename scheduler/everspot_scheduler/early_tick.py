@@ -74,7 +74,8 @@ class EarlyTick:
             if self._jobs.take(now):
                 return self._new(self._store.jobs.etags(), observation.jobs)
         except StoreError:
-            self._observation = None
+            if not self.idle:  # an idle tick is minutes away: the object is read again
+                self._observation = None
         return False
 
     def _woken(self) -> bool:

@@ -106,6 +106,20 @@ def test_a_drain_wakes_an_idle_scheduler(timed):
     assert timed.run(IDLE, TICK / 2, lambda: timed.here.store.request_drain(request)) <= TICK
 
 
+def test_an_idle_scheduler_is_woken_though_the_store_did_not_answer_for_a_while(timed, monkeypatch):
+    real, failures = timed.here.store.wakeup.token, [True] * 3
+
+    def silent() -> bytes:
+        if failures and len(timed.ticks) >= IDLE:
+            failures.pop()
+            raise StoreUnavailable("injected")
+        return real()
+
+    monkeypatch.setattr(timed.here.store.wakeup, "token", silent)
+    assert timed.run(IDLE, TICK / 2, lambda: timed.here.submit("j")) <= 4 * TICK
+    assert failures == []
+
+
 def test_work_of_which_nobody_tells_is_seen_by_the_next_idle_tick(timed, monkeypatch):
     """Who may write jobs and not the wake-up object, or dies between the two, waits for some minutes."""
     real = timed.here.store.control.put

@@ -39,7 +39,7 @@ config:
 """
 DEV_SETTINGS = """\
 # For trying things: one zone (endpoints cost money per zone), a store that goes with the stack, and no instance but the
-# scheduler while no job waits.
+# scheduler while no job waits; that is small, and a cluster of hundreds of jobs needs the usual t3.small.
 config:
   aws:region: $region
   everspot:cluster:
@@ -48,6 +48,7 @@ config:
     permissionsBoundaryArn: $boundary
     imageParameter: /everspot/image/dev
     zones: [${region}a]
+    schedulerType: t3.micro
     retainStore: false
     capacity:
       instanceTypes: [$dev]

@@ -56,7 +56,8 @@ config:
     tags: {Project: everspot, Team: "$team"}
 """
 DEV_SETTINGS = """\
-# For trying things: a store that goes with the stack, and no instance but the scheduler while no job waits.
+# For trying things: a store that goes with the stack, and no instance but the scheduler while no job waits; that is
+# small, and a cluster of hundreds of jobs needs the usual e2-small.
 config:
   gcp:project: $account
   gcp:region: $region
@@ -65,6 +66,7 @@ config:
     tags: {Project: everspot, Team: "$team"}
     imageFamily: everspot-dev
     zones: [$zones]
+    schedulerType: e2-micro
     retainStore: false
     capacity:
       instanceTypes: [$types]

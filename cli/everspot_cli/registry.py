@@ -77,6 +77,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
         "Fleet",
     ),
+    "gpus": CommandEntry(
+        "gpus",
+        "Show which GPUs there are in which regions of both clouds, and what they cost, the cheapest GPU first.",
+        "Fleet",
+    ),
     "federation": CommandEntry(
         "federation",
         "Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.",

@@ -27,6 +27,9 @@ from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.tables import duration
 
+CHEAPEST = 3
+"""Types whose prices `submit` prints."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -47,6 +50,7 @@ def submit(
         list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Submit it although its deadline cannot be kept.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the cheapest types for it.")] = False,
     json: Json = False,
 ) -> None:
     """Submit a job. Once this returns, the job is never lost.
@@ -62,9 +66,25 @@ def submit(
         return
     job_context = SubmissionContext.read(session, str(file), submission, wait_for_capacity=wait_for_capacity)
     warnings = [*skew_warnings(session), *check(job_context)]
+    if not quiet and not session.json:
+        print_cheapest(session, job_context)
     submission = send(session, job_context.submission)
     warnings += note_submitted(session, submission)
     answer_submitted(session, submission, warnings, file)
+
+
+def print_cheapest(session: Session, context: SubmissionContext) -> None:
+    """Print the cheapest types that the job could run on, each at its lowest known price."""
+    prices = []
+    for candidate in context.candidates:
+        listed = [(candidate.on_demand, "on-demand")] if candidate.on_demand is not None else []
+        listed += [(candidate.spot[0], "Spot")] if candidate.spot is not None else []
+        if listed:
+            price, market = min(listed, key=lambda pair: pair[0].usd_per_hour)
+            prices.append((price.usd_per_hour, f"{candidate.instance_type.name} ${price.usd_per_hour:.3g} {market}"))
+    if prices:
+        texts = ", ".join(text for _, text in sorted(prices)[:CHEAPEST])
+        session.console.print(f"Cheapest for it, an hour: {texts}.", style="dim", soft_wrap=True)
 
 
 def check(context: SubmissionContext) -> list[str]:

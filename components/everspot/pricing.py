@@ -1,13 +1,14 @@
 """The types and prices that a component is checked and estimated with: those of the project's files, else those that
 come with Everspot, else those of the cloud's price lists."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pulumi
 from everspot_clouds import price_files
 from everspot_clouds.price_files import BadPriceFile, project_tables, refresh_command
 from everspot_clouds.price_lookup import LookUp, look_up
-from everspot_core.capacity.catalogue import Catalogue
+from everspot_core.capacity.catalogue import Catalogue, builtin
 from everspot_core.capacity.price_table import PriceTable, priced
 
 
@@ -44,6 +45,11 @@ def with_missing(catalogue: Catalogue, region: str, names: Collection[str]) -> C
     return priced(catalogue, ask_for_missing(catalogue, region, names).table)
 
 
+def unpriced_types(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the types of a spec whose price is not declared in place."""
+    return [entry["type"] for entry in entries if "on_demand_usd_per_hour" not in entry]
+
+
 def declared_prices(cloud: str, region: str, names: Collection[str]) -> PriceTable | None:
     """Return the on-demand prices of a cluster's types that its scheduler cannot know otherwise, for `cluster.json`:
     those of the project's file, or of the price lists. None if the catalogue that comes with Everspot has all.
@@ -53,9 +59,9 @@ def declared_prices(cloud: str, region: str, names: Collection[str]) -> PriceTab
     Raises:
         pulumi.RunError: if a file of the project's prices cannot be read.
     """
-    catalogue = load_catalogue()
     files = [table for table in project_tables() if (table.cloud, table.region) == (cloud, region)]
-    table = files[0] if files else ask_for_missing(catalogue, region, names).table
+    # Whatever this machine has cached, the scheduler knows the shipped catalogue alone.
+    table = files[0] if files else ask_for_missing(builtin(), region, names).table
     if table is None:
         return None
     rows = [

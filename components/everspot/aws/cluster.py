@@ -35,7 +35,7 @@ from everspot.federation import build_peers, card
 from everspot.guard import guard
 from everspot.limits import build_declared, build_manifest
 from everspot.parts import inputs, outputs
-from everspot.pricing import declared_prices
+from everspot.pricing import declared_prices, unpriced_types
 
 
 class AwsTrainingCluster(pulumi.ComponentResource):
@@ -204,7 +204,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
         shape = parse_capacity(capacity)
         names = [
-            *(entry["type"] for entry in capacity["instance_types"]),
+            *unpriced_types(capacity["instance_types"]),
             self._args.get("scheduler_type", DEFAULT_TYPE),
         ]
         tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)

@@ -37,7 +37,7 @@ from everspot.gcp.store import GcpStore
 from everspot.guard import guard
 from everspot.limits import build_declared, build_manifest
 from everspot.parts import inputs, outputs
-from everspot.pricing import declared_prices
+from everspot.pricing import declared_prices, unpriced_types
 
 
 class GcpTrainingCluster(pulumi.ComponentResource):
@@ -200,7 +200,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             facts["places"], facts["image"] = elastic.places, self.image_id
         args, capacity = self._args, self._args["capacity"]
         shape = parse_capacity(capacity)
-        names = [*(entry["type"] for entry in capacity["instance_types"]), args.get("scheduler_type", DEFAULT_TYPE)]
+        names = [*unpriced_types(capacity["instance_types"]), args.get("scheduler_type", DEFAULT_TYPE)]
         return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
             lambda known: build_manifest(
                 role,

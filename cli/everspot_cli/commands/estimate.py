@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from everspot_clouds.estimating import Environment, environment, estimated
+from everspot_clouds.price_files import BadPriceFile, find_project, project_prices, project_tables
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.estimate.model import CostFigures, Estimate, Range
 from everspot_core.estimate.usage_history import Recent
 from everspot_core.validation.problems import BadInputs
@@ -69,11 +71,12 @@ def estimate(
     was = None if before is None else _read(before, stack_name(files[0]))
     estimates: dict[str, Estimate] = {}
     for file in files:
-        will = _read(file, stack_name(file))
-        formerly = None if was is None else was.resources
-        estimates[stack_name(file)] = estimated(
-            formerly, will.resources, regions=will.regions, catalogue=catalogue, recent=recent
-        )
+        with project_prices(_price_tables(file)):
+            will = _read(file, stack_name(file))
+            formerly = None if was is None else was.resources
+            estimates[stack_name(file)] = estimated(
+                formerly, will.resources, regions=will.regions, catalogue=catalogue, recent=recent
+            )
     if session.json:
         session.answer(
             {"environments": {name: cost_estimate.model_dump(mode="json") for name, cost_estimate in estimates.items()}}
@@ -81,6 +84,18 @@ def estimate(
         return
     for name, cost_estimate in estimates.items():
         _show(session, name, cost_estimate, compared=before is not None)
+
+
+def _price_tables(file: Path) -> list[PriceTable]:
+    """Return the price tables of the project that a settings file belongs to, else of the one around the command.
+
+    Raises:
+        CliError: if one of them cannot be read.
+    """
+    try:
+        return project_tables(file.parent if find_project(file.parent) is not None else None)
+    except BadPriceFile as error:
+        raise CliError(str(error)) from None
 
 
 def stack_name(file: Path) -> str:

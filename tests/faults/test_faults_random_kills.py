@@ -1,0 +1,246 @@
+"""Real programs with their frameworks' own checkpoints are struck at random moments, again and again. In the end they
+have computed what an undisturbed run computes, and no attempt began before the one that it followed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from agent_helpers import Cluster, Proc, eventually, market_in
+from everspot_core.jobs.records import EventKind, JobState, Reason
+
+PROGRAMS = Path(__file__).parent / "programs"
+LONG = 900.0
+PLAIN = ("safetensors", "heeding")
+"""Programs without torch, of which an attempt costs little."""
+TORCH = (("transformers", 1), ("transformers", 2), ("lightning", 1), ("accelerate", 1), ("dcp", 1))
+KINDS = ("program", "machine", "agent", "drill", "notice", "shutdown")
+ENDED = (JobState.PENDING, JobState.SUCCEEDED, JobState.FAILED)
+
+
+@dataclass
+class Attack:
+    """A job that is struck at random moments.
+
+    Attributes:
+        framework: how the program saves.
+        steps: its length.
+        longest: real seconds of an attempt before it is struck, at most.
+        dice: choose moments and kinds.
+        processes: of the program. With several, one of them may be killed alone.
+        strikes: how many there were of each kind.
+        began: the step at which each attempt began.
+        saved: the step of which a program that was told to stop has said that it saved it.
+    """
+
+    cluster: Cluster
+    framework: str
+    steps: int
+    longest: float
+    dice: random.Random
+    processes: int = 1
+    strikes: Counter[str] = field(default_factory=Counter)
+    began: list[int] = field(default_factory=list)
+    saved: int | None = None
+    _number: int = 0
+    _agent: Proc | None = None
+
+    @property
+    def agent(self) -> Proc:
+        assert self._agent is not None
+        return self._agent
+
+    @property
+    def instance(self) -> str:
+        return f"i-{self._number}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        program = {"FRAMEWORK": self.framework, "STEPS": f"{self.steps}", "EVERY": "5", "PAUSE": "0.05"}
+        return {**program, "OMP_NUM_THREADS": "1"}
+
+    def run(self, strikes: int) -> None:
+        """Run the job to its end."""
+        spec = {
+            "checkpoint": {"every": "5s"},
+            "retries": {"errors": 1000, "backoff": "1s", "from_zero": 1000},
+            "resources": {"vcpus": self.processes},
+            "processes": self.processes,
+        }
+        self.cluster.submit("job-1", PROGRAMS, name="endure", entrypoint=["endure.py"], env=self.env, **spec)
+        state = JobState.PENDING
+        while state is JobState.PENDING:
+            self._take_up()
+            if self.strikes.total() < strikes:
+                self._strike()
+            state = self.cluster.wait_state("job-1", *ENDED, seconds=LONG).state
+        assert state is JobState.SUCCEEDED, (self.cluster.record("job-1"), self.printed()[-20:])
+
+    def printed(self) -> list[str]:
+        return b"".join(chunk.data for chunk in self.cluster.store.read_logs("job-1")).decode().splitlines()
+
+    def _take_up(self) -> None:
+        if self._agent is None or self._agent.popen.poll() is not None:
+            self._number += 1
+            self._agent = self.cluster.start_agent(self.instance, EVERSPOT_LAUNCHER="")
+        self.cluster.assign("job-1", self.instance)
+        self._await_beginning()
+        if self.saved is not None and not self._is_over():
+            assert self.began[-1] == self.saved, (self.began, self.strikes)
+        self.saved = None
+
+    def _await_beginning(self) -> None:
+        eventually("the program begins", lambda: self._beginning() is not None or self._is_over(), LONG)
+        began = self._beginning()
+        if began is not None:  # else it was over before anybody looked
+            assert began >= max(self.began, default=0), (
+                f"kept work was lost: {began} after {self.began}, {self.strikes}"
+            )
+            self.began.append(began)
+
+    def _beginning(self) -> int | None:
+        """Return the step at which the present attempt began, once it has said so."""
+        runs = sorted(self.agent.home.glob("runs/job-1-*/output.log"))
+        lines = [line for path in runs[-1:] for line in path.read_text().splitlines()]
+        return next((int(line.split()[2]) for line in lines if line.startswith("began at ")), None)
+
+    def _is_over(self) -> bool:
+        record = self.cluster.record("job-1")
+        return record is not None and record.state in ENDED
+
+    def _strike(self) -> None:
+        """Wait for a random moment, and strike in a random way."""
+        time.sleep(self.dice.uniform(0, self.longest))
+        if self._is_over():
+            return
+        kind = self.dice.choice((*KINDS, "rank") if self.processes > 1 else KINDS)
+        self.strikes[kind] += 1
+        match kind:
+            case "program":
+                self._kill(self._program_processes())
+            case "rank":
+                self._kill(self.dice.sample(self._program_processes(), 1))
+            case "machine":
+                self.agent.end()
+                if not self._is_over():
+                    self.cluster.expire("job-1")
+            case "agent":
+                self.agent.popen.kill()
+                self.agent.wait()
+                self._agent = self.cluster.start_agent(self.instance, EVERSPOT_LAUNCHER="")
+                self._await_beginning()
+                self._strike()  # the same attempt, under the next agent
+            case "drill":
+                self.cluster.stop(self.instance, Reason.DRILL)
+                self._note_saved()
+            case "notice":
+                deadline = market_in(self.dice.uniform(3, 12))
+                self.cluster.stop(self.instance, Reason.NOTICE, cordoned=True, deadline=deadline)
+                self.cluster.wait_state("job-1", *ENDED, seconds=LONG)
+                self.agent.end()
+            case "shutdown":
+                self.agent.popen.send_signal(signal.SIGTERM)
+                self.agent.wait(LONG)
+                self._note_saved()
+
+    def _note_saved(self) -> None:
+        self.cluster.wait_state("job-1", *ENDED, seconds=LONG)
+        lines = [line for line in self.printed() if line.startswith(("began at ", "stopped at "))]
+        self.saved = int(lines[-1].split()[2]) if lines and lines[-1].startswith("stopped at ") else None
+
+    def _program_processes(self) -> list[int]:
+        found = []
+        for pid in self.agent.tree():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:  # it has just ended
+                continue
+            if b"endure.py" in command:
+                found.append(pid)
+        return found
+
+    @staticmethod
+    def _kill(pids: list[int]) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def undisturbed(folder: Path, env: dict[str, str], processes: int) -> list[str]:
+    """What a run prints that nobody strikes."""
+    folder.mkdir()
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    command = [sys.executable, *launcher, str(PROGRAMS / "endure.py")]
+    whole = {**os.environ, **env, "PAUSE": "0"}
+    return subprocess.run(
+        command, cwd=folder, env=whole, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+def losses(lines: list[str]) -> dict[int, str]:
+    """The losses by step. A step that was computed more than once had the same loss each time."""
+    by_step: dict[int, str] = {}
+    for line in lines:
+        if line.startswith("step ") and " loss " in line:
+            _, step, _, loss = line.split()
+            assert by_step.setdefault(int(step), loss) == loss, f"step {step}: {loss} and {by_step[int(step)]}"
+    return by_step
+
+
+def digest(lines: list[str]) -> str:
+    (line,) = {line for line in lines if line.startswith("weights ")}
+    return line
+
+
+def attack(
+    cluster: Cluster, framework: str, strikes: int, steps: int, longest: float, processes: int = 1, seed: int = 1
+) -> None:
+    """Strike a program `strikes` times, and compare it with an undisturbed run."""
+    struck = Attack(cluster, framework, steps, longest, random.Random(f"{framework} {seed}"), processes)
+    calm = undisturbed(cluster.root / "undisturbed", struck.env, processes)
+    struck.run(strikes)
+    lines = struck.printed()
+    print(framework, dict(struck.strikes), struck.began)
+
+    if processes == 1:  # a rank whose neighbour was killed ends with an exception
+        assert not any(line.startswith("Traceback") for line in lines), "\n".join(lines)
+    expected, computed = losses(calm), losses(lines)
+    # What was printed right before a machine was lost is not in the log.
+    assert computed == {step: expected[step] for step in computed}
+    assert digest(lines) == digest(calm)
+    record = cluster.record("job-1")
+    assert record is not None and record.errors <= struck.strikes["program"] + struck.strikes["rank"]
+    assert not cluster.events("job-1", EventKind.FELL_BACK)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("framework", PLAIN)
+def test_after_random_kills_a_program_without_torch_has_computed_what_it_computes_undisturbed(
+    cluster: Cluster, framework: str
+) -> None:
+    attack(cluster, framework, strikes=13, steps=300, longest=6)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("framework", PLAIN)
+def test_after_many_random_kills(cluster: Cluster, framework: str) -> None:
+    attack(cluster, framework, strikes=60, steps=2000, longest=8, seed=2)
+
+
+@pytest.mark.nightly
+@pytest.mark.torch
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("framework", "processes"), TORCH)
+def test_after_random_kills_a_framework_has_computed_what_it_computes_undisturbed(
+    cluster: Cluster, framework: str, processes: int
+) -> None:
+    attack(cluster, framework, strikes=20, steps=400, longest=15, processes=processes)

@@ -15,7 +15,8 @@ from everspot_local.options import Options
 from moto.cloudwatch.models import cloudwatch_backends
 
 REGION = "us-east-1"
-T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+# CloudWatch takes figures of the past two weeks; what the market looks at by itself is later than this.
+T0 = (datetime.now(UTC) - timedelta(days=1)).replace(minute=0, second=0, microsecond=0)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_a_scheduler_on_aws_becomes_its_peers_role_there_too(clouds: Any) -> Non
     clouds.role(SCHEDULER, {"Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}, may)
     objects = [{"Action": ["s3:PutObject"], "Resource": "arn:aws:s3:::aws-control/visits/*"}]
     clouds.role(GUEST, {"Principal": {"AWS": SCHEDULER}, "Action": "sts:AssumeRole"}, objects)
+    clouds.role(f"{SCHEDULER}-other", {"Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}, [])
     clouds.on_aws()
     bucket = open_cloud("s3://aws-control", peer_credentials("aws", "eu-west-1", S3, GUEST, ""), "eu-west-1")
     assert bucket.create("visits/train-v1.json", b"{}").version is not None

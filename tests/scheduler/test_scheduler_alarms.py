@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Watched(ElasticCluster):
     is played; time moves only by `minutes`."""
 
     def __init__(self, root: Path, local: LocalCloud) -> None:
-        clock = ManualClock()
+        clock = ManualClock(datetime.now(UTC) - timedelta(days=7))  # CloudWatch takes no figures of the future
         super().__init__(folder_store(root, clock), clock)
         self.length = 100_000
         self.declare(monitoring=Monitoring(namespace=NAMESPACE))

@@ -41,13 +41,13 @@ def check_request(handler: Any, service: str, action: str) -> None:
     shape = get_service_model(service).operation_model(action).input_shape
     if shape is None:
         return
-    faults = list(_faults(shape, _parameters(handler), ""))
+    faults = list(_faults(shape, request_parameters(handler), ""))
     if faults:
         count = "1 validation error" if len(faults) == 1 else f"{len(faults)} validation errors"
         raise Refused(code, f"{count} detected: {'; '.join(faults)}")
 
 
-def _parameters(handler: Any) -> Mapping[str, Any]:
+def request_parameters(handler: Any) -> Mapping[str, Any]:
     """Return the parameters that moto has read by the model, or else the request's JSON."""
     if handler.automated_parameter_parsing:
         return handler.params  # type: ignore[no-any-return]

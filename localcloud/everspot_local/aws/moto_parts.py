@@ -99,6 +99,8 @@ _REPLACED: list[tuple[object, str, object]] = [
     (S3Response, "_bucket_response", s3_door.bucket_response),
     (S3Response, "_key_response", s3_door.key_response),
     (S3Response, "_bucket_response_put", s3.bucket_response_put),
+    (Queue, "delete_message", sqs.delete_message),
+    (SQSBackend, "send_message", sqs.send_message),
     (Queue, "add_message", sqs.add_message),
     (SQSBackend, "receive_message", sqs.receive_message),
     (Queue, "_set_attributes", sqs.set_attributes),

@@ -31,6 +31,10 @@ RANGES = {  # SetQueueAttributes and CreateQueue in the API reference
 }
 _TAG_TEXT = re.compile(r"[\w .:/=+\-@]*")
 
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_delete_message = Queue.delete_message
+_send_message = SQSBackend.send_message
 _add_message = Queue.add_message
 _receive_message = SQSBackend.receive_message
 _set_attributes = Queue._set_attributes
@@ -106,6 +110,24 @@ def receive_message(self: SQSBackend, queue_name: str, *arguments: Any, **more: 
         with queue._messages_lock:
             disturbances.shuffle(queue._messages)
     return _receive_message(self, queue_name, *arguments, **more)
+
+
+def delete_message(queue: Queue, receipt_handle: str) -> None:
+    """Delete a message by the handle of its last reception. By an earlier one the call succeeds, and a standard queue
+    keeps the message (API reference, DeleteMessage)."""
+    stale = (m for m in queue._messages if m.receipt_handle != receipt_handle and m.had_receipt_handle(receipt_handle))
+    if strict() and not queue.fifo_queue and next(stale, None) is not None:
+        return
+    _delete_message(queue, receipt_handle)
+
+
+def send_message(self: SQSBackend, queue_name: str, message_body: str, *arguments: Any, **more: Any) -> Message:
+    """Send a message as moto does, of characters that SQS takes (API reference, SendMessage)."""
+    if strict() and not message_body:
+        raise QueueRefused("MissingParameter", "The request must contain the parameter MessageBody.")
+    if strict() and _FORBIDDEN.search(message_body):
+        raise QueueRefused("InvalidMessageContents", "Invalid characters found in the message body.")
+    return _send_message(self, queue_name, message_body, *arguments, **more)
 
 
 def _deleted(backend: SQSBackend) -> dict[str, Any]:

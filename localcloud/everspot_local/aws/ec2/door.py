@@ -16,6 +16,7 @@ from everspot_local.aws.ec2 import (
     launch_rules,
     network_rules,
     quota_rules,
+    request_rules,
     tag_rules,
     template_rules,
     throttle,
@@ -51,6 +52,7 @@ def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
         raise Throttled(action)
     tag_rules.check_tags(params)
     filter_rules.check_filters(action, params)
+    request_rules.check_request(action, params)
     if (check := _CHECKS.get(action)) is not None:
         check(backend, action, params)
 

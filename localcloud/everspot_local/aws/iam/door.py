@@ -17,11 +17,14 @@ from moto.s3.models import FakeBucket
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.iam.caller import Caller, Denial, enter, unauthorized_text
+from everspot_local.aws.iam.credentials import check_credentials, session_credentials
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.aws.iam.resources import required_calls
-from everspot_local.aws.model_limits import check_request
+from everspot_local.aws.model_limits import check_request, request_parameters
+from everspot_local.aws.parameter_rules import check_parameters
 from everspot_local.aws.refusals import Refused
 from everspot_local.aws.signatures import check_region
+from everspot_local.aws.strict import strict
 from everspot_local.market.clock import stamp
 
 CODES = {
@@ -61,9 +64,12 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     action = _action(handler)
     if action is None:
         return
+    if strict() and service != "sts":
+        check_credentials(handler, service)
     if s3_resource is None:
         check_region(handler, service, here.region)
         check_request(handler, service, action)
+        check_parameters(service, action, request_parameters(handler), str(handler.region))
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
     try:
@@ -85,13 +91,12 @@ def _action(handler: Any) -> str | None:
 
 
 def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
-    headers = handler.headers
-    if "X-Amz-Security-Token" not in headers:
+    access_key, token = session_credentials(handler)
+    if not token:
         return None
+    headers = {"X-Amz-Security-Token": token}
     try:
-        return AssumedRoleAccessKey(
-            account_id=ACCOUNT, partition="aws", access_key_id=handler.get_access_key(), headers=headers
-        )
+        return AssumedRoleAccessKey(account_id=ACCOUNT, partition="aws", access_key_id=access_key, headers=headers)
     except CreateAccessKeyFailure:
         return None
 

@@ -5,13 +5,20 @@ Lengths and characters of names and tags are in IAM's own model: see `model_limi
 "IAM and AWS STS quotas" in the IAM user guide, which also says that white space does not count.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.utils import filter_iam_instance_profiles
-from moto.iam.exceptions import EntityAlreadyExists, InvalidInput, LimitExceededException, NoSuchEntity
+from moto.iam.exceptions import (
+    EntityAlreadyExists,
+    InvalidInput,
+    LimitExceededException,
+    MalformedPolicyDocument,
+    NoSuchEntity,
+)
 from moto.iam.models import IAMBackend, InstanceProfile, Role, iam_backends
 
 from everspot_local.aws import account
@@ -41,6 +48,7 @@ def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: s
     """Create a role as moto does, within the quota of its trust policy and with a boundary that exists."""
     if strict():
         _fits(assume_role_policy_document, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
+        check_trust(assume_role_policy_document)
         _boundary(self, more.get("permissions_boundary") or (words[1] if len(words) > 1 else None))
         if any(role.name.lower() == role_name.lower() for role in self.roles.values()):
             raise EntityAlreadyExists(f"Role with name {role_name} already exists.")
@@ -51,6 +59,7 @@ def update_assume_role_policy(self: IAMBackend, role_name: str, assume_role_poli
     """Replace a trust policy as moto does, within its quota."""
     if strict():
         _fits(assume_role_policy, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
+        check_trust(assume_role_policy)
     _update_trust(self, role_name, assume_role_policy)
 
 
@@ -151,6 +160,40 @@ def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any,
         iam_instance_profile_arn=iam_instance_profile_arn,
         iam_instance_profile_name=iam_instance_profile_name,
     )
+
+
+def check_trust(text: str) -> None:
+    """Refuse a trust policy that is none, or that names a role or user of this account that does not exist.
+
+    IAM user guide, "AWS JSON policy elements: Principal": a trust policy has principals and no resources. The words as
+    met: `MalformedPolicyDocument: Invalid principal in policy` (the upstream provider tries again, `iam/role.go`).
+    """
+    try:
+        statements = _list(json.loads(text)["Statement"])
+    except (ValueError, KeyError, TypeError):
+        raise MalformedPolicyDocument("This policy contains invalid Json") from None
+    for statement in statements:
+        if "Principal" not in statement and "NotPrincipal" not in statement:
+            raise MalformedPolicyDocument("AssumeRole policy must contain principals")
+        if "Resource" in statement or "NotResource" in statement:
+            raise MalformedPolicyDocument("Has prohibited field Resource")
+        if absent := absent_principals(statement):
+            raise MalformedPolicyDocument(f'Invalid principal in policy: "AWS":"{absent[0]}"')
+
+
+def absent_principals(statement: Mapping[str, Any]) -> list[str]:
+    """Return the roles and users of this account that a statement names and that do not exist. Those of other accounts
+    cannot be known here."""
+    stated = statement.get("Principal")
+    names = [str(name) for name in _list(stated.get("AWS", []))] if isinstance(stated, Mapping) else []
+    backend = iam_backends[ACCOUNT]["aws"]
+    existing = {*(role.arn for role in backend.roles.values()), *(user.arn for user in backend.users.values())}
+    owned = (f"arn:aws:iam::{ACCOUNT}:role/", f"arn:aws:iam::{ACCOUNT}:user/")
+    return [name for name in names if name.startswith(owned) and name not in existing]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _changed(profile: Any) -> None:

@@ -2,7 +2,7 @@
 
 A token has to be signed by its issuer's keys, be in date, name an audience of the identity provider, and fit the role's
 trust policy. Google is built into AWS. Every other issuer needs an identity provider in IAM, and has to be introduced
-by the action `issuer`. It knows no session policies, no tags of sessions and no external ids. Tokens and credentials
+by the action `issuer`. It refuses session policies and tags of sessions. Tokens and credentials
 keep real time.
 
 Sources: STS API Reference, "AssumeRoleWithWebIdentity" (errors); IAM user guide, "Available keys for AWS OIDC
@@ -26,7 +26,7 @@ from moto.sts.responses import TokenResponse
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
-from everspot_local.aws.refusals import Refused, in_own_words
+from everspot_local.aws.refusals import NOT_IMPLEMENTED, Refused, in_own_words
 from everspot_local.aws.strict import strict
 from everspot_local.machines.issuers import IssuerUnavailable
 from everspot_local.machines.lifecycle import Machines
@@ -53,11 +53,13 @@ _assume_role = TokenResponse.assume_role
 def assume_role(self: TokenResponse) -> ActionResult:
     """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here."""
     assumed_role = self.backend.get_assumed_role_from_access_key(self.get_access_key())
+    _check_supported(self)
     if strict() and assumed_role is not None:
         role = _role(self._get_param("RoleArn"), "AssumeRole", assumed_role.arn)
-        _check_trust(
-            role, "AssumeRole", assumed_role.role_arn, {}, f"User: {assumed_role.arn} is not authorized to perform"
-        )
+        external_id = self._get_param("ExternalId")
+        context = {"sts:externalid": (str(external_id),)} if external_id else {}
+        begins = f"User: {assumed_role.arn} is not authorized to perform"
+        _check_trust(role, "AssumeRole", assumed_role.role_arn, context, begins)
         _check_duration(self, role)
     return _assume_role(self)
 
@@ -66,6 +68,7 @@ def assume_role(self: TokenResponse) -> ActionResult:
 def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
     """Return credentials of a role to a caller with an identity token that the role trusts."""
     arn, session = self._get_param("RoleArn"), self._get_param("RoleSessionName")
+    _check_supported(self)
     issuer, provider, claims = _verified(str(self._get_param("WebIdentityToken") or ""))
     role = _role(arn, "AssumeRoleWithWebIdentity", "")
     context = _context(issuer, claims)
@@ -83,6 +86,13 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
             "Audience": claims["aud"],
         }
     )
+
+
+def _check_supported(handler: TokenResponse) -> None:
+    """Refuse session policies and session tags: what is not evaluated would give more than was asked for."""
+    for name in ("Policy", "PolicyArns", "Tags", "TransitiveTagKeys"):
+        if handler._get_param(name):
+            raise Refused("NotImplemented", f"The local cloud does not support {name} of a session.", NOT_IMPLEMENTED)
 
 
 def _verified(token: str) -> tuple[str, str, dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Stands in for STS behind an instance profile: role credentials that moto knows, renewed before they expire.
 
-It does not check the role's trust policy.
+EC2 has to be allowed to assume the role. If its trust policy does not let EC2, the document says so: EC2 User Guide,
+"Retrieve security credentials from instance metadata", the code AssumeRoleUnauthorizedAccess.
 """
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +13,8 @@ from moto.sts.models import sts_backends
 
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.instances import LocalInstance
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
+from everspot_local.aws.strict import strict
 from everspot_local.market.clock import stamp
 
 LIFE = timedelta(hours=6)  # real time, as the programs that use them wait in real time
@@ -38,6 +42,9 @@ class RoleCredentials:
         if name is None:
             return None
         now = datetime.now(UTC)
+        if strict() and not _ec2_may_assume(name):
+            message = f"EC2 cannot assume the role {name}."
+            return {"Code": "AssumeRoleUnauthorizedAccess", "Message": message, "LastUpdated": stamp(now)}
         expires, document = self._issued.get(instance.id, (now, {}))
         if not document or expires - now < RENEW_BEFORE:
             expires = now + life
@@ -64,3 +71,12 @@ class RoleCredentials:
             "Token": assumed.session_token,
             "Expiration": stamp(expires),
         }
+
+
+def _ec2_may_assume(name: str) -> bool:
+    trust = iam_backends[ACCOUNT]["aws"].get_role(name).assume_role_policy_document
+    document = json.loads(trust) if isinstance(trust, str) else trust
+    try:
+        return decide([document], Call("sts:AssumeRole"), principal="ec2.amazonaws.com") is PolicyDecision.ALLOW
+    except UnknownCondition:
+        return False

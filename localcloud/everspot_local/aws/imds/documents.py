@@ -93,7 +93,7 @@ def _role(credentials: RoleCredentials, instance: LocalInstance, path: str) -> A
     if path == "/latest/meta-data/iam/info":
         credentials_document = credentials.role_credentials(instance)
         return {
-            "Code": "Success",
+            "Code": credentials_document["Code"] if credentials_document else "Success",
             "LastUpdated": credentials_document["LastUpdated"] if credentials_document else "",
             "InstanceProfileArn": instance.profile_arn,
             "InstanceProfileId": "AIPALOCALCLOUD",

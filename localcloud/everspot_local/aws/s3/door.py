@@ -4,7 +4,7 @@ It knows no anonymous access to public buckets: no bucket here is public.
 """
 
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from moto.core.common_types import TYPE_RESPONSE
@@ -33,6 +33,8 @@ def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
     try:
         if strict() and request.method == "PUT":
             _check_bucket_write(handler, request, query, existing)
+        if strict() and request.method == "POST" and "delete" in query:
+            s3_rules.check_deletion(request.get_data())
         answer = _bucket_response(handler, request, full_url)
     except S3Refused as error:
         return _answer(request, error.status, error.code, error.message, existing.region_name if existing else "")
@@ -79,6 +81,7 @@ def _check_key_write(request: Any, full_url: str, bucket: FakeBucket) -> None:
     if (puts or (request.method == "PUT" and "partNumber" in query)) and "x-amz-copy-source" not in request.headers:
         s3_rules.check_body(request.environ, request.headers, request.get_data())
     if puts or (request.method == "POST" and "uploads" in query):
+        s3_rules.check_object(unquote(urlsplit(full_url).path.split("/", 2)[-1]), request.headers)
         s3_rules.check_key(bucket, request.headers)
         s3_rules.check_acl(bucket, request.headers.get("x-amz-acl"))
         tags = parse_qs(request.headers.get("x-amz-tagging") or "", keep_blank_values=True)

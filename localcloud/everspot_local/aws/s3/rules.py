@@ -17,6 +17,7 @@ from moto.s3.exceptions import S3ClientError
 from moto.s3.models import FakeBucket
 
 from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.iam.rules import absent_principals
 from everspot_local.body_checks import CHECKSUMS, is_base64, length_is_missing, md5_fault
 
 TAKEN = frozenset(
@@ -26,6 +27,8 @@ TAKEN = frozenset(
 """Bucket names that other accounts own: a sample of common names."""
 
 BUCKET_TAGS, OBJECT_TAGS = 50, 10
+KEY_BYTES, METADATA_BYTES, DELETED_AT_ONCE = 1024, 2048, 1000
+_METADATA = "x-amz-meta-"
 _SHA256_DIGITS = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
@@ -126,6 +129,8 @@ def check_policy(bucket: FakeBucket, text: str) -> None:
     for statement in statements:
         if "Principal" not in statement and "NotPrincipal" not in statement:
             raise S3Refused("MalformedPolicy", "Missing required field Principal")
+        if absent_principals(statement):
+            raise S3Refused("MalformedPolicy", "Invalid principal in policy")
         for resource in _list(statement.get("Resource", [])):
             if resource != arn and not resource.startswith(f"{arn}/"):
                 raise S3Refused("MalformedPolicy", "Policy has invalid resource")
@@ -157,6 +162,29 @@ def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
         raise S3Refused("KMS.NotFoundException", f"Key '{key}' does not exist")
     if not kms_key.enabled:
         raise S3Refused("KMS.DisabledException", f"{kms_key.arn} is disabled.")
+
+
+def check_object(key: str, headers: Mapping[str, str]) -> None:
+    """Refuse a name, user metadata or a condition that S3 does not take ("Naming Amazon S3 objects": 1,024 bytes;
+    "Working with object metadata": 2 KB of keys and values; PutObject: `If-None-Match` takes `*` alone)."""
+    if len(key.encode()) > KEY_BYTES:
+        raise S3Refused("KeyTooLongError", "Your key is too long")
+    metadata = [
+        (name[len(_METADATA) :], value) for name, value in headers.items() if name.lower().startswith(_METADATA)
+    ]
+    if sum(len(name.encode()) + len(value.encode()) for name, value in metadata) > METADATA_BYTES:
+        raise S3Refused("MetadataTooLarge", "Your metadata headers exceed the maximum allowed metadata size")
+    if headers.get("If-None-Match") not in (None, "*"):
+        message = "A header you provided implies functionality that is not implemented"
+        raise S3Refused("NotImplemented", message, 501)
+
+
+def check_deletion(body: bytes) -> None:
+    """Refuse to delete more objects at once than S3 takes (DeleteObjects: 1,000 keys)."""
+    if body.count(b"<Key>") > DELETED_AT_ONCE:
+        raise S3Refused(
+            "MalformedXML", "The XML you provided was not well-formed or did not validate against our schema"
+        )
 
 
 def check_acl(bucket: FakeBucket, canned: str | None) -> None:

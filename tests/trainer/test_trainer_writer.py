@@ -1,5 +1,6 @@
 """The process that writes checkpoints: it may die at any moment, and it ends with its trainer."""
 
+import os
 import random
 import signal
 import time
@@ -10,11 +11,11 @@ import psutil
 import pytest
 import torch
 import trainer_loop
-from everspot_core.jobs.records import EventKind
+from everspot_core.jobs.records import EventKind, Reason
 from everspot_train.checkpoint.manifest import stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
-from everspot_train.rundir import CheckpointRequest, RunContext
+from everspot_train.rundir import CheckpointRequest, RunContext, StopRequest
 from everspot_train.trainer.state import TrainState
 from torch import nn
 from trainer_loop import Settings
@@ -120,6 +121,63 @@ def test_an_attempt_on_the_same_machine_reads_the_memory_of_the_one_before(
     last = {line.split()[0]: line for line in read_losses(tmp_path / "first.0", tmp_path / "second.0")}
     assert list(last.values()) == read_losses(Path(f"{undisturbed}.0"))
     assert list(memory.iterdir()) == []
+
+
+def remove(memory: Path) -> None:
+    memory.unlink()
+
+
+def cut_off(memory: Path) -> None:
+    os.truncate(memory, 0)
+
+
+def replace(memory: Path) -> None:
+    remove(memory)
+    memory.write_bytes(b"something else")
+
+
+@pytest.mark.parametrize("change", [remove, cut_off, replace])
+def test_memory_that_was_removed_or_changed_costs_no_later_checkpoint(
+    change: Callable[[Path], None], post: Callable[..., Post], undisturbed: Path, tmp_path: Path
+) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    first = post(1, machine={"memory_dir": str(memory)})
+    process = first.start(tmp_path / "first", CHECKPOINT_AT=3, PAUSE=0.1)
+    wait_for(lambda: first.status.durable_step is not None, first)
+    change(memory / "memory-00000")
+    first.rundir.write(StopRequest(reason=Reason.NOTICE))
+    assert process.wait(timeout=120) == 0
+    assert first.status.durable_step == first.status.step > 3
+    second = post(2, machine={"memory_dir": str(memory)})
+    second.run(tmp_path / "second")
+    assert read_losses(tmp_path / "first.0", tmp_path / "second.0") == read_losses(Path(f"{undisturbed}.0"))
+
+
+def test_the_memory_of_ranks_that_are_no_more_is_removed(post: Callable[..., Post], tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    for name in ("memory-00000", "memory-00003", "memory-of-somebody"):
+        (memory / name).write_bytes(b"left over")
+    post(1, machine={"memory_dir": str(memory)}).run(tmp_path / "first", STOP_AT=2)
+    assert sorted(path.name for path in memory.glob("memory-*")) == ["memory-00000", "memory-of-somebody"]
+
+
+def test_a_large_tensor_is_counted_while_it_is_copied(tmp_path: Path) -> None:
+    counts = list[int]()
+
+    class Counted(SharedMemory):
+        def count(self, size: int) -> None:
+            counts.append(size)
+            super().count(size)
+
+    tensor = torch.arange(40 << 20, dtype=torch.int32).view(-1, 1024)
+    memory = Counted([tmp_path], "memory")
+    saver = Saver(memory)
+    sizes = saver.plan({"before": torch.ones(3), "large": tensor}).sizes
+    saver.copy()
+    assert counts == sorted(counts) and counts[-1] == sizes[0] and len(counts) > 3
+    assert torch.equal(memory.reserve(0)[64 : 64 + tensor.nbytes].view(torch.int32), tensor.flatten())
 
 
 def test_a_state_without_room_is_an_error_on_every_rank_and_can_be_saved_later(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class SharedMemory:
         self._paths = [folder / name for folder in folders]
         self._lock = threading.Lock()
         self._path = self._paths[0]
+        self._file: tuple[int, int, int] | None = None
         self._bytes = torch.empty(0, dtype=torch.uint8)
         self._counter = torch.zeros(1, dtype=torch.int64)
 
@@ -56,15 +57,19 @@ class SharedMemory:
     def reserve(self, size: int) -> torch.Tensor:
         """Return at least `size` bytes, all of them present in memory, so that writing to them needs no page fault.
 
+        The result is the same tensor as before, unless more is needed or the file was removed, replaced or cut off:
+        then no other process would find there what is copied.
+
         Raises:
             OSError: if no folder has room for them. A page that could not be had later would end the process with
                 SIGBUS.
         """
         with self._lock:
-            if size > self._bytes.numel():
+            if size > self._bytes.numel() or not self._is_in_place():
                 self._forget()
                 pages = -(-int(size * _GROWTH) // mmap.PAGESIZE) + 1  # one more, for the counter
                 self._path, mapped = self._reserve(pages * mmap.PAGESIZE)
+                self._file = _identify(self._path)
                 self._bytes = mapped[: -mmap.PAGESIZE]
                 self._counter = mapped[-mmap.PAGESIZE :][:_COUNTER_BYTES].view(torch.int64)
             return self._bytes
@@ -75,6 +80,9 @@ class SharedMemory:
             self._forget()
             with suppress(OSError):
                 self._path.unlink()
+
+    def _is_in_place(self) -> bool:
+        return not self._bytes.numel() or self._file == _identify(self._path)
 
     def _forget(self) -> None:
         self._bytes = torch.empty(0, dtype=torch.uint8)
@@ -106,6 +114,15 @@ def read_memory(path: Path, size: int) -> torch.Tensor:
     with suppress(OSError):  # Linux has it since 5.14
         mapped.madvise(_MADV_POPULATE_READ)  # all page faults in one call, and no copy
     return torch.frombuffer(mapped, dtype=torch.uint8)
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    """Return what names the file at a path, and its size; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size
 
 
 def _map(path: Path, size: int) -> torch.Tensor:

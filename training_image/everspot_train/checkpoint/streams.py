@@ -102,7 +102,7 @@ class StreamWriter(StorageWriter):
     ) -> None:
         self._memory, self._count, self._steady = memory, count, steady
         self._views: list[torch.Tensor] = []
-        self._views_of: StreamLayout | None = None
+        self._views_of: tuple[StreamLayout, torch.Tensor] | None = None
         self.entries: dict[str, TensorEntry] = {}
 
     def reset(self, checkpoint_id: str | PathLike[str] | None = None) -> None:
@@ -122,22 +122,23 @@ class StreamWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """See `StorageWriter`. All data has been copied when this returns, so the caller may change the tensors."""
         layout: StreamLayout = plan.storage_data
-        if layout is not self._views_of:
-            memory = self._memory(layout.size)
+        memory = self._memory(layout.size)
+        if self._views_of is None or layout is not self._views_of[0] or memory is not self._views_of[1]:
             self._views = [_view(memory, placed) for placed in layout.items]
-            self._views_of = layout
+            self._views_of = layout, memory
         devices, counted = set[torch.device](), 0
         with torch.no_grad():
             for placed, view in zip(layout.items, self._views, strict=True):
-                if placed.at - counted >= _COUNT_BYTES:
-                    _synchronize(devices)
-                    counted = placed.at
-                    self._count(counted)
                 source = planner.resolve_data(placed.item)
                 assert isinstance(source, torch.Tensor)  # noqa: S101 - no other item is laid out
                 source = source.detach().resolve_conj().resolve_neg()
-                view.copy_(source, non_blocking=True)
                 devices |= {source.device} if source.is_cuda else set()
+                for at, target, part in _divide(placed.at, view, source):
+                    if at - counted >= _COUNT_BYTES:
+                        _synchronize(devices)
+                        counted = at
+                        self._count(counted)
+                    target.copy_(part, non_blocking=True)
         _synchronize(devices)
         self._count(layout.size)
         results: Future[list[WriteResult]] = Future()
@@ -228,6 +229,27 @@ def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, TensorChunk]]) 
         for path, tensor in metadata.state_dict_metadata.items()
         if isinstance(tensor, TensorStorageMetadata)
     }
+
+
+def _divide(at: int, view: torch.Tensor, source: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Divide the copy of a large tensor, so that its first bytes are counted while the last ones are copied.
+
+    Args:
+        at: the place of the tensor in the stream, in bytes.
+        view: of its place in the memory.
+        source: the tensor itself.
+
+    Yields:
+        Place, view and source of each part.
+    """
+    rows = len(view) if view.ndim else 1
+    if view.nbytes <= _COUNT_BYTES or rows == 1 or not view.is_contiguous():
+        yield at, view, source
+        return
+    row_bytes = view.nbytes // rows
+    count = max(1, _COUNT_BYTES // row_bytes)
+    for first in range(0, rows, count):
+        yield at + first * row_bytes, view[first : first + count], source[first : first + count]
 
 
 def _synchronize(devices: Iterable[torch.device]) -> None:

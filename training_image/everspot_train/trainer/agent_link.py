@@ -77,8 +77,14 @@ def memory_file(rank: int) -> str:
 
 def earlier_memory(context: RunContext) -> dict[str, Path]:
     """Return the memory that an earlier attempt has left on this machine, by the name of its stream."""
-    files = Path(context.memory_dir).glob(f"{_MEMORY}*") if context.memory_dir else []
-    return {stream_name(int(path.name.removeprefix(_MEMORY))): path for path in files}
+    return {stream_name(rank): path for rank, path in _memory_files(context)}
+
+
+def _memory_files(context: RunContext) -> list[tuple[int, Path]]:
+    """Return the files with the memory of ranks, each with its rank."""
+    files = sorted(Path(context.memory_dir).glob(f"{_MEMORY}*")) if context.memory_dir else []
+    numbers = [path.name.removeprefix(_MEMORY) for path in files]
+    return [(int(number), path) for number, path in zip(numbers, files, strict=True) if number.isdecimal()]
 
 
 class AgentLink:
@@ -137,6 +143,13 @@ class AgentLink:
         self._publisher.durable_step = self._last_step = checkpoint.step
         self._interval.resume(checkpoint.info)
         return checkpoint
+
+    def drop_memory(self, ranks: int) -> None:
+        """Remove the memory of ranks that an earlier attempt had and this one, of so many `ranks`, has not. It was read
+        when the checkpoint was fetched, and would take the room that the larger parts of fewer ranks need."""
+        for rank, path in _memory_files(self.context):
+            if rank >= ranks:
+                path.unlink(missing_ok=True)
 
     def drop_restored(self) -> None:
         """Remove the fetched files, which are as large as the state. Mapped files stay until they are unmapped."""

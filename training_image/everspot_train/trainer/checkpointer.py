@@ -278,6 +278,7 @@ class Checkpointer:
     def _fetch(self, link: AgentLink) -> int:
         """Return the step of the fetched checkpoint, or 0 without one, since step 0 has no checkpoint."""
         self._restored = checkpoint = link.restore()
+        link.drop_memory(self._ranks.world_size)
         if checkpoint is None:
             return 0
         for name, now in sorted(self._info.items()):

@@ -250,7 +250,7 @@ def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memor
     """Map the memory of the ranks. The result is the streams, and the counters of what has been copied.
 
     Raises:
-        StoreUnavailable: if a rank's memory is gone, so that there is nothing to publish.
+        StoreUnavailable: if a rank's memory is gone, or was cut off, so that there is nothing to publish.
     """
     views: dict[str, memoryview] = {}
     counters: dict[str, memoryview] = {}
@@ -263,6 +263,8 @@ def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memor
             raise StoreUnavailable(f"the memory of {name} is gone: {error}") from error
         try:
             end = stream.counter_at + _COUNTER_BYTES
+            if os.fstat(file).st_size < end:
+                raise StoreUnavailable(f"the memory of {name} was cut off")
             mapped = memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
             views[name], counters[name] = mapped[: stream.size], mapped[stream.counter_at : end]
         finally:

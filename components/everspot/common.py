@@ -1,7 +1,7 @@
 """The common parts of all components on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pulumi
 from everspot_core.validation.problems import BadInputs, Problems, shown
@@ -57,6 +57,18 @@ def check_name(problems: Problems, name: str, suffix: str, most: int, resource: 
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
     """Inputs that a component refuses. A component served to another language reports each of them there; in a Python
     program this ends the program with its message and without a traceback."""
+
+
+def warn_if_unknown(resource: pulumi.Resource, warning: str, inputs: Sequence[pulumi.Input[str]]) -> None:
+    """Warn at preview if an input is an output of something that the same update makes, so that nothing can be checked
+    before it."""
+
+    def warn(values: object) -> None:
+        if pulumi.output.contains_unknowns(values):
+            pulumi.log.warn(warning, resource)
+
+    if pulumi.runtime.is_dry_run():
+        pulumi.Output.all(*inputs).apply(warn, run_with_unknowns=True)
 
 
 def refuse_bad(component: str, check: Callable[[Problems], None], check_in_cloud: Callable[[Problems], None]) -> None:

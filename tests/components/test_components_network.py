@@ -1,5 +1,6 @@
 """The network: what a new one opens, and what is asked of an existing one before anything is made in it."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -240,3 +241,25 @@ def test_an_existing_network_gets_no_nat_gateway(declare: Declare, spec: Any) ->
     spec |= {"vpc_id": "vpc-1", "subnet_ids": ["eu-west-1a"], "nat": True}
     with pytest.raises(pulumi.InputPropertiesError, match="nat: is for a new network; vpcId names an existing one"):
         declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_vpc_that_the_same_update_makes_is_warned_about_in_its_preview(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda message, *_, **__: messages.append(message))
+
+    def program() -> dict[str, Any]:
+        subnet: pulumi.Output[str] = pulumi.Output(set(), future("eu-west-1b" if known else None), future(known))
+        args: Any = {"cluster": "train", "tags": TAGS, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1a", subnet]}
+        return {"group": AwsNetwork("net", args).security_group_id}
+
+    def future(value: Any) -> "asyncio.Future[Any]":
+        done = asyncio.get_event_loop().create_future()
+        done.set_result(value)
+        return done
+
+    declare(program, preview=True)
+    warned = [message for message in messages if "made by the same update" in message]
+    assert len(warned) == (0 if known else 1), messages

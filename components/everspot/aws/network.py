@@ -218,6 +218,14 @@ class AwsNetwork(pulumi.ComponentResource):
         return pulumi.Output.all(*arns).apply(lambda known: json.dumps(policies.s3_endpoint(known)))
 
     def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]], egress: AwsEgressArgs) -> None:
+        needs = ", ".join(self._services)
+        common.warn_if_unknown(
+            self,
+            f"AwsNetwork {self._name}: the VPC or its subnets are made by the same update, and cannot be checked now. "
+            f"If instances have no way to S3, {needs}, or two subnets are in one zone, the update fails when other "
+            "resources exist already. Make the network in an update before, or leave out vpcId and subnetIds.",
+            [vpc_id, *subnet_ids],
+        )
         adopted = existing.look(
             self._name,
             vpc_id,

@@ -198,6 +198,13 @@ class GcpNetwork(pulumi.ComponentResource):
         )
 
     def _adopt(self, network: pulumi.Input[str], subnetwork: pulumi.Input[str]) -> None:
+        common.warn_if_unknown(
+            self,
+            f"GcpNetwork {self._name}: the network or the subnetwork is made by the same update, and cannot be "
+            "checked now. If it does not fit, the update fails when other resources exist already. Make the network in "
+            "an update before, or leave out network and subnetwork.",
+            [network, subnetwork],
+        )
         message = f"GcpNetwork {self._name}: subnetwork names none that can be seen (compute.subnetworks.get)."
         existing = asking.invoke(self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=message)
         checked = pulumi.Output.all(existing=existing, network=network, region=self.region).apply(

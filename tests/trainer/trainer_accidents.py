@@ -37,6 +37,8 @@ class Attempt:
     processes: list[Forked]
     dice: random.Random
     first_step: int
+    meeting: TCPStore | None = None
+    """Where several ranks meet. It ends with its last reference."""
     ended: dict[int, int] = field(default_factory=dict)
     """Exit codes by rank."""
     requests: int = 0
@@ -64,13 +66,14 @@ class Attempt:
 
     def wait(self) -> None:
         """Wait for its end."""
-        _wait(lambda: not self.running(), self.post)
+        _wait(lambda: not self.running(), self)
 
     def close(self) -> None:
         for rank, process in enumerate(self.processes):
             if rank not in self.ended:
                 _signal(process.pid, signal.SIGKILL)
                 self.ended[rank] = process.wait(timeout=PATIENCE)
+        self.meeting = None
 
 
 @dataclass
@@ -94,7 +97,8 @@ def run_with_accidents(
         post = Post(root=root, store_root=folder / "store", epoch=epoch, machine={"memory_dir": str(folder / "memory")})
         (folder / "memory").mkdir(exist_ok=True)
         published = next(iter(post.steps_published), None)
-        attempt = Attempt(post, _start(post, ranks, script, settings), dice, published or 0)
+        processes, meeting = _start(post, ranks, script, settings)
+        attempt = Attempt(post, processes, dice, published or 0, meeting)
         try:
             while attempt.running() and story.struck.total() < accidents:
                 kind = dice.choice(sorted(ACCIDENTS))
@@ -114,32 +118,34 @@ def run_with_accidents(
     raise AssertionError("never reached")
 
 
-def _start(post: Post, ranks: int, script: Path, settings: dict[str, object]) -> list[Forked]:
+def _start(post: Post, ranks: int, script: Path, settings: dict[str, object]) -> tuple[list[Forked], TCPStore | None]:
     if ranks == 1:
-        return [post.start(post.root / "losses", script, **settings)]
+        return [post.start(post.root / "losses", script, **settings)], None
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    _STORES.append(store)
-    return [
+    processes = [
         post.start(post.root / "losses", script, **settings, **meeting, **own)
         for own in ({"RANK": n, "LOCAL_RANK": n, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks} for n in range(ranks))
     ]
+    return processes, store
 
 
-_STORES: list[TCPStore] = []
-"""Where the ranks of a job meet. The store is gone with its last reference."""
-
-
-def _wait(condition: Callable[[], bool], post: Post) -> None:
+def _wait(condition: Callable[[], bool], attempt: Attempt) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"{post.status}\n{(post.root / 'stderr').read_text()[-3000:]}"
+        if time.monotonic() > end:
+            for process in attempt.processes:
+                _signal(process.pid, signal.SIGUSR1)  # it writes where it is
+            time.sleep(5)
+            writers = [(writer.pid, writer.status()) for writer in attempt.writers()]
+            output = (attempt.post.root / "stderr").read_text()
+            raise AssertionError(f"{attempt.post.status}\nwriters: {writers}\n{output[-10_000:]}")
         time.sleep(0.005)
 
 
 def _wait_for_a_step(attempt: Attempt) -> bool:
     """Wait until the attempt has made a step of its own. False: it has ended before."""
-    _wait(lambda: not attempt.running() or attempt.post.status.step > attempt.first_step, attempt.post)
+    _wait(lambda: not attempt.running() or attempt.post.status.step > attempt.first_step, attempt)
     return attempt.running()
 
 

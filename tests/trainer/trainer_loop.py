@@ -4,8 +4,10 @@ python and numpy augment, torch drops out, fp16 overflows until the scaler has c
 Run as a script it takes its settings from the environment.
 """
 
+import faulthandler
 import os
 import random
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +131,7 @@ def wish(settings: Settings, run: Run) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)  # a test that waits in vain asks where it is
     weights = train(Settings.from_environment())
     if int(os.environ.get("RANK", "0")) == 0:
         torch.save(weights, os.environ["LOSSES"] + ".weights")

@@ -26,12 +26,12 @@ from .test_architecture_docs import blocks
 JOB = "fashion-3f9a1c07"  # as the quickstart calls it
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 # Not run here: tables and the page, which go on until Ctrl-C, what changes the user's shell, the simulator (tests/cli
-# runs it), and what needs a stack to destroy or a project to review (tests/engine runs them), or trials that end or
-# several jobs (tests/cli runs them).
+# runs it), and what needs a stack to destroy or a project to review (tests/engine runs them), or a cloud's
+# price list, trials that end or several jobs (tests/cli runs them).
 ENDLESS, ELSEWHERE = (
     "--watch",
     ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep", "everspot ab",
-     "everspot cost compare --a", "everspot ui"),
+     "everspot cost compare --a", "everspot ui", "everspot cost prices refresh --region"),
 )  # fmt: skip
 COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
 

@@ -6,8 +6,10 @@ Run as a script it is the training process of one measurement: `python -m bench.
 import json
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,13 @@ def print_ratio(name: str, ratios: Sequence[float], limit: float | None, note: s
     figure = {"name": name, "value": round(value, 3), "limit": limit, "unit": "ratio", "note": f"{note} ({shown})"}
     print(json.dumps(figure), flush=True)
     return limit is None or (value >= limit if at_least else value <= limit)
+
+
+@contextmanager
+def shared_memory() -> Iterator[Path]:
+    """A folder in memory, as an agent gives one to a job. It is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="everspot-bench-", dir="/dev/shm") as name:
+        yield Path(name)
 
 
 def write_run(root: Path, store: Path, epoch: int, memory: Path | None = None, **policy: Any) -> None:

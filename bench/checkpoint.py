@@ -16,22 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench._state import ROUNDS, environment, open_run, print_ratio, write_run
+from bench._state import ROUNDS, environment, open_run, print_ratio, shared_memory, write_run
 
 _MEASURE = "MEASURE"
-_MEMORY = Path("/dev/shm")
 
 
 def main() -> int:
     """Measure in a process of its own. Returns 0 if every figure is within its limit."""
-    with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
-        memory = Path(tempfile.mkdtemp(prefix="everspot-bench-", dir=_MEMORY))
-        try:
-            write_run(Path(name, "run"), Path(name, "store"), 1, memory)
-            settings = environment(Path(name, "run"), **{_MEASURE: name})
-            return subprocess.run([sys.executable, "-m", "bench.checkpoint"], env=settings, check=False).returncode
-        finally:
-            shutil.rmtree(memory)
+    with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name, shared_memory() as memory:
+        write_run(Path(name, "run"), Path(name, "store"), 1, memory)
+        settings = environment(Path(name, "run"), **{_MEASURE: name})
+        return subprocess.run([sys.executable, "-m", "bench.checkpoint"], env=settings, check=False).returncode
 
 
 def measure(folder: Path) -> int:

@@ -5,7 +5,6 @@ cost is measured. The ratio is that of a job which is interrupted every five min
 left out. The losses must be the same to the last bit.
 """
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from bench._state import environment, print_ratio, write_run
+from bench._state import environment, print_ratio, shared_memory, write_run
 
 INTERRUPTIONS = 10
 STEPS = 6
@@ -26,14 +25,11 @@ LIMIT = 0.97
 
 def train(folder: Path, epoch: int, last_step: int) -> list[tuple[int, str, float]]:
     """Run the loop until a notice at `last_step`. Returns step, loss and monotonic time of each step."""
-    memory = Path(tempfile.mkdtemp(prefix="everspot-bench-", dir="/dev/shm"))
     run, record = folder / f"run-{epoch}", folder / f"steps-{epoch}"
-    try:
+    with shared_memory() as memory:
         write_run(run, folder / "store", epoch, memory)
         settings = {"NOTICE_AT": str(last_step), "NOTICED": str(folder / "noticed"), "RECORD": str(record)}
         subprocess.run([sys.executable, "-m", "bench._state"], check=True, env=environment(run, **settings))
-    finally:
-        shutil.rmtree(memory)
     lines = [line.split() for line in record.read_text().splitlines()]
     return [(int(step), loss, float(moment)) for step, loss, moment in lines]
 

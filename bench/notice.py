@@ -4,7 +4,6 @@ The raw write uses as many threads as the writer, each with a file of its own, a
 """
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench._state import ROUNDS, environment, print_ratio, write_run
+from bench._state import ROUNDS, environment, print_ratio, shared_memory, write_run
 
 FILES, FILE_BYTES = 12, 64 << 20
 THREADS = 4
@@ -37,11 +36,10 @@ def raw_write(folder: Path) -> float:
     return seconds
 
 
-def notice_to_durable(folder: Path) -> float:
+def notice_to_durable(folder: Path, memory: Path) -> float:
     """Seconds from the moment stop.json is written until the trainer says that the step is durable."""
     from everspot_train.rundir import RunDir, Status
 
-    memory = Path(tempfile.mkdtemp(prefix="everspot-bench-", dir="/dev/shm"))
     write_run(folder / "run", folder / "store", 1, memory)
     process = subprocess.Popen(
         [sys.executable, "-m", "bench._state"],
@@ -54,7 +52,6 @@ def notice_to_durable(folder: Path) -> float:
             durable = time.monotonic()
         time.sleep(0.02)
     code = process.wait()
-    shutil.rmtree(memory)
     if code != 0 or durable is None:
         raise RuntimeError(f"the training process ended with {code} and nothing durable")
     return durable - float((folder / "noticed").read_text())
@@ -64,9 +61,9 @@ def main() -> int:
     """Print the figure. Returns 0 if it is within its limit."""
     checkpoints, raw = [], []
     for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
+        with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name, shared_memory() as memory:
             raw.append(raw_write(Path(name)))
-            checkpoints.append(notice_to_durable(Path(name)))
+            checkpoints.append(notice_to_durable(Path(name), memory))
     durable, floor = statistics.median(checkpoints), statistics.median(raw)
     note = f"{durable:.2f} s from notice to durable in a folder, {floor:.2f} s raw parallel write + fsync of 0.8 GB"
     ratios = [a / b for a, b in zip(checkpoints, raw, strict=True)]

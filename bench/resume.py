@@ -2,7 +2,6 @@
 parallel read of as many bytes."""
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench._state import ROUNDS, environment, print_ratio, write_run
+from bench._state import ROUNDS, environment, print_ratio, shared_memory, write_run
 
 THREADS = 4
 _IMPORTS = """
@@ -43,15 +42,14 @@ def raw_read(store: Path) -> float:
 
 def first_step(folder: Path, epoch: int) -> float:
     """Seconds from starting the process until its first step after the resume is done."""
-    memory = Path(tempfile.mkdtemp(prefix="everspot-bench-", dir="/dev/shm"))
-    write_run(folder / f"run-{epoch}", folder / "store", epoch, memory)
-    began = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "bench._state"],
-        check=True,
-        env=environment(folder / f"run-{epoch}", FIRST_STEP=str(folder / "first")),
-    )
-    shutil.rmtree(memory)
+    with shared_memory() as memory:
+        write_run(folder / f"run-{epoch}", folder / "store", epoch, memory)
+        began = time.monotonic()
+        subprocess.run(
+            [sys.executable, "-m", "bench._state"],
+            check=True,
+            env=environment(folder / f"run-{epoch}", FIRST_STEP=str(folder / "first")),
+        )
     return float((folder / "first").read_text()) - began
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everspot_cli import credentials, userconfig
+from everspot_cli.errors import CliError
 from everspot_cli.target import Target, choose
 
 if TYPE_CHECKING:
@@ -73,6 +74,14 @@ class Session:
     def store_url(self) -> str:
         """The URL of the control bucket. Raises as `target`."""
         return self.target.url
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether a cluster is chosen."""
+        try:
+            return bool(self.store_url)
+        except CliError:
+            return False
 
     @cached_property
     def store(self) -> "Store":

@@ -124,6 +124,15 @@ def read_cached(now: datetime) -> list[PriceTable]:
     return tables
 
 
+def project_table(cloud: str, region: str) -> PriceTable | None:
+    """Return the table of a region in the project around the working directory; None if the project has none.
+
+    Raises:
+        BadPriceFile: if a file of the project's prices cannot be read.
+    """
+    return next((table for table in project_tables() if (table.cloud, table.region) == (cloud, region)), None)
+
+
 def project_tables(start: Path | None = None) -> list[PriceTable]:
     """Return the tables of the project around a folder. `start`: None for the project of `project_prices`, else that
     around the working directory.

@@ -17,7 +17,7 @@ from everspot_store import SystemClock
 
 from everspot_clouds.base import CloudError
 from everspot_clouds.naming import cloud_of_region
-from everspot_clouds.price_files import cache_folder, project_tables, read_cached, write_table
+from everspot_clouds.price_files import cache_folder, project_table, read_cached, write_table
 from everspot_clouds.registry import provider
 
 ASKED_AGAIN = timedelta(days=1)
@@ -56,7 +56,7 @@ def look_up(region: str, types: Collection[str], clock: Clock | None = None) -> 
         BadPriceFile: if a file of the project's prices cannot be read.
     """
     cloud = cloud_of_region(region)
-    if cloud is None or any((table.cloud, table.region) == (cloud, region) for table in project_tables()):
+    if cloud is None or project_table(cloud, region) is not None:
         return LookUp()
     time = clock or SystemClock.from_environment()
     with _lock:  # several components of one program ask at the same time

@@ -6,7 +6,7 @@ from typing import Any
 
 import pulumi
 from everspot_clouds import price_files
-from everspot_clouds.price_files import BadPriceFile, project_tables, refresh_command
+from everspot_clouds.price_files import BadPriceFile, project_table, refresh_command
 from everspot_clouds.price_lookup import LookUp, look_up
 from everspot_core.capacity.catalogue import Catalogue, builtin
 from everspot_core.capacity.price_table import PriceTable, priced
@@ -59,9 +59,8 @@ def declared_prices(cloud: str, region: str, names: Collection[str]) -> PriceTab
     Raises:
         pulumi.RunError: if a file of the project's prices cannot be read.
     """
-    files = [table for table in project_tables() if (table.cloud, table.region) == (cloud, region)]
     # Whatever this machine has cached, the scheduler knows the shipped catalogue alone.
-    table = files[0] if files else ask_for_missing(builtin(), region, names).table
+    table = project_table(cloud, region) or ask_for_missing(builtin(), region, names).table
     if table is None:
         return None
     rows = [

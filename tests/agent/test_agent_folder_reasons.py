@@ -173,9 +173,9 @@ def test_an_empty_folder_inside_a_checkpoint_is_kept_and_any_other_is_told(place
     (keeper.folder / "step-40").mkdir()  # as a program does that is killed before it writes its next checkpoint
     place.look(keeper, 3)
     keeper.keep_last(ProgramEnd.KILLED)
-    (told,) = place.list_events(EventKind.SKIPPED)
-    assert told["paths"] == ["step-40"]
-    assert told["reason"] == "it is an empty folder, and in no checkpoint that is a folder"
+    (event,) = place.list_events(EventKind.SKIPPED)
+    assert event["paths"] == ["step-40"]
+    assert event["reason"] == "it is an empty folder, and in no checkpoint that is a folder"
 
     second = place.next_machine(2)
     assert (second.folder / "step-20" / "shards" / "none").is_dir()
@@ -209,9 +209,9 @@ def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: 
         write(keeper, "output.log", f"{number:03}")
         write(keeper, "growing", "x" * number)
         place.look(keeper)
-    told = place.list_events(EventKind.SKIPPED)
-    assert sorted(path for event in told for path in event["paths"]) == ["step", "weights"]
-    assert {event["reason"] for event in told} == {
+    events = place.list_events(EventKind.SKIPPED)
+    assert sorted(path for event in events for path in event["paths"]) == ["step", "weights"]
+    assert {event["reason"] for event in events} == {
         "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
     }
 
@@ -289,8 +289,8 @@ def test_settings_that_come_after_their_checkpoint_was_kept_are_told(place: Plac
         place.look(keeper, pause)
         write(keeper, "trainer.toml", f"step = {number}")
         place.look(keeper, 30)
-    told = [event for event in place.list_events(EventKind.SKIPPED) if event["paths"] == ["trainer.toml"]]
+    events = [event for event in place.list_events(EventKind.SKIPPED) if event["paths"] == ["trainer.toml"]]
     reason = "it came after the checkpoint that it belongs to was kept, with the file as it was before"
-    assert [event["reason"] for event in told] == [reason] * is_told
+    assert [event["reason"] for event in events] == [reason] * is_told
     keeper.keep_last(ProgramEnd.SOUND)
     assert restore_tree(place, 2) == {"model.pt": "2", "trainer.toml": "step = 2"}

@@ -21,12 +21,9 @@ def holds(pid: int, path: Path) -> bool:
     return any(link.resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
-@pytest.mark.torch
-@pytest.mark.timeout(900)
-def test_a_retry_on_the_same_machine_reads_its_memory_and_another_job_removes_it(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    notes = tmp_path / "notes"
+def fail_once(cluster: Cluster, folder: Path) -> int:
+    """Have a job fail after its first checkpoint. `folder`: for its notes. Returns the agent's process id."""
+    notes = folder / "notes"
     notes.mkdir()
     spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 2, "backoff": "1s"}}
     env = {"NOTES": str(notes), "OMP_NUM_THREADS": "1"}
@@ -36,6 +33,15 @@ def test_a_retry_on_the_same_machine_reads_its_memory_and_another_job_removes_it
     eventually("it is kept", lambda: cluster.events("job-1", EventKind.CHECKPOINTED), LONG)
     (notes / "kept").touch()
     cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+    return agent
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_a_retry_on_the_same_machine_reads_its_memory_and_another_job_removes_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    agent = fail_once(cluster, tmp_path)
     assert memory_files(agent)
 
     cluster.assign("job-1", "i-1")
@@ -50,15 +56,7 @@ def test_a_retry_on_the_same_machine_reads_its_memory_and_another_job_removes_it
 @pytest.mark.torch
 @pytest.mark.timeout(900)
 def test_the_memory_of_a_job_that_has_ended_goes_when_another_one_starts(cluster: Cluster, tmp_path: Path) -> None:
-    spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 2, "backoff": "1s"}}
-    env = {"NOTES": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    cluster.submit("job-1", PROGRAMS / "frameworks", name="once", entrypoint=["fails_once.py"], env=env, **spec)
-    cluster.assign("job-1", "i-1")
-    agent = cluster.start_agent("i-1")
-    eventually("it is kept", lambda: cluster.events("job-1", EventKind.CHECKPOINTED), LONG)
-    (tmp_path / "kept").touch()
-    cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
-    files = memory_files(agent.popen.pid)
+    files = memory_files(fail_once(cluster, tmp_path))
     assert files
 
     cluster.submit("job-2", env={"TOY_STEPS": "3", "TOY_STEP_SECONDS": "0.01"})

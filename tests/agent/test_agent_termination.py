@@ -72,9 +72,9 @@ def test_below_a_wrapper_that_keeps_the_signal_to_itself_the_training_process_sa
 
     lines = [line for line in output(cluster, "job-1").splitlines() if not line.startswith("everspot")]
     assert lines == ["trains", "the wrapper was told", "saved"]
-    (kept,) = cluster.events("job-1", EventKind.CHECKPOINTED)
-    assert (kept.data["files"], kept.data["trigger"]) == (1, "final")
-    assert deadline - timedelta(seconds=20) < kept.at < deadline
+    (checkpointed,) = cluster.events("job-1", EventKind.CHECKPOINTED)
+    assert (checkpointed.data["files"], checkpointed.data["trigger"]) == (1, "final")
+    assert deadline - timedelta(seconds=20) < checkpointed.at < deadline
 
 
 @pytest.mark.torch

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool
 from everspot_core.capacity.market import Market
@@ -55,6 +56,21 @@ class GoogleSite:
         image = "projects/debian-cloud/global/images/family/debian-12"
         disk = {"sourceImage": image, "diskType": "pd-balanced", "labels": labels}
         return [{"boot": True, "autoDelete": True, "initializeParams": disk}]
+
+    def bind(self, product: str, path: str, verb: str, *pairs: tuple[str, str]) -> None:
+        """Write a policy that binds each role to its member, as a person does by hand; an account that was just made is
+        seen some seconds later."""
+        bindings = [{"role": role, "members": [member]} for role, member in pairs]
+        body: dict[str, Any] = {"bindings": bindings}
+        for _ in range(600):
+            try:
+                self.api.call(verb, product, path, body=body if product == "storage" else {"policy": body})
+                return
+            except ApiError as error:
+                if "does not exist" not in str(error):
+                    raise
+                self.clock.sleep(timedelta(seconds=5))
+        raise AssertionError("the account was never seen")
 
     def run(self, name: str, zone: str = A, **more: Any) -> str:
         """The id of an instance that runs."""

@@ -1,14 +1,12 @@
 """What was added by hand and no refresh sees: on AWS asked of moto, on Google Cloud of the local one."""
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
 from everspot_clouds.base.drift import KeptResource
 from everspot_clouds.gcp import drift as gcp
-from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.registry import UnknownCloud, added_by_hand
 from everspot_local.cloud import LocalCloud
 from google_site import GoogleSite
@@ -61,22 +59,6 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
 PROJECT = "everspot-local"
 
 
-def bound(site: GoogleSite, product: str, path: str, verb: str, *pairs: tuple[str, str]) -> None:
-    """Write a policy that binds each role to its member, as a person does by hand; an account that was just made is
-    seen some seconds later."""
-    bindings = [{"role": role, "members": [member]} for role, member in pairs]
-    body: dict[str, Any] = {"bindings": bindings}
-    for _ in range(600):
-        try:
-            site.api.call(verb, product, path, body=body if product == "storage" else {"policy": body})
-            return
-        except ApiError as error:
-            if "does not exist" not in str(error):
-                raise
-            site.clock.sleep(timedelta(seconds=5))
-    raise AssertionError("the account was never seen")
-
-
 def test_firewall_rules_and_bindings_that_are_in_no_state_are_found_on_google_cloud(google: LocalCloud) -> None:
     site = GoogleSite(google)
     site.build()
@@ -90,9 +72,9 @@ def test_firewall_rules_and_bindings_that_are_in_no_state_are_found_on_google_cl
     agent, boss = f"serviceAccount:{email}", "user:boss@acme.test"
     site.api.call("POST", "storage", "b", query={"project": PROJECT}, body={"name": "data-1"})
     roles = (("roles/viewer", agent), ("roles/owner", agent), ("roles/owner", boss))
-    bound(site, "resourcemanager", f"projects/{PROJECT}:setIamPolicy", "POST", *roles)
-    bound(site, "iam", f"{account}:setIamPolicy", "POST", ("roles/iam.serviceAccountUser", "user:eve@acme.test"))
-    bound(site, "storage", "b/data-1/iam", "PUT", ("roles/storage.objectViewer", "allUsers"))
+    site.bind("resourcemanager", f"projects/{PROJECT}:setIamPolicy", "POST", *roles)
+    site.bind("iam", f"{account}:setIamPolicy", "POST", ("roles/iam.serviceAccountUser", "user:eve@acme.test"))
+    site.bind("storage", "b/data-1/iam", "PUT", ("roles/storage.objectViewer", "allUsers"))
     added = added_by_hand("gcp", [
         stack_resource(gcp.NETWORK, f"projects/{PROJECT}/global/networks/net", project=PROJECT, name="net"),
         stack_resource(gcp.FIREWALL, "declared", project=PROJECT, name="declared"),

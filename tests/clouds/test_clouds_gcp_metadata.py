@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import pytest
 from everspot_clouds.base import Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.metadata import GcpMetadata, MetadataServer
 from everspot_clouds.registry import provider
 from everspot_core.capacity.market import Market
@@ -42,17 +41,6 @@ def launch(site: GoogleSite, notice: int | None = None, account: str = "default"
     accounts = {"serviceAccounts": [{**ACCOUNT[0], "email": account}]}
     scheduling = {**SPOT, **({"preemptionNoticeDuration": {"seconds": str(notice)}} if notice else {})}
     return site.run("one", A, scheduling=scheduling, metadata={"items": items}, **accounts, **more)
-
-
-def bound(site: GoogleSite, path: str, policy: dict[str, object]) -> bool:
-    """Bind roles of the project. False: an account that was just made is not seen yet."""
-    try:
-        site.api.post("resourcemanager", path, policy)
-    except ApiError as error:
-        if "does not exist" not in str(error):
-            raise
-        return False
-    return True
 
 
 def ended(site: GoogleSite, own: str) -> bool:
@@ -115,9 +103,8 @@ def test_a_preemption_is_seen_at_once_and_its_end_is_reckoned(site: GoogleSite, 
 
 def test_an_instance_that_leaves_is_deleted_by_itself(site: GoogleSite) -> None:
     account = str(site.api.post("iam", "projects/everspot-local/serviceAccounts", {"accountId": "agent-1"})["email"])
-    binding = {"role": "roles/compute.instanceAdmin.v1", "members": [f"serviceAccount:{account}"]}
-    path = "projects/everspot-local:setIamPolicy"
-    until(lambda: bound(site, path, {"policy": {"bindings": [binding]}}))
+    role = ("roles/compute.instanceAdmin.v1", f"serviceAccount:{account}")
+    site.bind("resourcemanager", "projects/everspot-local:setIamPolicy", "POST", role)
     own = launch(site, account=account)
     until(lambda: ended(site, own))
     path = f"projects/everspot-local/zones/{A}/instances"

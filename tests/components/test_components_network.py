@@ -243,15 +243,15 @@ def test_an_existing_network_gets_no_nat_gateway(declare: Declare, spec: Any) ->
         declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("earlier", [True, False])
 def test_a_vpc_that_the_same_update_makes_is_warned_about_in_its_preview(
-    declare: Declare, monkeypatch: pytest.MonkeyPatch, known: bool
+    declare: Declare, monkeypatch: pytest.MonkeyPatch, earlier: bool
 ) -> None:
     messages: list[str] = []
     monkeypatch.setattr("pulumi.log.warn", lambda message, *_, **__: messages.append(message))
 
     def program() -> dict[str, Any]:
-        subnet: pulumi.Output[str] = pulumi.Output(set(), future("eu-west-1b" if known else None), future(known))
+        subnet: pulumi.Output[str] = pulumi.Output(set(), future("eu-west-1b" if earlier else None), future(earlier))
         args: Any = {"cluster": "train", "tags": TAGS, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1a", subnet]}
         return {"group": AwsNetwork("net", args).security_group_id}
 
@@ -262,4 +262,4 @@ def test_a_vpc_that_the_same_update_makes_is_warned_about_in_its_preview(
 
     declare(program, preview=True)
     warned = [message for message in messages if "made by the same update" in message]
-    assert len(warned) == (0 if known else 1), messages
+    assert len(warned) == (0 if earlier else 1), messages

@@ -155,15 +155,15 @@ class Attack:
         self.saved = int(lines[-1].split()[2]) if lines and lines[-1].startswith("stopped at ") else None
 
     def _program_processes(self) -> list[int]:
-        found = []
+        pids = []
         for pid in self.agent.tree():
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:  # it has just ended
                 continue
             if b"endure.py" in command:
-                found.append(pid)
-        return found
+                pids.append(pid)
+        return pids
 
     @staticmethod
     def _kill(pids: list[int]) -> None:

@@ -21,9 +21,9 @@ class BrokenMachines(ElasticCluster):
     broken = frozenset({"c6i.large"})
 
     def boot(self) -> None:
-        known = set(self.agents)
+        earlier = set(self.agents)
         super().boot()
-        for name in set(self.agents) - known:
+        for name in set(self.agents) - earlier:
             agent = self.agents[name]
             agent.record = agent.record.model_copy(update={"instance_type": self.cloud.described[name].instance_type})
             if agent.record.instance_type in self.broken:

@@ -43,7 +43,7 @@ def gpus(
     its day. CLUSTER is how many instances of the type the cluster in use may have.
     """
     session = current_session(context, json)
-    manifest = _manifest(session)
+    manifest = session.manifest if session.has_cluster else None
     catalogue = session.catalogue if manifest is not None else load_catalogue(session)
     if model is not None and not any(has_model(kind, model) for kind in catalogue.types.values()):
         models = list_models(catalogue.types.values())
@@ -57,15 +57,6 @@ def gpus(
     if rows:
         _print(session, rows)
     session.console.print("\n".join(_notes(catalogue, rows, model, region)), style="dim", soft_wrap=True)
-
-
-def _manifest(session: Session) -> Manifest | None:
-    """Return the manifest of the cluster in use; None if none is chosen."""
-    try:
-        chosen = bool(session.store_url)
-    except CliError:
-        chosen = False
-    return session.manifest if chosen else None
 
 
 def _row(offer: GpuOffer, manifest: Manifest | None, today: date) -> dict[str, Any]:

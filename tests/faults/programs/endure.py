@@ -81,9 +81,9 @@ def safetensors() -> None:
             weight_map = {}
             for shard in range(3):
                 file = f"model-{shard + 1:05d}-of-00003.safetensors"
-                mine = names[shard * 2 : shard * 2 + 2]
-                save_file({name: np.ascontiguousarray(model.weights[name]) for name in mine}, folder / file)
-                weight_map |= dict.fromkeys(mine, file)
+                in_shard = names[shard * 2 : shard * 2 + 2]
+                save_file({name: np.ascontiguousarray(model.weights[name]) for name in in_shard}, folder / file)
+                weight_map |= dict.fromkeys(in_shard, file)
                 time.sleep(0.03)
             (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
             time.sleep(0.03)

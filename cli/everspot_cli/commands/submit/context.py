@@ -12,7 +12,6 @@ from everspot_core.jobs.candidates import Candidate, candidates
 from everspot_core.jobs.job import JobSubmission
 from everspot_store import BadDocument
 
-from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
@@ -125,11 +124,7 @@ class SubmissionContext:
         cls, session: Session, subject: str, submission: JobSubmission, *, wait_for_capacity: bool
     ) -> "SubmissionContext":
         """Return the context of a job that is not submitted. Without a cluster all types of the catalogue count."""
-        try:
-            chosen = bool(session.store_url)
-        except CliError:
-            chosen = False
-        if chosen:
+        if session.has_cluster:
             return cls.read(session, subject, submission, wait_for_capacity=wait_for_capacity)
         return cls(session, subject, submission, wait_for_capacity, None, builtin(), None)
 

@@ -209,8 +209,8 @@ class Assessor:
         written = sorted(changed, key=lambda path: (look.items[path].ctime_ns, path))
         self._settings.observe(written, before, look, self._logs)
         settings = {path for path in look.items if self._settings.holds_state(path)}
-        found = {path for path in settings & changed if path_template(path) not in state_settings}
-        self.late_settings = dict.fromkeys(found, quiet_since)
+        new_settings = (path for path in settings & changed if path_template(path) not in state_settings)
+        self.late_settings = dict.fromkeys(new_settings, quiet_since)
         division = divide(look, self._logs, self.families, settings)
         self.wrote = self.wrote or bool({path for path in changed if path not in division.others})
         undecided = {path for path in division.others if is_settings(path)} - self._logs - look.appending

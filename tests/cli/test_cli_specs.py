@@ -158,7 +158,7 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
         (
             {"parameters": {"flop": 1}},
             "parameters.flop",
-            "allowed: data, epochs, batch_size, global_batch, learning_rate, momentum",
+            "allowed: data, epochs, batch_size, global_batch, accumulation, dropout, compile, seed",
         ),
         ({"parameters": {"width": "wide"}}, "parameters.width", "must be a whole number, not 'wide'"),
         ({"datasets": ["a", 3]}, "datasets[1]", "must be a text, not 3"),

@@ -10,6 +10,7 @@ from everspot.gcp.checking import asked_zones, check_cluster
 from everspot_clouds.gcp.labels import label_key, label_problems, to_labels
 from everspot_clouds.gcp.machines import attached_problem
 from everspot_clouds.gcp.names import account_id
+from everspot_core.capacity.catalogue import builtin
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
 from gcp_helpers import SPEC
@@ -140,8 +141,9 @@ def test_gpus_that_can_be_attached_have_no_problem(name: str) -> None:
     ],
 )
 def test_a_boot_disk_that_one_of_the_types_does_not_take_is_refused(types: Any, disk: str | None, message: str) -> None:
-    more = {"vcpus": 8, "memory_gib": 32.0, "on_demand_usd_per_hour": 1.0}
-    declared = [{"type": name, **({} if name in ("g2-standard-4", "a3-highgpu-1g") else more)} for name in types]
+    listed = builtin().types
+    size, price = {"vcpus": 8, "memory_gib": 32.0}, {"on_demand_usd_per_hour": 1.0}
+    declared = [{"type": name, **price, **({} if name in listed else size)} for name in types]
     reasons = refused(capacity={"instance_types": declared}, **({"volume_type": disk} if disk else {}))
     assert list(reasons) == ["volumeType"] and message in reasons["volumeType"]
 

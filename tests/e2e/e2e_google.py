@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from e2e_google_roles import account, grant, send_as
 from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
 from everspot.limits import with_idle_limit
 from everspot_clouds.gcp.http_api import Api
@@ -52,6 +52,7 @@ class GoogleLive:
         limits: time limits of its machines.
         own_idle_limit: real time after which idle agents end themselves.
         only: zones that a type is launched in, by type.
+        peers: whether the cluster sends jobs to peers.
     """
 
     variables: Mapping[str, str] = MappingProxyType({})
@@ -65,6 +66,7 @@ class GoogleLive:
     max_usd_per_hour: float | None = None
     only: Mapping[str, list[str]] = MappingProxyType({})
     shared = False
+    peers = False
     epoch: int | None = None
 
     def __init__(self, folder: Path) -> None:
@@ -102,6 +104,7 @@ class GoogleLive:
             body = {"name": bucket, "location": REGION, "softDeletePolicy": {"retentionDurationSeconds": "0"}}
             self.api.call("POST", "storage", "b", body=body, query={"project": "everspot-local"})
         self._queue()
+        grant(self._send, self.clock, CLUSTER, *BUCKETS, self.queue, peers=self.peers)
         self.do("POST", "global/networks", {"name": "net", "autoCreateSubnetworks": False})
         subnet = {"name": "net", "network": "global/networks/net", "ipCidrRange": "10.0.0.0/20"}
         self.do("POST", f"regions/{REGION}/subnetworks", subnet)
@@ -132,16 +135,13 @@ class GoogleLive:
             self.api.call("PUT", "pubsub", name, body={"topic": topic, "ackDeadlineSeconds": 60})
         self.queue = subscription
         sink = {"name": "e2e", "destination": f"pubsub.googleapis.com/{topic}", "filter": LOG_FILTER}
-        sink_answer = self._logging(f"v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)
+        sink_answer = self._send("POST", f"logging/v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)
         bindings = [{"role": "roles/pubsub.publisher", "members": [sink_answer["writerIdentity"]]}]
         self.api.post("pubsub", f"{topic}:setIamPolicy", {"policy": {"bindings": bindings}})
 
-    def _logging(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, method: str, path: str, body: Any) -> Any:
         """A call of an API that the product itself never calls."""
-        headers = {"Authorization": f"Bearer {OWNER_TOKEN}", "Content-Type": "application/json"}
-        url = f"{self.cloud.endpoint}/logging/{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
-            return json.loads(answer.read())
+        return send_as(self.cloud.endpoint, OWNER_TOKEN)(method, path, body)
 
     def manifest(self, role: Role, notice: timedelta = NOTICE) -> Manifest:
         return Manifest(
@@ -193,7 +193,7 @@ class GoogleLive:
             "networkInterfaces": [{"subnetwork": f"regions/{REGION}/subnetworks/net"}],
             "metadata": {"items": [{"key": MANIFEST_KEY, "value": manifest}]},
             "serviceAccounts": [
-                {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+                {"email": account(role), "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
             ],
             "labels": {CLUSTER_LABEL: CLUSTER, ROLE_LABEL: role.value},
             "scheduling": {"automaticRestart": False},

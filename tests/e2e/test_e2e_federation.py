@@ -24,6 +24,8 @@ EVERY, STEPS = 20, 240
 class Home(GoogleLive):
     """The cluster to which the job is submitted."""
 
+    peers = True
+
 
 @pytest.fixture(scope="module")
 def abroad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abroad]:

@@ -142,7 +142,10 @@ def test_the_products_quotas_are_those_of_the_cloud() -> None:
     assert len(amazon) > 40
     for kind, market in product([*amazon, "trn1.2xlarge", "inf2.xlarge", "dl1.24xlarge", "x2idn.metal"], Market):
         quota = find_quota(kind, market)
-        assert quota is not None and quota.code == quota_code(kind, market), (kind, market)
+        if kind.startswith("p6") and market is Market.SPOT:  # AWS's page does not say; the account's own list tells
+            assert quota is None
+        else:
+            assert quota is not None and quota.code == quota_code(kind, market), (kind, market)
 
 
 def test_a_price_above_the_maximum_takes_an_instance_with_notice(kit: Any, helpers: Any) -> None:

@@ -9,6 +9,7 @@ import google.auth.compute_engine
 import google.auth.transport.requests
 import pytest
 import requests
+from gcp_worker import PROJECT, policy
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 ZONE = "europe-west4-a"
@@ -144,6 +145,12 @@ def test_a_deleted_instance_ends_the_wait(metadata_rig: Any) -> None:
     assert outcomes in ([404], ["nobody"])
 
 
+def view_project(kit: Any) -> None:
+    """Let the instances' account read the project."""
+    viewer = {"role": "roles/viewer", "members": [f"serviceAccount:{ACCOUNT}"]}
+    assert kit.call("POST", f"{PROJECT}:setIamPolicy", policy(viewer)).status == 200
+
+
 def test_google_auth_gets_a_token_that_calls_are_made_with(metadata_rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kit, _, here = metadata_rig
     monkeypatch.setenv("GCE_METADATA_HOST", here.address)
@@ -151,7 +158,9 @@ def test_google_auth_gets_a_token_that_calls_are_made_with(metadata_rig: Any, mo
     credentials = google.auth.compute_engine.Credentials()
     credentials.refresh(google.auth.transport.requests.Request())
     assert credentials.service_account_email == ACCOUNT
-    assert kit.get("global/networks", token=credentials.token)["items"]
+    assert kit.call("GET", "global/networks", token=credentials.token).status == 403  # nothing without a binding
+    view_project(kit)
+    assert kit.until(lambda: kit.call("GET", "global/networks", token=credentials.token).status == 200)
     line = kit.cloud.calls.read()[-1]
     assert line["principal"] == f"serviceAccount:{ACCOUNT}"
     again = json.loads(here.get("instance/service-accounts/default/token"))
@@ -173,6 +182,8 @@ def test_google_auth_asks_nobody_beyond_the_local_cloud(metadata_rig: Any, monke
     with google.auth.transport.requests.AuthorizedSession(google.auth.compute_engine.Credentials()) as session:
         # As a call in the way of its own: what would be looked up beside a call is looked up before it.
         session.credentials._set_blocking_regional_access_boundary_lookup()
-        assert session.get(f"{kit.cloud.endpoint}/compute/v1/projects/everspot-local/global/networks").ok
+        view_project(kit)
+        networks = f"{kit.cloud.endpoint}/compute/v1/projects/everspot-local/global/networks"
+        assert kit.until(lambda: session.get(networks).ok)
     assert len(urls) > 2
     assert {url.split("/")[2] for url in urls} == {here.address, kit.cloud.endpoint.removeprefix("http://")}

@@ -94,7 +94,7 @@ def compete(cluster: Cluster, rate: float, seed: int, ticks: int = TICKS) -> lis
     dice, jobs = random.Random(seed), iter(range(JOBS))
 
     def users() -> None:
-        n = next(jobs, None) if dice.random() < 0.1 else None
+        n = next(jobs, None) if dice.random() < 0.2 else None
         if n is not None:
             cluster.submit(f"j{n}", priority=dice.choice(["critical", "normal"]))
         disturb(cluster, dice)

@@ -163,6 +163,7 @@ def a_manifest() -> Manifest:
         Manifest,
         cluster="c",
         cloud="aws",
+        team="ml-platform",
         role=Role.SCHEDULER,
         region="eu-west-1",
         account="123456789012",

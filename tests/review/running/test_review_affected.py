@@ -190,9 +190,9 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     assert "everspot:cluster.cloud: is not one of aws, gcp" in answer["problems"]["prod"]
     usd = answer["usd_per_month"]["dev"]
     assert (round(usd["before"]["expected"]), round(usd["after"]["expected"])) == (before, after)
-    assert "everspot-dev-fleet-template: the size of its volumes is not known: they are not counted" in usd["uncounted"]
+    assert [line.partition(":")[0] for line in usd["uncounted"]] == ["eu-west-1"], "the image's volumes are counted"
     printed = desk.run("files", "--base", "HEAD~1").stdout
-    assert "dev: beside this figure: everspot-dev-fleet-template: the size of its volumes is not known" in printed
+    assert "dev: beside this figure: eu-west-1: its list prices of volumes, endpoints, addresses" in printed
 
 
 def test_that_nothing_changes_is_said_beside_an_output_that_scripts_read(desk: Desk) -> None:

@@ -101,7 +101,10 @@ class GoogleLive:
 
     def _lay(self) -> None:
         for bucket in BUCKETS:
-            body = {"name": bucket, "location": REGION, "softDeletePolicy": {"retentionDurationSeconds": "0"}}
+            body = {
+                "name": bucket, "location": REGION, "softDeletePolicy": {"retentionDurationSeconds": "0"},
+                "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}},
+            }  # fmt: skip
             self.api.call("POST", "storage", "b", body=body, query={"project": "everspot-local"})
         self._queue()
         grant(self._send, self.clock, CLUSTER, *BUCKETS, self.queue, peers=self.peers)

@@ -7,7 +7,7 @@ ARGS ?=
 # Whose provider is set up: aws, gcp, or both ("aws gcp"). Demo and live play on one of them; what plays on AWS needs
 # AWS's.
 CLOUD ?= aws
-AWS_ALONE := $(filter bench review-demo,$(MAKECMDGOALS))
+AWS_ALONE := $(filter bench demo-pages review-demo,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
 ON_ONE := $(filter demo live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
@@ -15,7 +15,7 @@ $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on on
 # nothing; where Python keeps all bytecode, so that what pip has compiled is not compiled again.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help setup demo review-demo check test nightly second-opinion live docs bench clean
+.PHONY: help setup demo review-demo check test nightly second-opinion live docs demo-pages bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -72,6 +72,9 @@ SITE := .everspot/site-builder
 docs: ## The documents as a site with search, .everspot/site/index.html, that needs no network to be read
 	@[ -x $(SITE)/bin/mkdocs ] || { $(PYTHON) -m venv $(SITE) && $(SITE)/bin/pip install -q mkdocs-material==$(MATERIAL); }
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
+
+demo-pages: setup ## The demonstration's terminal, report and web UI as files of the documents, docs/demo
+	@.venv/bin/python tools/demo_pages.py
 
 bench: setup ## Benchmarks, one JSON line per figure (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)

@@ -21,6 +21,7 @@ from rich.table import Table
 from everspot_local.console import PlainConsole
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
+from everspot_local.demo.pages import save_pages
 from everspot_local.demo.phases import Phases
 from everspot_local.demo.site import CLOUDS, load_site
 from everspot_local.demo.story import Story
@@ -100,6 +101,7 @@ def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
 def _bill(world: DemoWorld, story: Story) -> list[Check]:
     """Return the promises that the report, the sweep and the market's log can prove, after printing the first two."""
     report, audit = _report(world)
+    save_pages(world, story.ids)
     console.print(world.everspot("sweep", str(SWEEP), "--show"))
     equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
     return [
@@ -140,7 +142,9 @@ def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
     for check in checks:
         table.add_row(check.name, check.verdict(), check.figure)
     console.print(table)
-    console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}")
+    console.print(
+        f"picture: {home / 'report.html'}\nweb UI: {home / 'pages/jobs.html'}\nfigures: {home / 'report.json'}"
+    )
     return 0 if all_passed else 1
 
 

@@ -3,7 +3,7 @@
 from everspot_store.archive import Archive
 from everspot_store.backend import Entry, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
-from everspot_store.checkpoints import Checkpoints, LocalCopies
+from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk
 from everspot_store.clock import ManualClock, SystemClock
 from everspot_store.dataset_cache import DatasetCache, DatasetInUse, remove_tree
@@ -33,6 +33,7 @@ from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PeerMa
 from everspot_store.heartbeat import PeerSight, SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.region import located
+from everspot_store.segments import LocalCopies
 from everspot_store.status_documents import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.store import Store
 from everspot_store.table import Table

@@ -6,85 +6,27 @@ epochs that the head did not name when it was last the owner; a later head never
 """
 
 import logging
-import os
-import secrets
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
 from pydantic import JsonValue
-from xxhash import xxh3_128
 
-from everspot_store.backend import Guard, Uploaded, Versioned
+from everspot_store.backend import Guard, Versioned
 from everspot_store.bucket import Bucket
-from everspot_store.copying import write_at
-from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
+from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, StoreUnavailable
+from everspot_store.part_transfers import PartTransfers
+from everspot_store.segments import LocalCopies, split_stream
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
 
 _ROUNDS = 5
-_PARALLEL_PARTS = 4
-_KEY_TRIES = 3
-_SEGMENT_BYTES = 64 << 20
-"""The size of a segment. Larger ones delay the end of an upload, which waits for the last one of them; smaller ones
-make the head larger, which names all of them."""
-_MOST_SEGMENTS = 256
-"""The most segments of a stream. A larger stream has larger segments."""
 FRESH = timedelta(days=7)
 """The age from which on a part is uploaded again although its bytes are the same: a bucket may remove objects of jobs
 after 30 days at the earliest, and a job may also wait for long."""
-_BACKGROUND_NICENESS = 10
-"""A tenth of the processor time of a busy thread with the usual priority, so that an upload ends in any case."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A part of a stream. `offset`: in the stream, in bytes."""
-
-    name: str
-    stream: str
-    offset: int
-    view: memoryview
-
-
-def split_stream(stream: str, view: memoryview) -> list[Segment]:
-    """Return the segments of a stream. They are the same for each checkpoint of the same size."""
-    size = max(_SEGMENT_BYTES, -(-len(view) // _MOST_SEGMENTS))
-    return [
-        Segment(name=f"{stream}-{number:03d}", stream=stream, offset=at, view=view[at : at + size])
-        for number, at in enumerate(range(0, len(view), size))
-    ]
-
-
-class LocalCopies:
-    """Streams on this machine, parts of which may be as they were published.
-
-    Args:
-        streams: by name.
-    """
-
-    def __init__(self, streams: Mapping[str, memoryview]) -> None:
-        self._streams = streams
-        self._lock = threading.Lock()
-        self.used_bytes = 0
-        """Bytes of the segments that were found."""
-
-    def find(self, part: Part) -> memoryview | None:
-        """Return the bytes of a segment if they are as they were published."""
-        segment = self._streams.get(part.stream, memoryview(b""))[part.offset : part.offset + part.size]
-        if len(segment) != part.size or xxh3_128(segment).hexdigest() != part.xxh3:
-            return None
-        with self._lock:
-            self.used_bytes += part.size
-        return segment
 
 
 class Checkpoints:
@@ -115,6 +57,7 @@ class Checkpoints:
         self._guard = guard or (lambda: True)
         self._head: Versioned[CheckpointHead] | None = None
         self._broken: set[str] = set()
+        self._parts = PartTransfers(data, clock, self._check_guard)
 
     @property
     def epoch(self) -> int:
@@ -219,13 +162,10 @@ class Checkpoints:
         segments = [segment for name, view in sorted((streams or {}).items()) for segment in split_stream(name, view)]
         sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
         transfer.begin(sum(sizes))
-        before = self._segments_before()
-        uploads = [partial(self._upload_segment, step, segment, before, transfer, wait_for) for segment in segments]
-        uploads += [partial(self._upload, step, name, path, transfer) for name, path in sorted(files.items())]
-        initializer = _give_precedence if background else None
-        with ThreadPoolExecutor(_PARALLEL_PARTS, "everspot-upload", initializer) as pool:
-            parts = list(pool.map(lambda upload: upload(), uploads))
-        parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
+        uploaded = self._parts.upload(
+            self.place(step), files, segments, self._segments_before(), transfer, wait_for, background=background
+        )
+        parts = sorted([*uploaded, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
             step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
         )
@@ -265,7 +205,8 @@ class Checkpoints:
         ordered = order(by_failed_loads(head.checkpoints)) if head is not None else []
         for checkpoint in ordered:
             try:
-                self._fetch(checkpoint, folder, streams or folder, include, copies or LocalCopies({}))
+                parts = [part for part in checkpoint.parts if include(part.name)]
+                self._parts.fetch(parts, folder, streams or folder, copies or LocalCopies({}))
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
                 reasons.append(f"step {checkpoint.step}: {error}")
@@ -366,97 +307,12 @@ class Checkpoints:
         parts = whole[0].parts if whole else []
         return {part.name: part for part in parts if part.stored_at is not None and part.stored_at > oldest}
 
-    def _upload_segment(
-        self,
-        step: int,
-        segment: Segment,
-        before: Mapping[str, Part],
-        transfer: Transfer,
-        wait_for: Callable[[str, int], None],
-    ) -> Part:
-        wait_for(segment.stream, segment.offset + len(segment.view))
-        digest = xxh3_128(segment.view).hexdigest()
-        same = before.get(segment.name)
-        if same is not None and (same.size, same.xxh3, same.offset) == (len(segment.view), digest, segment.offset):
-            transfer.moved(len(segment.view))
-            return same
-        key = self._under_free_key(
-            f"{self.place(step)}/{segment.name}",
-            lambda key: self._data.upload_view(key, segment.view, transfer.moved),
-        )
-        return Part(
-            name=segment.name,
-            key=key,
-            size=len(segment.view),
-            xxh3=digest,
-            stream=segment.stream,
-            offset=segment.offset,
-            stored_at=self._clock.now(),
-        )
-
-    def _upload(self, step: int, name: str, path: Path, transfer: Transfer) -> Part:
-        stored: list[Uploaded] = []
-        key = self._under_free_key(
-            f"{self.place(step)}/{name}",
-            lambda key: stored.append(self._data.upload(key, path, transfer.moved)),
-        )
-        return Part(name=name, key=key, size=stored[-1].size, sha256=stored[-1].sha256)
-
-    def _under_free_key(self, key: str, upload: Callable[[str], None]) -> str:
-        """Upload under an unused key, and return it. The plain key is in use only if an earlier try was cut off."""
-        for attempt in range(_KEY_TRIES):
-            self._check_guard()
-            free = key if attempt == 0 else f"{key}~{secrets.token_hex(4)}"
-            try:
-                upload(free)
-            except KeyTaken:
-                continue
-            return free
-        raise StoreUnavailable(f"{key} could not be uploaded")
-
-    def _fetch(
-        self,
-        checkpoint: Checkpoint,
-        folder: Path,
-        streams: Path,
-        include: Callable[[str], bool],
-        copies: LocalCopies,
-    ) -> None:
-        for parent in (folder, streams):
-            parent.mkdir(parents=True, exist_ok=True)
-        parts = [part for part in checkpoint.parts if include(part.name)]
-        with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-download") as pool:
-            list(pool.map(lambda part: self._fetch_part(part, folder, streams, copies), parts))
-
-    def _fetch_part(self, part: Part, folder: Path, streams: Path, copies: LocalCopies) -> None:
-        if not part.stream:
-            target = folder / part.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._data.download(part.key, target, part.sha256)
-            return
-        file = os.open(streams / part.stream, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(file, part.offset, part.size)  # a full disk is an error now, and no signal later
-            if (copy := copies.find(part)) is not None:
-                write_at(file, copy, part.offset)
-            else:
-                self._data.download_at(part.key, file, part.offset, part.xxh3)
-        finally:
-            os.close(file)
-
     def _is_broken(self, checkpoint: Checkpoint) -> bool:
         return _identity(checkpoint) in self._broken
 
     def _check_guard(self) -> None:
         if not self._guard():
             raise Fenced(self._job_id, self.epoch, "its lease has ended")
-
-
-def _give_precedence() -> None:
-    """Lower the priority of this thread; of a thread alone, as Linux does it."""
-    thread = threading.get_native_id()
-    with suppress(OSError):  # other systems than Linux have no priorities of threads
-        os.setpriority(os.PRIO_PROCESS, thread, max(os.getpriority(os.PRIO_PROCESS, thread), _BACKGROUND_NICENESS))
 
 
 def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

@@ -12,9 +12,9 @@ import pytest
 from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import LocalCopies, ManualClock, Store
 from everspot_store.backend import Moved
-from everspot_store.checkpoints import split_stream
 from everspot_store.copying import write_new
 from everspot_store.errors import CheckpointCorrupt
+from everspot_store.segments import split_stream
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 SIZE = (64 << 20) + 5

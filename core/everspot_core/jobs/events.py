@@ -15,7 +15,8 @@ class EventKind(StrEnum):
     STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is;
     # again and step_before (what the agent before had reported), by one that took it up again under the same epoch
     TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);
-    # agent, for a program that does not use the trainer: from_step 0, restored, by "agent"
+    # agent, for a program that does not use the trainer: from_step (the first that it reported; 0: none), restored,
+    # by "agent"
     STEPPED = "stepped"  # trainer, when a process has done its second step: step (the first one it did), seconds (that
     # one took), next_seconds (the one behind it)
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);

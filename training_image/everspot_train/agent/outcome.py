@@ -1,6 +1,7 @@
 """Writes the outcome of an ownership: its events, and the lines for people in the job's record."""
 
 import re
+from collections.abc import Mapping
 from typing import Protocol
 
 from everspot_core.jobs import lease as transitions
@@ -36,14 +37,16 @@ def write_outcome(
     tail: str,
     *,
     started: bool,
+    metrics: Mapping[str, float],
 ) -> None:
-    """Write the events that end an ownership. `record` is the job's record before the release.
+    """Write the events that end an ownership. `record` is the job's record before the release; `metrics`: the newest
+    of the program.
 
     A job that was given back without a start gets no event `interrupted`.
     """
     reason = ending.reason
     if reason is Reason.FINISHED:
-        emit(EventKind.FINISHED, step=ending.step, metrics=dict(status.metrics) if status else {})
+        emit(EventKind.FINISHED, step=ending.step, metrics=dict(metrics))
     elif reason is Reason.CANCEL:
         emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
     elif reason is Reason.BUDGET:

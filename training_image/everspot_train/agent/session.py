@@ -30,6 +30,7 @@ from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.program import ENDED
 from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
+from everspot_train.agent.steps.recorder import StepRecorder
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
@@ -77,6 +78,8 @@ class JobSession:
         self._lost = False
         self._events = Outbox(store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id))
         self._logs = LogShipper(store, self.key, run_dir, clock)
+        self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock)
+        self._steps_failed = False
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
         self._renewal = DueTimer(renewal_interval(limits), clock)
@@ -168,6 +171,11 @@ class JobSession:
                 self._tell_reclaimed()
             return renewed
 
+    def watch_steps(self, folder: Path) -> None:
+        """Look for the steps of a program that does not use the trainer library in TensorBoard's files below `folder`,
+        too. Call it before the program begins."""
+        self._steps.watch(folder)
+
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """Note that the program was launched."""
         self.process = process
@@ -224,11 +232,29 @@ class JobSession:
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
         with self._ship_lock:
-            if self._over or self._concluding or self.lease_view() is not LeaseView.VALID:
+            if self._over or self._concluding:
+                return
+            self._read_steps()
+            if self.lease_view() is not LeaseView.VALID:
                 return
             self._beginning.tell_if_silent(self._lease.record.progress, restored=self.artifacts.restored)
             self._events.write()
             self._logs.ship_if_due()
+            self._steps.write()
+
+    def _read_steps(self, *, last: bool = False) -> None:
+        """Read what a program that does not use the trainer library has reported of its steps. An unexpected error in
+        what the program wrote is logged, and nothing further is read: events and logs matter more."""
+        if self.process is None or self._steps_failed or not self._silent():
+            return
+        try:
+            self._steps.look(last=last)
+        except Exception:
+            _log.exception("job %s, epoch %d: its steps are not read any further", *self.key)
+            self._steps_failed = True
+        first_step = self._steps.first_step
+        if first_step is not None:
+            self._beginning.write_reported(first_step, restored=self.artifacts.restored)
 
     def ask_to_stop(self, stop: StopDemand) -> None:
         """Request a checkpoint from the trainer, and its end."""
@@ -261,6 +287,7 @@ class JobSession:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
+            self._quietly("steps", lambda: self._read_steps(last=True))
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)
@@ -268,6 +295,7 @@ class JobSession:
                 return False
             _log.info("job %s, epoch %d: %s, now %s", *self.key, ending.reason.value, record.state.value)
             self._quietly("events", self._events.write)
+            self._quietly("metrics", lambda: self._steps.write(last=True))
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
                 remaining = stop.deadline - self._clock.monotonic()
@@ -334,7 +362,7 @@ class JobSession:
                 round((self._clock.monotonic() - since).total_seconds(), 1) if self._life.last <= since else None
             )
         if status is None:
-            return (self._beginning.progress(last) or last).model_copy(update=used)
+            return self._steps.add_to(self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
         return report_progress(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
@@ -342,9 +370,12 @@ class JobSession:
     def _write_ending(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
             self._beginning.write_training(self._lease.record.progress, restored=self.artifacts.restored)
-            record, spec = self._lease.record, self.submission.spec
+            record, spec, status = self._lease.record, self.submission.spec, self.status()
             started = self.process is not None
-            write_outcome(self.emit, ending, stop, self.status(), record, spec, self._tail(), started=started)
+            if ending.step is None:
+                ending = replace(ending, step=self._steps.step)
+            metrics = status.metrics if status is not None else self._steps.metrics
+            write_outcome(self.emit, ending, stop, status, record, spec, self._tail(), started=started, metrics=metrics)
             self._ending_told = True
 
     def _release(self, ending: Ending) -> JobRecord | None:

@@ -52,6 +52,12 @@ class StartEvents:
         if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
             self.write_training(before, restored=restored)
 
+    def write_reported(self, first_step: int, *, restored: bool) -> None:
+        """Write `training` for a program whose output has reported its first step in this attempt."""
+        if not self._written and self._status() is None:
+            self._written = True
+            self._events.emit(EventKind.TRAINING, from_step=first_step, restored=restored, by="agent")
+
     def write_training(self, before: Progress, *, restored: bool) -> None:
         """Write `training` for a program that does not report itself: it trains since it began.
 

@@ -231,6 +231,7 @@ class Starter:
                 output.write(f"everspot: {warning}\n")
         if session.key.epoch > 1 or session.incarnation > 1:
             session.note(_attempt_words(session, self._identity.instance_id))
+        session.watch_steps(cwd)
         process = self._processes.launch(command, folder, cwd, environment, seat)
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))

@@ -1,0 +1,86 @@
+"""The lines with which a program that does not use the trainer library reports its steps:
+`EVERSPOT step=120 loss=0.3`.
+
+The program may write anything, so a line is read leniently: what is no number, or no name, is left out.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from everspot_core.jobs.reported_values import MOST_STEPS
+
+MARK = "EVERSPOT"
+"""The word before the figures. It may stand behind the prefix of a logger or a progress bar."""
+MOST_METRICS = 100
+"""The most metrics that are taken from one line."""
+
+_NAME = re.compile(r"[A-Za-z_][\w./-]{0,99}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+_COUNT = re.compile(r"\d{1,16}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The progress that one line reports.
+
+    Attributes:
+        step: optimizer steps since the job's very beginning.
+        total_steps: the steps at which the program ends; None: the line does not say.
+        steps_per_epoch: the steps that read the data once; None: the line does not say.
+        metrics: the other figures by name. They may be infinite or not a number.
+    """
+
+    step: int
+    total_steps: int | None = None
+    steps_per_epoch: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def is_metric_name(name: str) -> bool:
+    """Return whether a metric may have this name: letters, digits and `_./-`, at most 100, first a letter or `_`."""
+    return _NAME.fullmatch(name) is not None
+
+
+def parse_step_line(line: str) -> StepReport | None:
+    """Return what a line of output reports; None if it reports no step.
+
+    Fields are separated by white space; the last one of a name counts. Fields that are no `name=number` are left out.
+    """
+    _, mark, text = line.rpartition(f"{MARK} ")
+    if not mark:
+        return None
+    fields: dict[str, str] = {}
+    for item in text.split()[: MOST_METRICS + 3]:
+        name, equals, value = item.partition("=")
+        if equals and is_metric_name(name):
+            fields[name] = value.rstrip(",;")
+    step = _count(fields.pop("step", ""))
+    if step is None:
+        return None
+    total_steps, steps_per_epoch = _count(fields.pop("total_steps", "")), _number(fields.pop("steps_per_epoch", ""))
+    metrics = {name: number for name, value in fields.items() if (number := _number(value)) is not None}
+    return StepReport(
+        step,
+        total_steps,
+        steps_per_epoch if steps_per_epoch is not None and 0 < steps_per_epoch <= MOST_STEPS else None,
+        dict(list(metrics.items())[:MOST_METRICS]),
+    )
+
+
+def format_step_line(report: StepReport) -> str:
+    """Return the line that reports this, without a line break. Metrics whose names are not allowed are left out."""
+    counts = {"step": report.step, "total_steps": report.total_steps, "steps_per_epoch": report.steps_per_epoch}
+    figures: dict[str, float] = {name: value for name, value in counts.items() if value is not None}
+    figures |= {n: float(value) for n, value in report.metrics.items() if is_metric_name(n) and n not in counts}
+    return f"{MARK} " + " ".join(f"{name}={value!r}" for name, value in figures.items())
+
+
+def _count(text: str) -> int | None:
+    number = int(text) if _COUNT.fullmatch(text) else None
+    return number if number is not None and number <= MOST_STEPS else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text) else None

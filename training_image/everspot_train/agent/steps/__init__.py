@@ -1,0 +1,1 @@
+"""Steps and metrics of programs that do not use the trainer library."""

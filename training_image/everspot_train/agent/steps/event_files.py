@@ -1,0 +1,174 @@
+"""Reads scalars from TensorBoard's event files in a job's folders, as far as they have grown since the last look.
+
+The job may write anything there, and files may grow while they are read. So the records are cut apart here, with a
+limit for each, and only their contents are parsed by TensorBoard's own package, which the extra `image` installs.
+"""
+
+import importlib
+import logging
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core.clock import Clock
+from everspot_core.jobs.reported_values import MOST_STEPS
+from everspot_core.jobs.step_lines import StepReport, is_metric_name
+
+from everspot_train.agent.threads import DueTimer
+from everspot_train.rundir import open_regular
+
+LOOK_EVERY = timedelta(seconds=5)
+MOST_PER_FILE = 1024 * 1024
+MOST_PER_LOOK = 2 * MOST_PER_FILE
+"""The most bytes that one look reads, some 60,000 scalars. The rest follows in the next looks."""
+LARGEST_RECORD = 256 * 1024
+"""The largest record, in bytes, that is parsed: scalars have some dozens, and pictures and histograms are passed
+over."""
+MOST_FILES = 64
+MOST_ENTRIES = 5000
+"""The most entries of a job's folders that one look visits."""
+DEEPEST = 6
+"""The deepest folder that is looked into, below the working directory."""
+
+_HEADER, _FOOTER = struct.Struct("<QI"), 4
+"""A record: its length and the checksum of that, the content, and the checksum of the content."""
+_FLOAT = 1  # tensorflow's DT_FLOAT
+_LATEST = 1e11
+"""The latest time of an event, seconds since 1970, about three thousand years."""
+_LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Position:
+    """How far a file was read: the byte at which the next record begins. `broken`: it is not read any further."""
+
+    offset: int
+    broken: bool = False
+
+
+class EventFiles:
+    """The event files below one folder. Not thread-safe.
+
+    Files that are there before the program starts were written by an earlier attempt: only what is added to them
+    counts.
+    """
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root
+        self._due = DueTimer(LOOK_EVERY, clock)
+        self._positions = {path: _Position(size) for path, size in self._find()}
+        self._parse: Any = None
+        self._missing = False
+
+    def read(self, *, now: bool = False) -> list[tuple[timedelta, StepReport]]:
+        """Return what was added, by step, once LOOK_EVERY has passed, or `now`, each with the time that the file says,
+        which need not be true. Files that cannot be read have none."""
+        if not (self._due.due() or now) or self._missing:
+            return []
+        scalars: dict[int, dict[str, float]] = {}
+        moments: dict[int, timedelta] = {}
+        remaining = MOST_PER_LOOK
+        for path, size in self._find():
+            position = self._positions.setdefault(path, _Position(0))
+            if position.broken or size <= position.offset or remaining <= 0:
+                continue
+            remaining -= size - position.offset
+            if self._parse is None and not self._import():
+                return []
+            for step, moment, name, value in self._read_file(path, position):
+                scalars.setdefault(step, {})[name] = value
+                moments[step] = moment
+        return [(moments[step], StepReport(step, metrics=metrics)) for step, metrics in sorted(scalars.items())]
+
+    def _import(self) -> bool:
+        try:
+            self._parse = importlib.import_module("tensorboard.compat.proto.event_pb2").Event.FromString
+        except ImportError:
+            _log.warning(
+                "TensorBoard's event files are not read: the package tensorboard of the extra image is missing"
+            )
+            self._missing = True
+        return not self._missing
+
+    def _find(self) -> list[tuple[Path, int]]:
+        """Return the event files with their sizes, at most MOST_FILES, the newest first."""
+        files: list[tuple[float, Path, int]] = []
+        visited, folders = 0, [(self._root, 0)]
+        while folders and visited < MOST_ENTRIES:
+            folder, depth = folders.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        visited += 1
+                        if visited >= MOST_ENTRIES:
+                            break
+                        if entry.is_dir(follow_symlinks=False):
+                            if depth < DEEPEST and entry.name not in _LEFT_OUT:
+                                folders.append((Path(entry.path), depth + 1))
+                        elif "tfevents" in entry.name:
+                            status = entry.stat(follow_symlinks=False)
+                            if stat.S_ISREG(status.st_mode):
+                                files.append((status.st_mtime, Path(entry.path), status.st_size))
+            except OSError:
+                continue
+        return [(path, size) for _, path, size in sorted(files, key=lambda item: item[0], reverse=True)[:MOST_FILES]]
+
+    def _read_file(self, path: Path, position: _Position) -> Iterator[tuple[int, timedelta, str, float]]:
+        try:
+            with open_regular(path) as file:
+                file.seek(position.offset)
+                data = file.read(MOST_PER_FILE)
+        except OSError:
+            return
+        begin = 0
+        while begin + _HEADER.size <= len(data):
+            length, _ = _HEADER.unpack_from(data, begin)
+            end = begin + _HEADER.size + length + _FOOTER
+            if length > LARGEST_RECORD:
+                if length > 1 << 40:  # no record is that long: this is something else
+                    position.broken = True
+                    return
+                begin = end
+                break
+            if end > len(data):
+                break
+            yield from self._scalars(data[begin + _HEADER.size : end - _FOOTER], position)
+            if position.broken:
+                return
+            begin = end
+        position.offset += begin
+
+    def _scalars(self, content: bytes, position: _Position) -> Iterator[tuple[int, timedelta, str, float]]:
+        try:
+            event = self._parse(content)
+        except Exception:  # the package's own DecodeError: this file is no event file, or is damaged
+            position.broken = True
+            return
+        if not (0 <= event.step <= MOST_STEPS and 0 <= event.wall_time <= _LATEST):
+            return
+        moment = timedelta(seconds=event.wall_time)
+        for value in event.summary.value:
+            name = value.tag.replace(" ", "_")
+            number = _number(value)
+            if number is not None and is_metric_name(name):
+                yield event.step, moment, name, number
+
+
+def _number(value: Any) -> float | None:
+    """Return the scalar of a summary's value, in the older form or as a tensor; None if it holds something else."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
+    if kind == "tensor" and value.tensor.dtype == _FLOAT and not value.tensor.tensor_shape.dim:
+        if value.tensor.float_val:
+            return float(value.tensor.float_val[0])
+        if len(value.tensor.tensor_content) == 4:
+            return float(struct.unpack("<f", value.tensor.tensor_content)[0])
+    return None

@@ -1,0 +1,186 @@
+"""Keeps the steps and metrics of a program that does not use the trainer library, and writes them to the store."""
+
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core.clock import Clock
+from everspot_core.jobs.records import Progress
+from everspot_core.jobs.step_lines import StepReport
+from everspot_store import KeyTaken, Store
+
+from everspot_train.agent.actions import JobKey
+from everspot_train.agent.steps.event_files import EventFiles
+from everspot_train.agent.steps.output import OutputSteps
+from everspot_train.agent.threads import DueTimer
+
+WRITE_EVERY = timedelta(minutes=5)
+"""The newest metrics are in the job's record too, with each renewal of its lease."""
+MOST_NAMES = 200
+"""The most metrics of one program. Further names are left out."""
+_SPACING = timedelta(seconds=0.5)
+"""The least real time between two recorded values of one metric, as for programs on the trainer library."""
+_MOST_LINES = 10_000
+_MOST_CHUNKS = 100_000
+_RATE_WINDOW = timedelta(seconds=60)
+
+
+class StepRecorder:
+    """The steps of one attempt. `look` and `write` are called by one thread at a time; `add_to` by any.
+
+    A program that prints step lines counts by these alone, because a TensorBoard file may count something else, such as
+    epochs.
+    """
+
+    def __init__(self, store: Store, job: JobKey, output: Path, clock: Clock) -> None:
+        self._store, self._job, self._clock = store, job, clock
+        self._output = OutputSteps(output)
+        self._event_files: EventFiles | None = None
+        self._prints = False
+        self._lock = threading.Lock()
+        self._first: StepReport | None = None
+        self._last: StepReport | None = None
+        self._metrics: dict[str, float] = {}
+        self._recorded_at: dict[str, timedelta] = {}
+        self._skipped: dict[str, tuple[int, float]] = {}
+        self._marks: deque[tuple[timedelta, int]] = deque()
+        self._lines: deque[dict[str, Any]] = deque(maxlen=_MOST_LINES)
+        self._pending: bytes | None = None
+        self._seq = 0
+        self._due = DueTimer(WRITE_EVERY, clock)
+        self._due.due()
+
+    def watch(self, folder: Path) -> None:
+        """Look for TensorBoard's event files in this folder, too. What is in them already does not count."""
+        self._event_files = EventFiles(folder, self._clock)
+
+    @property
+    def first_step(self) -> int | None:
+        """The step that this attempt reported first; None before that."""
+        with self._lock:
+            return self._first.step if self._first is not None else None
+
+    @property
+    def step(self) -> int | None:
+        """The step that was reported last; None before the first."""
+        with self._lock:
+            return self._last.step if self._last is not None else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The newest finite value of each metric."""
+        with self._lock:
+            return dict(self._metrics)
+
+    def look(self, *, last: bool = False) -> None:
+        """Read what the program has reported since the last look. `last`: it is over, and all of it is read now."""
+        now = self._clock.monotonic()
+        reports = [(now, report) for report in self._output.read()]
+        self._prints = self._prints or bool(reports)
+        if not self._prints and self._event_files is not None:
+            reports = self._event_files.read(now=last)
+        with self._lock:
+            if reports:
+                self._take(reports, now)
+            self._record_skipped(now, last=last)
+
+    def add_to(self, progress: Progress) -> Progress:
+        """Return the progress with the steps of this attempt; unchanged before the first."""
+        with self._lock:
+            if self._last is None:
+                return progress
+            return progress.model_copy(
+                update={
+                    "step": self._last.step,
+                    "total_steps": self._last.total_steps,
+                    "steps_per_epoch": self._last.steps_per_epoch,
+                    "steps_per_second": self._rate(),
+                    "metrics": dict(self._metrics),
+                }
+            )
+
+    def write(self, *, last: bool = False) -> None:
+        """Write the waiting metrics, if they are due or the `last`. Raises `StoreError`; then they stay."""
+        full = len(self._lines) >= _MOST_LINES // 2
+        if not (full or last or self._due.due()):
+            return
+        with self._lock:
+            if self._pending is None and self._lines:
+                self._pending = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self._lines).encode()
+                self._lines.clear()
+        if self._pending is not None:
+            self._append(self._pending)
+            self._pending = None
+
+    def _take(self, reports: list[tuple[timedelta, StepReport]], now: timedelta) -> None:
+        for moment, report in reports:
+            self._record(report, moment)
+            before = self._last or report
+            self._first, self._last = self._first or report, report
+            if report.total_steps is None or report.steps_per_epoch is None:  # a line need not repeat them
+                self._last = replace(
+                    report,
+                    total_steps=report.total_steps or before.total_steps,
+                    steps_per_epoch=report.steps_per_epoch or before.steps_per_epoch,
+                )
+        self._marks.append((now, reports[-1][1].step))
+        while now - self._marks[0][0] > _RATE_WINDOW and len(self._marks) > 2:
+            self._marks.popleft()
+
+    def _record(self, report: StepReport, moment: timedelta) -> None:
+        values = {
+            name: value
+            for name, value in report.metrics.items()
+            if name in self._recorded_at or len(self._recorded_at) < MOST_NAMES
+        }
+        self._metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+        due = dict[str, float]()
+        for name, value in values.items():
+            recorded_at = self._recorded_at.get(name)
+            if recorded_at is not None and moment - recorded_at < _SPACING:
+                self._skipped[name] = report.step, value
+            else:
+                self._recorded_at[name] = moment
+                self._skipped.pop(name, None)
+                due[name] = value
+        self._add_line(report.step, due)
+
+    def _record_skipped(self, now: timedelta, *, last: bool) -> None:
+        """Record values that came too soon after another one, once nothing has followed them."""
+        for name, (step, value) in list(self._skipped.items()):
+            if last or (self._prints and now - self._recorded_at[name] >= _SPACING):
+                del self._skipped[name]
+                self._recorded_at[name] = now
+                self._add_line(step, {name: value})
+
+    def _add_line(self, step: int, metrics: Mapping[str, float]) -> None:
+        if metrics:
+            shown = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            self._lines.append({"step": step, "at": self._clock.now().isoformat(), "metrics": shown})
+
+    def _rate(self) -> float | None:
+        if len(self._marks) < 2:
+            return None
+        (since, first), (until, last) = self._marks[0], self._marks[-1]
+        elapsed = (until - since).total_seconds()
+        return (last - first) / elapsed if elapsed > 0 and last > first else None
+
+    def _append(self, chunk: bytes) -> None:
+        """Write the chunk under the next free number, after those of an earlier agent of this ownership."""
+        for _ in range(_MOST_CHUNKS):
+            seq, self._seq = self._seq, self._seq + 1
+            try:
+                self._store.append_metrics(self._job.job_id, self._job.epoch, seq, chunk)
+            except KeyTaken:
+                continue
+            except BaseException:
+                self._seq = seq  # the same chunk again: it may have been written
+                raise
+            return
+        raise KeyTaken(f"metrics of job {self._job.job_id}, epoch {self._job.epoch}")

@@ -102,6 +102,12 @@ COMMANDS: dict[str, CommandEntry] = {
         "and the steps.",
         "Environments",
     ),
+    "preflight": CommandEntry(
+        "preflight",
+        "Check an account before `pulumi up`: permissions of your credentials, quotas, the machine image, a dry "
+        "launch.",
+        "Environments",
+    ),
     "review": CommandEntry(
         "review",
         "Review changes of environments: what a pull request changes, breaks and costs, in one comment; "

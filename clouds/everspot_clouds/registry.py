@@ -9,6 +9,9 @@ from everspot_clouds.base import Provider
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from everspot_core.clock import Clock
+    from everspot_core.cluster.checks import Check
+    from everspot_core.cluster.preflight import PreflightPlan
     from everspot_core.governance.commitments import CommitmentPlan
     from everspot_core.jobs.job_rules import CloudRules
 
@@ -76,6 +79,19 @@ def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[Adde
         raise UnknownCloud(f"what was added by hand is not looked for on {cloud}; it is on {', '.join(LOOKED_AT)}")
     look = import_module(f"everspot_clouds.{cloud}.drift").added_by_hand
     return cast("list[AddedByHand]", look(resources))
+
+
+def deployer_checks(plan: "PreflightPlan", clock: "Clock") -> "list[Check]":
+    """Return the checks of a planned cluster with the credentials of this process, credentials first. Nothing is
+    changed and nothing is launched.
+
+    Raises:
+        UnknownCloud: if nothing can be declared in the plan's cloud.
+    """
+    if plan.manifest.cloud not in LOOKED_AT:
+        raise UnknownCloud(f"{plan.manifest.cloud} has no preflight; there is one on {', '.join(LOOKED_AT)}")
+    make_checks = import_module(f"everspot_clouds.{plan.manifest.cloud}.preflight").deployer_checks
+    return cast("list[Check]", make_checks(plan, clock))
 
 
 def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":

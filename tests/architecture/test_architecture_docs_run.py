@@ -31,7 +31,7 @@ TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 ENDLESS, ELSEWHERE = (
     "--watch",
     ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep", "everspot ab",
-     "everspot cost compare --a", "everspot ui", "everspot cost prices refresh --region"),
+     "everspot cost compare --a", "everspot ui", "everspot preflight", "everspot cost prices refresh --region"),
 )  # fmt: skip
 COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
 

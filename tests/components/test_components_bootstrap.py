@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from everspot import AwsBootstrap, AwsBootstrapArgs
-from everspot.aws import bootstrap_policies, deployers
+from everspot.aws import bootstrap_policies
 from everspot.aws.bootstrap_policies import BootstrapPlace
 from everspot.common import BadComponentInputs
 from everspot.repository import ReviewPart
+from everspot_clouds.aws import deployers
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]

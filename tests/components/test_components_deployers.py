@@ -4,8 +4,8 @@ from pathlib import Path
 
 import botocore.session
 import pytest
-from everspot.aws import deployers
-from everspot.gcp import deployers as google
+from everspot_clouds.aws import deployers
+from everspot_clouds.gcp import deployers as google
 from everspot_local.gcp.iam.permissions import KNOWN
 
 SECURITY = Path(__file__).resolve().parents[2] / "docs/reference/security.md"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from everspot import GcpBootstrap
 from everspot.common import BadComponentInputs
-from everspot.gcp import deployers
 from everspot.gcp.bootstrap_grants import CONTROL, clusters_buckets, only, permissions
 from everspot.repository import ReviewPart
+from everspot_clouds.gcp import deployers
 from everspot_local.gcp.iam.conditions import compiled, is_true
 from everspot_local.gcp.iam.permissions import KNOWN
 from everspot_local.gcp.iam.pools import CLAIMS

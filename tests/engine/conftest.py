@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import pytest
 import yaml
-from everspot.aws import deployers
+from everspot_clouds.aws import deployers
 from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 from engine_changes import DIGEST, keep_change, stored_change_digests
-from everspot.aws import deployers
 from everspot.repository import ReviewPart
+from everspot_clouds.aws import deployers
 from everspot_store import StoreError
 from pulumi.automation import CommandError
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 from engine_changes import DIGEST, keep_change, stored_change_digests
-from everspot.gcp import deployers
 from everspot.repository import ReviewPart
 from everspot_clouds.base.drift import KeptResource
+from everspot_clouds.gcp import deployers
 from everspot_clouds.orphans import find_orphans
 from everspot_clouds.registry import added_by_hand
 from everspot_clouds.stack_state import declared_clusters, list_ids

@@ -175,3 +175,34 @@ def test_a_role_leaves_a_profile_once(kit: Any) -> None:
     iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")
     with pytest.raises(iam.exceptions.NoSuchEntityException):
         iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")
+
+
+def test_the_simulator_evaluates_a_roles_policies_and_its_boundary(kit: Any, worker: Worker) -> None:
+    iam, role = kit.client("iam"), "arn:aws:iam::123456789012:role/worker"
+    tagged = {"StringEquals": {"aws:RequestTag/team": "a"}}
+    worker.may(
+        {"Action": "s3:*", "Resource": "arn:aws:s3:::mine/*"},
+        {"Action": "ec2:RunInstances", "Resource": "*", "Condition": tagged},
+    )
+
+    def decisions(actions: list[str], resource: str, tag: str = "a") -> list[str]:
+        entry = {"ContextKeyName": "aws:RequestTag/team", "ContextKeyValues": [tag], "ContextKeyType": "string"}
+        pages = iam.get_paginator("simulate_principal_policy").paginate(
+            PolicySourceArn=role,
+            ActionNames=actions,
+            ResourceArns=[resource],
+            ContextEntries=[entry],
+            PaginationConfig={"PageSize": 1},
+        )
+        return [result["EvalDecision"] for page in pages for result in page["EvaluationResults"]]
+
+    assert decisions(["s3:GetObject", "s3:PutObject"], "arn:aws:s3:::mine/a") == ["allowed", "allowed"]
+    assert decisions(["s3:GetObject", "ec2:RunInstances"], "arn:aws:s3:::other/a") == ["implicitDeny", "allowed"]
+    assert decisions(["ec2:RunInstances"], "*", tag="b") == ["implicitDeny"]
+    bound = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "s3:Put*", "Resource": "*"}]}
+    bound["Statement"].append({"Effect": "Allow", "Action": "*", "Resource": "*"})
+    boundary = iam.create_policy(PolicyName="bound", PolicyDocument=json.dumps(bound))["Policy"]["Arn"]
+    iam.put_role_permissions_boundary(RoleName="worker", PermissionsBoundary=boundary)
+    assert decisions(["s3:PutObject", "s3:GetObject"], "arn:aws:s3:::mine/a") == ["explicitDeny", "allowed"]
+    for source, code in (("arn:aws:iam::123456789012:root", "InvalidInput"), (f"{role}s", "NoSuchEntity")):
+        assert refused(iam.simulate_principal_policy, PolicySourceArn=source, ActionNames=["s3:GetObject"]) == code

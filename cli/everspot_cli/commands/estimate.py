@@ -59,11 +59,7 @@ def estimate(
     It needs neither credentials nor Pulumi. A preview of the same settings gives the same figures.
     """
     session = current_session(context, json)
-    files = settings or sorted(STACKS.glob("Pulumi.*.yaml"))
-    if not files:
-        raise CliError(
-            f"there are no settings in {STACKS}/", Exit.NOT_FOUND, hint="--settings stacks/Pulumi.STACK.yaml"
-        )
+    files = settings_files(settings)
     if (before is not None or ledger) and len(files) != 1:
         raise CliError("--before and --ledger go with one file of settings", Exit.USAGE, hint="--settings FILE")
     recent = _recent(session) if ledger else None
@@ -98,9 +94,36 @@ def _price_tables(file: Path) -> list[PriceTable]:
         raise CliError(str(error)) from None
 
 
+def settings_files(files: list[Path] | None) -> list[Path]:
+    """Return the settings files of the options, or those in `stacks/`.
+
+    Raises:
+        CliError: if there are none.
+    """
+    paths = files or sorted(STACKS.glob("Pulumi.*.yaml"))
+    if not paths:
+        raise CliError(
+            f"there are no settings in {STACKS}/", Exit.NOT_FOUND, hint="--settings stacks/Pulumi.STACK.yaml"
+        )
+    return paths
+
+
 def stack_name(file: Path) -> str:
     """Return the stack's name, from the name of its file."""
     return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the `config` of a settings file.
+
+    Raises:
+        CliError: if it has none or cannot be read.
+    """
+    document = read_yaml(file)
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise CliError(f"{file} has no config: it is no stack's settings", hint="name a file such as Pulumi.prod.yaml")
+    return config
 
 
 def _read(file: Path, stack: str) -> Environment:
@@ -109,10 +132,7 @@ def _read(file: Path, stack: str) -> Environment:
     Raises:
         CliError: if it cannot be read, or naming everything that is wrong in it.
     """
-    document = read_yaml(file)
-    config = document.get("config") if isinstance(document, dict) else None
-    if not isinstance(config, dict):
-        raise CliError(f"{file} has no config: it is no stack's settings", hint="name a file such as Pulumi.prod.yaml")
+    config = read_config(file)
     try:
         return environment(stack, config)
     except BadInputs as bad:

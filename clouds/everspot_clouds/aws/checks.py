@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from typing import Any
 
 from everspot_core.capacity.catalogue import Catalogue
@@ -39,44 +40,56 @@ it."""
 def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
     """Check credentials first, and the rest only if they work. Without boto3 nothing is asked. `manifest` None: it
     cannot be read."""
-    try:
-        import boto3
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        from everspot_clouds.aws.errors import FIX, format_error, trouble
-    except ImportError:
-        return [
-            Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install 'everspot[cli]'")
-        ]
-    config = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 2})
-
-    def client(service: str) -> Any:
-        # boto3 itself reads AWS_DEFAULT_REGION only.
-        where = region or os.environ.get("AWS_REGION")
-        return boto3.client(service, region_name=where, config=config)
-
-    def run_check(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
-        try:
-            return check()
-        except ClientError as error:
-            kind = trouble(error)
-            verdict = Verdict.FAIL if group == "credentials" else Verdict.SKIP
-            return [Check(_MATTER.get(kind, group), name, verdict, format_error(error), FIX[kind])]
-        except BotoCoreError as error:
-            return [Check(group, name, Verdict.FAIL, str(error), FIX[Trouble.CREDENTIALS])]
-
-    checks = run_check("credentials", "credentials", lambda: _credentials(client("sts"), clock))
+    if (checks := client_missing()) is not None:
+        return checks
+    checks = guarded("credentials", "credentials", lambda: credential_checks(client(region, "sts"), clock))
     if checks[0].verdict is Verdict.OK:
-        checks += run_check("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
+        checks += guarded("service-linked roles", "user", lambda: linked_role_checks(client(region, "iam")))
         if manifest is not None:
-            checks += run_check("image", "user", lambda: _images(client("ec2"), manifest.cluster))
-            checks += run_check("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
-            checks += run_check("quota", "quota", lambda: _quotas(client("service-quotas"), manifest, catalogue))
+            checks += guarded("image", "user", lambda: _images(client(region, "ec2"), manifest.cluster))
+            checks += guarded("fleet", "capacity", lambda: _fleet(client(region, "ec2"), manifest.cluster))
+            checks += guarded(
+                "quota", "quota", lambda: quota_checks(client(region, "service-quotas"), manifest, catalogue)
+            )
     return checks
 
 
-def _credentials(sts: Any, clock: Clock) -> list[Check]:
+def client_missing() -> list[Check] | None:
+    """Return the only check that can be made without boto3; None if it is installed."""
+    if find_spec("boto3") is not None:
+        return None
+    fix = "pip install 'everspot[cli]'"
+    return [Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", fix)]
+
+
+def client(region: str | None, service: str) -> Any:
+    """Return boto3's client of a service for checks: it gives up soon. `region` None: the environment's."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 2})
+    # boto3 itself reads AWS_DEFAULT_REGION only.
+    return boto3.client(service, region_name=region or os.environ.get("AWS_REGION"), config=config)
+
+
+def guarded(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
+    """Make a check, and return AWS's refusal as a check if it cannot be made."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from everspot_clouds.aws.errors import FIX, format_error, trouble
+
+    try:
+        return check()
+    except ClientError as error:
+        kind = trouble(error)
+        verdict = Verdict.FAIL if group == "credentials" else Verdict.SKIP
+        return [Check(_MATTER.get(kind, group), name, verdict, format_error(error), FIX[kind])]
+    except BotoCoreError as error:
+        return [Check(group, name, Verdict.FAIL, str(error), FIX[Trouble.CREDENTIALS])]
+
+
+def credential_checks(sts: Any, clock: Clock) -> list[Check]:
+    """Return the checks of the caller's identity, and of this machine's clock."""
     answer = sts.get_caller_identity()
     checks = [Check("credentials", "credentials", Verdict.OK, answer["Arn"])]
     stated = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -89,13 +102,16 @@ def _credentials(sts: Any, clock: Clock) -> list[Check]:
     return checks
 
 
-def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
+def linked_role_checks(iam: Any) -> list[Check]:
+    """Return the check of the roles that EC2 Fleet and Spot need once per account."""
+    from botocore.exceptions import ClientError
+
     missing = []
     for role in LINKED_ROLES:
         try:
             iam.get_role(RoleName=role)
-        except client_error as error:
-            if getattr(error, "response", {}).get("Error", {}).get("Code") != "NoSuchEntity":
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") != "NoSuchEntity":
                 raise
             missing.append(role)
     if missing:
@@ -174,7 +190,7 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
     return sorted(messages.items())
 
 
-def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
+def quota_checks(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
     """Return one check for each quota that counts for the fleets, and for launches on top of them. None for a cluster
     that declares neither."""
     standing, elastic = manifest.standing, manifest.elastic

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import zone_region
+from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import WeightBy
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
@@ -40,7 +40,7 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any])
     whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
     zones = [str(zone) for zone in settings.get("zones", ())]
     subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
-    capacity, catalogue = _capacity(problems, whole.capacity)
+    capacity, catalogue = read_capacity(problems, whole.capacity)
     if capacity is None:
         return []
     here = problems.at("capacity")
@@ -72,8 +72,11 @@ def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
                 problems.add(f"{name}[{index}]" if isinstance(value, list) else name, reason)
 
 
-def _capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:
-    """Return the fleets' shape and the known types; None if a value is of the wrong kind."""
+def read_capacity(
+    problems: Problems, settings: Mapping[str, Any]
+) -> tuple[Ec2Capacity | None, Mapping[str, InstanceType]]:
+    """Return the fleets' shape and the known types; None and no types if a value is of the wrong kind. `settings`: the
+    section `capacity`."""
     standing = settings.get("standing", {"target": 0})
     try:
         types, declared = choices(settings)

@@ -4,6 +4,8 @@ These modules and the metadata readers use only the standard library, so that a 
 and whether it is about to be interrupted, before it loads anything heavier.
 """
 
+from everspot_core.cluster.checks import Check, Verdict
+
 from everspot_clouds.base.cloud import (
     Cloud,
     CloudEnd,
@@ -17,7 +19,7 @@ from everspot_clouds.base.cloud import (
 )
 from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.base.operator import Check, Door, Handover, Left, Site, Verdict, image_check
+from everspot_clouds.base.operator import Door, Handover, Left, Site, image_check
 from everspot_clouds.base.proof import Proof, Prover
 from everspot_clouds.base.provider import Provider
 

@@ -113,10 +113,12 @@ def published(answers: ProjectAnswers, variables: Mapping[str, str]) -> list[Set
         "fork there (`git+https://…@COMMIT`), or a release."
     )
     first = (
-        "Edit stacks/Pulumi.dev.yaml, and open a pull request. Its comment says what would be made, what a month of it "
-        "costs, and which rules it breaks. After the merge the job `apply` makes it, once production's reviewers agree."
+        "Edit stacks/Pulumi.dev.yaml, check it against the account, and open a pull request. Its comment says what "
+        "would be made, what a month of it costs, and which rules it breaks. After the merge the job `apply` makes it, "
+        "once production's reviewers agree."
     )
     commands = (
+        "everspot preflight --settings stacks/Pulumi.dev.yaml",
         "git switch -c first",
         "git commit -am 'Our first environment'",
         "git push -u origin first",

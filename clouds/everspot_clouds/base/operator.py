@@ -4,36 +4,13 @@ of a cluster."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from everspot_core.cluster.checks import Check, Verdict
 
 if TYPE_CHECKING:
     from everspot_core.capacity.market import Market
-
-
-class Verdict(StrEnum):
-    """The result of a check. SKIP: it could not be made here."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check. `group`: its subject: store, credentials, cluster, capacity, quota, clock or user."""
-
-    group: str
-    name: str
-    verdict: Verdict
-    detail: str
-    fix: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
 
 
 def image_check(detail: str) -> Check:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from everspot_core.capacity.catalogue import Catalogue
     from everspot_core.capacity.price_table import PriceTable
     from everspot_core.clock import Clock
+    from everspot_core.cluster.checks import Check
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from everspot_store import Store
 
     from everspot_clouds.base.cloud import Cloud
-    from everspot_clouds.base.operator import Check
 
 
 class PackageRules:

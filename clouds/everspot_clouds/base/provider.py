@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from everspot_core.capacity.market import Market
     from everspot_core.capacity.price_table import PriceTable
     from everspot_core.clock import Clock
+    from everspot_core.cluster.checks import Check
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.metadata import Metadata
-    from everspot_clouds.base.operator import Check, Door, Site
+    from everspot_clouds.base.operator import Door, Site
     from everspot_clouds.base.proof import Prover
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.capacity.catalogue import Catalogue
@@ -27,28 +28,42 @@ it."""
 def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
     """Check credentials first, and the rest only if they work. Without google-auth nothing is asked. `manifest` None:
     it cannot be read."""
-    try:
-        import requests
-        from google.auth.exceptions import GoogleAuthError
+    if (checks := client_missing()) is not None:
+        return checks
+    where = (manifest.region if manifest is not None else "") or region or ""
 
-        from everspot_clouds.gcp.errors import ApiError, fix, trouble
-        from everspot_clouds.gcp.http_api import open_api
-    except ImportError:
-        return [
-            Check(
-                "credentials",
-                "credentials",
-                Verdict.SKIP,
-                "google-auth is not installed",
-                "pip install 'everspot[cli]'",
-            )
-        ]
-    try:
-        api = open_api(clock, manifest.account if manifest is not None else "")
-    except CloudError as error:
-        return [Check("credentials", "credentials", Verdict.FAIL, str(error), error.fix)]
+    def make_checks(api: "Api", guarded: Guarded) -> list[Check]:
+        checks = guarded("credentials", "credentials", lambda: credential_checks(api))
+        if checks[0].verdict is Verdict.OK and manifest is not None and where:
+            checks += guarded("image", "user", lambda: _images(api, where, manifest.cluster))
+            checks += guarded("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
+            checks += guarded("quota", "quota", lambda: quota_checks(api, where, manifest, catalogue))
+        return checks
 
-    def run_check(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
+    return checked_api(manifest.account if manifest is not None else "", clock, make_checks)
+
+
+def client_missing() -> list[Check] | None:
+    """Return the only check that can be made without google-auth; None if it is installed."""
+    if find_spec("google") is not None and find_spec("google.auth") is not None:
+        return None
+    fix = "pip install 'everspot[cli]'"
+    return [Check("credentials", "credentials", Verdict.SKIP, "google-auth is not installed", fix)]
+
+
+Guarded = Callable[[str, str, Callable[[], list[Check]]], list[Check]]
+"""Makes a check, by its name and its group, and returns Google's refusal as a check if it cannot be made."""
+
+
+def checked_api(project: str, clock: Clock, make_checks: Callable[["Api", Guarded], list[Check]]) -> list[Check]:
+    """Open the API of a project, and return the checks that are made with it. `project` empty: the environment's."""
+    import requests
+    from google.auth.exceptions import GoogleAuthError
+
+    from everspot_clouds.gcp.errors import ApiError, fix, trouble
+    from everspot_clouds.gcp.http_api import open_api
+
+    def guarded(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
         try:
             return check()
         except (ApiError, requests.RequestException, GoogleAuthError) as error:
@@ -56,17 +71,18 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
             verdict = Verdict.FAIL if group == "credentials" else Verdict.SKIP
             return [Check(_MATTER.get(kind, group), name, verdict, str(error), fix(error))]
 
-    checks = run_check("credentials", "credentials", lambda: _credentials(api))
-    where = (manifest.region if manifest is not None else "") or region or ""
-    if checks[0].verdict is Verdict.OK and manifest is not None and where:
-        checks += run_check("image", "user", lambda: _images(api, where, manifest.cluster))
-        checks += run_check("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
-        checks += run_check("quota", "quota", lambda: _quotas(api, where, manifest, catalogue))
-    api.close()
-    return checks
+    try:
+        api = open_api(clock, project)
+    except CloudError as error:
+        return [Check("credentials", "credentials", Verdict.FAIL, str(error), error.fix)]
+    try:
+        return make_checks(api, guarded)
+    finally:
+        api.close()
 
 
-def _credentials(api: "Api") -> list[Check]:
+def credential_checks(api: "Api") -> list[Check]:
+    """Return the checks of the project, the caller's identity, and of this machine's clock."""
     project = api.get("compute", f"projects/{api.project}")
     identity = api.identity()
     detail = f"project {project.get('name', api.project)}{f' as {identity}' if identity else ''}"
@@ -139,7 +155,7 @@ def _groups(api: "Api", region: str, cluster: str) -> list[Check]:
     return checks
 
 
-def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
+def quota_checks(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
     """Return a check for each quota that the cluster uses at its largest; no check without declared capacity."""
     standing, elastic = manifest.standing, manifest.elastic
     if standing is None and elastic is None:

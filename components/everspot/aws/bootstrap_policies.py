@@ -7,9 +7,9 @@ The lists of calls are those of `deployers`, which the tests with the real engin
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from everspot_clouds.aws import deployers
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
 
-from everspot.aws import deployers
 from everspot.aws.policies import Document, Statement, allow, document
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, merged_ref, subjects
 

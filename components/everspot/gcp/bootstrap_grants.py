@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
+from everspot_clouds.gcp import deployers
 from pulumi_gcp import iam, kms, serviceaccount
 
-from everspot.gcp import deployers
 from everspot.gcp.granting import Granting
 from everspot.gcp.policies import Condition
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, deployed_by, merged_ref, subjects

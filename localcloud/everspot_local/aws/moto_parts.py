@@ -40,7 +40,7 @@ from everspot_local.aws.ec2.network_rules import LocalRule
 from everspot_local.aws.events import rules as rule_limits
 from everspot_local.aws.iam import door as iam
 from everspot_local.aws.iam import rules as iam_rules
-from everspot_local.aws.iam import signed_identity, web_identity
+from everspot_local.aws.iam import signed_identity, simulator, web_identity
 from everspot_local.aws.s3 import corrections as s3
 from everspot_local.aws.s3 import door as s3_door
 from everspot_local.aws.s3 import listing
@@ -92,6 +92,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (IamResponse, "list_instance_profiles", pages.list_instance_profiles),
     (IamResponse, "list_instance_profiles_for_role", pages.list_instance_profiles_for_role),
     (IamResponse, "list_role_policies", pages.list_role_policies),
+    (IamResponse, "simulate_principal_policy", simulator.simulate_principal_policy),
     (S3Response, "all_buckets", pages.all_buckets),
     (S3Response, "serialized", listing.serialized),
     (FakeBucket, "get_permission", iam.bucket_permission),

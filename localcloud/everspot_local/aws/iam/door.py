@@ -6,6 +6,7 @@ the policies of a role; this package evaluates them.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from moto.core.exceptions import ServiceException
@@ -77,7 +78,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
     role_key = key if here.options.iam_enforce else None
-    caller = _caller(principal, role_key) if role_key else None
+    caller = role_caller(principal, role_key.backend, role_key._owner_role_name) if role_key else None
     enter(caller)
     denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
@@ -101,12 +102,18 @@ def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
         return None
 
 
-def _caller(principal: str, key: AssumedRoleAccessKey) -> Caller:
-    def bound() -> dict[str, Any] | None:
-        arn = key.backend.get_role(key._owner_role_name).permissions_boundary_arn
-        return _document(key.backend.get_policy(arn)) if arn else None
+def role_caller(principal: str, backend: Any, name: str) -> Caller:
+    """Return a caller with the policies and the boundary of a role. `backend`: moto's IAM; `name`: of the role."""
 
-    return Caller(principal, lambda: [_document(policy) for policy in key.collect_policies()], bound)
+    def read() -> list[Mapping[str, Any]]:
+        inline = [backend.get_role_policy(name, policy)[1] for policy in backend.list_role_policies(name)]
+        return [_document(policy) for policy in (*inline, *backend.list_attached_role_policies(name)[0])]
+
+    def bound() -> dict[str, Any] | None:
+        arn = backend.get_role(name).permissions_boundary_arn
+        return _document(backend.get_policy(arn)) if arn else None
+
+    return Caller(principal, read, bound)
 
 
 def _document(policy: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from moto.core.responses import ActionResult
 from moto.sts.responses import TokenResponse
 
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.refusals import Refused, in_own_words
 from everspot_local.aws.strict import strict
 
@@ -23,6 +24,8 @@ FRESH = timedelta(minutes=15)
 """The real time for which a signature is valid."""
 TEMPORARY = "ASIA"
 """The beginning of the ids of keys that come with a session token."""
+_MADE_UP = ":user/moto"
+"""The end of the ARN that moto gives to unknown keys, which are the owner's here."""
 _HEADER = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request,"
     r" *SignedHeaders=([^,]+), *Signature=(\w+)"
@@ -32,14 +35,18 @@ _get_caller_identity = TokenResponse.get_caller_identity
 
 @in_own_words
 def get_caller_identity(self: TokenResponse) -> ActionResult:
-    """Answer GetCallerIdentity for known keys and correctly signed requests."""
+    """Answer GetCallerIdentity for known keys and correctly signed requests, and for the owner as the root user."""
     key = self.get_access_key()
     assumed_role = self.backend.get_assumed_role_from_access_key(key)
     if strict() and assumed_role is None and key.startswith(TEMPORARY):
         raise Refused("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
     if strict() and assumed_role is not None:
         _check(self, assumed_role)
-    return _get_caller_identity(self)
+    answer = _get_caller_identity(self)
+    result: dict[str, Any] = answer.result  # type: ignore[assignment]
+    if not str(result["Arn"]).endswith(_MADE_UP):
+        return answer
+    return ActionResult({"UserId": ACCOUNT, "Account": ACCOUNT, "Arn": f"arn:aws:iam::{ACCOUNT}:root"})
 
 
 def _check(handler: Any, assumed_role: Any) -> None:

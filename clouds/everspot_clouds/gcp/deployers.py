@@ -7,7 +7,7 @@ of these says for what.
 
 from collections.abc import Mapping
 
-from everspot import deploying
+from everspot_clouds import deploying
 
 
 def _permissions(**services: str) -> frozenset[str]:

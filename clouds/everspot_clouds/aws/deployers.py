@@ -7,7 +7,7 @@ names its source.
 
 from collections.abc import Mapping
 
-from everspot import deploying
+from everspot_clouds import deploying
 
 
 def _actions(**services: str) -> frozenset[str]:

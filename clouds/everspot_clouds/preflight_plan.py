@@ -1,0 +1,79 @@
+"""Reads what a preflight checks from a stack's settings, before the cluster exists."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from everspot_core.capacity.fleet import derived_weights
+from everspot_core.capacity.gpus import IMAGE_BUILD
+from everspot_core.cluster.manifest import Elastic, Manifest, Standing
+from everspot_core.cluster.preflight import PreflightPlan
+from everspot_core.validation.problems import Problems
+
+from everspot_clouds.costing import list_markets
+from everspot_clouds.estimating import environment
+from everspot_clouds.price_files import load_catalogue
+from everspot_clouds.settings_estimate import PREFIX
+
+_IMAGE_SOURCES = ("imageParameter", "imageFamily")
+"""Settings that name where an image is looked up."""
+
+
+def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
+    """Return the plan of the cluster that a stack's settings declare; None if they declare none.
+
+    Args:
+        stack: The stack's name.
+        config: The `config` of its file.
+
+    Raises:
+        BadInputs: naming everything that is wrong with the settings.
+    """
+    outlined = environment(stack, config)
+    settings = config.get("everspot:cluster")
+    if settings is None:
+        return None
+    cloud, problems = str(settings["cloud"]), Problems()
+    outline = import_module(f"everspot_clouds.{cloud}.settings_estimate")
+    capacity, types = outline.read_capacity(problems, settings["capacity"])
+    source = next((str(settings[key]) for key in _IMAGE_SOURCES if settings.get(key)), "")
+    image = source or str(settings.get("imageId") or "")
+    problems.need(bool(image), "everspot:cluster.imageId", "is missing, and so is the name of where it is looked up")
+    problems.raise_any(f"Stack {stack}")
+    catalogue = load_catalogue().with_types(types.values())
+    elastic = settings["capacity"].get("elastic")
+    manifest = Manifest(
+        cluster=f"{PREFIX}{stack}", cloud=cloud, region=outlined.regions[cloud],
+        account=str(config.get(f"{cloud}:project") or ""), control_url="", data_url="",
+        standing=Standing(
+            on_demand_units=capacity.on_demand_target,
+            spot_units=capacity.spot_target,
+            weights=derived_weights(capacity, catalogue.types),
+        ),
+        elastic=None if elastic is None else _elastic(elastic, [choice.name for choice in capacity.types]),
+        scheduler_type=settings.get("schedulerType", outline.SCHEDULER_TYPE),
+    )  # fmt: skip
+    return PreflightPlan(
+        manifest=manifest,
+        catalogue=catalogue,
+        types=tuple(catalogue.types[choice.name] for choice in capacity.types),
+        image=image,
+        image_source=source,
+        volume_gib=settings.get("volumeGib"),
+        gpu_arches=tuple(settings.get("gpuArches") or IMAGE_BUILD.arches),
+        subnet_ids=tuple(settings.get("subnetIds", ())),
+        boundary=str(settings.get("permissionsBoundaryArn") or ""),
+    )
+
+
+def _elastic(settings: Mapping[str, Any], types: list[str]) -> Elastic:
+    """Return the elastic capacity of the settings. The template and the places exist only after `pulumi up`."""
+    return Elastic(
+        types=types,
+        markets=list(list_markets(settings)),
+        max_instances=int(settings["maxInstances"]),
+        max_usd_per_hour=settings.get("maxUsdPerHour"),
+        template="",
+        template_version="",
+        places={},
+    )

@@ -1,0 +1,142 @@
+"""Decides what a preflight finds: permissions, the machine image, and what a probe reported. Pure functions.
+
+The adapters of the clouds ask, and these functions turn the answers into checks, each with the sentence that fixes it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.gpus import IMAGE_BUILD, Families, unfit
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.checks import Check, Verdict
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.counting import counted, first_few
+
+_SHOWN = 6
+"""Permissions that a row names before it counts the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightPlan:
+    """A cluster as its stack's settings declare it, before it exists.
+
+    Attributes:
+        manifest: Its `cluster.json`, as far as the settings tell: cluster, cloud, region, account and capacity.
+        catalogue: With the types that are declared in place.
+        types: The instance types, in the order of the settings.
+        image: Name of its machine image: an id, a path, or the name of a family.
+        image_source: Where a name of an image is looked up: a parameter or a family; empty for an image itself.
+        volume_gib: Size of the root volume; None: the image's own.
+        gpu_arches: The architectures that the image's torch has code for.
+        subnet_ids: Existing subnets of the cluster; empty for a new network.
+        boundary: The permissions boundary of its roles; empty for none.
+    """
+
+    manifest: Manifest
+    catalogue: Catalogue
+    types: tuple[InstanceType, ...]
+    image: str
+    image_source: str = ""
+    volume_gib: int | None = None
+    gpu_arches: tuple[str, ...] = IMAGE_BUILD.arches
+    subnet_ids: tuple[str, ...] = ()
+    boundary: str = ""
+
+    @property
+    def markets(self) -> tuple[Market, ...]:
+        """The markets in which the cluster has instances, or launches them."""
+        standing, elastic = self.manifest.standing, self.manifest.elastic
+        used = set(elastic.markets if elastic is not None and elastic.max_instances else ())
+        if standing is not None:
+            used |= {Market.ON_DEMAND} if standing.on_demand_units else set()
+            used |= {Market.SPOT} if standing.spot_units else set()
+        return tuple(market for market in Market if market in used)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """A machine image as its cloud describes it.
+
+    Attributes:
+        name: Its id or path.
+        arch: x86_64 or arm64; empty if the cloud does not say.
+        gib: Size of its root volume; None if the cloud does not say.
+    """
+
+    name: str
+    arch: str
+    gib: int | None
+
+
+def permission_checks(
+    identity: str, grants: Mapping[str, bool | None], *, separator: str, how_to_ask: str
+) -> list[Check]:
+    """Return a check for each service: which calls the credentials may not make.
+
+    Args:
+        identity: The identity, as its cloud names it.
+        grants: By permission, whether it is grants; None: the cloud could not be asked.
+        separator: The character that ends a permission's service.
+        how_to_ask: What lets the cloud be asked.
+    """
+    services: dict[str, dict[str, bool | None]] = {}
+    for permission in sorted(grants):
+        services.setdefault(permission.partition(separator)[0], {})[permission] = grants[permission]
+    return [_service_check(identity, service, answers, how_to_ask) for service, answers in services.items()]
+
+
+def _service_check(identity: str, service: str, answers: Mapping[str, bool | None], how_to_ask: str) -> Check:
+    name, total = f"permissions: {service}", len(answers)
+    denials = [permission for permission, allowed in answers.items() if allowed is False]
+    unanswered = [permission for permission, allowed in answers.items() if allowed is None]
+    if denials:
+        detail = f"{len(denials)} of {total} are denied: {first_few(denials, _SHOWN)}"
+        return Check("credentials", name, Verdict.FAIL, detail, f"allow {', '.join(denials)} to {identity}")
+    if unanswered:
+        detail = f"{counted(total - len(unanswered), 'call')} allowed, {len(unanswered)} not asked: "
+        return Check("credentials", name, Verdict.SKIP, detail + first_few(unanswered, _SHOWN), how_to_ask)
+    return Check("credentials", name, Verdict.OK, f"{counted(total, 'call')} allowed")
+
+
+def image_checks(image: ImageFacts, plan: PreflightPlan, families: Families) -> list[Check]:
+    """Return the checks of an image against the types that start from it: architecture, size, and torch's GPUs.
+
+    Args:
+        families: The cloud's families of types with GPUs.
+    """
+    return [
+        _arch_check(image, plan.types),
+        _size_check(image, plan.volume_gib),
+        _gpu_check(plan.types, plan.gpu_arches, families),
+    ]
+
+
+def _arch_check(image: ImageFacts, types: Sequence[InstanceType]) -> Check:
+    others = [f"{kind.name} ({kind.arch})" for kind in types if image.arch and kind.arch != image.arch]
+    if others:
+        detail = f"{image.name} is for {image.arch}; it does not start on {', '.join(others)}"
+        fix = "take these types out of capacity.instanceTypes, or name an image of their architecture"
+        return Check("user", "image: architecture", Verdict.FAIL, detail, fix)
+    detail = f"{image.name} is for {image.arch or 'an architecture that the cloud does not tell'}"
+    return Check("user", "image: architecture", Verdict.OK if image.arch else Verdict.SKIP, detail)
+
+
+def _size_check(image: ImageFacts, volume_gib: int | None) -> Check:
+    if image.gib is None:
+        return Check("user", "image: size", Verdict.SKIP, "the cloud does not tell the size of its root volume")
+    if volume_gib is not None and volume_gib < image.gib:
+        detail = f"volumeGib is {volume_gib}, and the image's own volume has {image.gib} GiB"
+        fix = f"set volumeGib to {image.gib} or more, or leave it out"
+        return Check("user", "image: size", Verdict.FAIL, detail, fix)
+    return Check("user", "image: size", Verdict.OK, f"{image.gib} GiB, in a volume of {volume_gib or image.gib} GiB")
+
+
+def _gpu_check(types: Iterable[InstanceType], arches: Sequence[str], families: Families) -> Check:
+    with_gpus = [kind for kind in types if kind.gpus]
+    reasons = [reason for kind in with_gpus if (reason := unfit(kind, arches, families)) is not None]
+    if reasons:
+        fix = "take these types out of capacity.instanceTypes, or name an image whose torch has their code (gpuArches)"
+        return Check("user", "image: GPUs", Verdict.FAIL, "; ".join(reasons), fix)
+    names = ", ".join(kind.name for kind in with_gpus)
+    return Check("user", "image: GPUs", Verdict.OK, f"torch has code for {names}" if names else "no type has GPUs")

@@ -49,6 +49,7 @@ def test_it_lets_clusters_do_all_that_their_policies_say() -> None:
         policies.monitoring_policy("Everspot"),
         launch_policy.launch_policy(cluster=name, template_arn=here("ec2", "launch-template/lt-1"), image_id="ami-1",
                                     subnet_ids=["s"], security_group_ids=["g"], agent_role_arn=f"{ROLES}dev-agent-1",
+                                    agent_profile_arn="arn:aws:iam::1:instance-profile/everspot-dev-agent-1",
                                     volume_key_arns=[KEY]),
         federation.visitor_policy(CONTROL, DATA, KEY, "home"),
         federation.home_policy(CONTROL, DATA, ["arn:aws:iam::2:role/everspot-visit-1"]),

@@ -14,6 +14,7 @@ from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 EC2 = "arn:aws:ec2:eu-west-1:111122223333"
 TEMPLATE, OTHERS = f"{EC2}:launch-template/lt-own", f"{EC2}:launch-template/lt-other"
 AGENTS, SCHEDULERS = "arn:aws:iam::111122223333:role/agent", "arn:aws:iam::111122223333:role/scheduler"
+PROFILE = "arn:aws:iam::111122223333:instance-profile/agent"
 KEY = "arn:aws:kms:eu-west-1:111122223333:key/k"
 LAUNCH = ["ec2:CreateFleet", "ec2:RunInstances"]
 
@@ -26,6 +27,7 @@ def policies(**more: Any) -> list[dict[str, Any]]:
         template_arn=TEMPLATE,
         image_id="ami-own",
         agent_role_arn=AGENTS,
+        agent_profile_arn=PROFILE,
         subnet_ids=["subnet-a", "subnet-b"],
         security_group_ids=["sg-own"],
         **more,
@@ -49,6 +51,7 @@ def may(action: str, resource: str, context: dict[str, Any] | None = None, **mor
 
 OWN = {"everspot:cluster": "train", "everspot:role": "agent", "everspot:launch": "0" * 32}
 FROM_TEMPLATE = {"ec2_LaunchTemplate": TEMPLATE}
+LIKE_TEMPLATE = {"ec2_InstanceProfile": PROFILE, "ec2_MetadataHttpTokens": "required"}
 
 
 @pytest.mark.parametrize("action", LAUNCH)
@@ -74,6 +77,10 @@ def test_a_launch_of_ones_own_is_allowed_for_each_resource(action: str, resource
     [
         ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context(OWN)),
         ("ec2:RunInstances", f"{EC2}:volume/*", request_context(**FROM_TEMPLATE)),
+        # A fleet's launch that does not bear the key of its launch template.
+        ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN, **LIKE_TEMPLATE)),
+        ("ec2:RunInstances", f"{EC2}:volume/*", request_context()),
+        ("ec2:RunInstances", f"{EC2}:network-interface/*", request_context()),
         ("ec2:RunInstances", f"{EC2}:network-interface/*", request_context(**FROM_TEMPLATE)),
         ("ec2:CreateTags", f"{EC2}:fleet/*", request_context(OWN, ec2_CreateAction="CreateFleet")),
         ("ec2:CreateTags", f"{EC2}:instance/*", request_context(OWN, ec2_CreateAction="RunInstances")),
@@ -119,6 +126,18 @@ def test_what_is_not_the_clusters_launches_nothing(action: str, resource: str, c
         ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN)),  # without a launch template
         ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN, ec2_LaunchTemplate=OTHERS)),
         ("ec2:RunInstances", f"{EC2}:volume/*", request_context(ec2_LaunchTemplate=OTHERS)),
+        ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN, ec2_LaunchTemplate=OTHERS, **LIKE_TEMPLATE)),
+        ("ec2:RunInstances", f"{EC2}:instance/*", request_context(**LIKE_TEMPLATE)),  # untagged
+        (
+            "ec2:RunInstances",
+            f"{EC2}:instance/*",
+            request_context(OWN, **{**LIKE_TEMPLATE, "ec2_InstanceProfile": "a"}),
+        ),
+        (
+            "ec2:RunInstances",
+            f"{EC2}:instance/*",
+            request_context(OWN, **{**LIKE_TEMPLATE, "ec2_MetadataHttpTokens": "optional"}),
+        ),
         ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context()),
         ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context({**OWN, "everspot:cluster": "other"})),
         ("ec2:CreateTags", f"{EC2}:instance/i-1", request_context(OWN)),  # which exists
@@ -175,6 +194,7 @@ def test_both_policies_of_the_role_fit_into_what_iam_takes_of_it() -> None:
     documents = policies(volume_key_arns=[KEY] * 3)
     documents[1] = launch_policy(
         cluster="t" * 32, template_arn=TEMPLATE, image_id="ami-0123456789abcdef0", agent_role_arn=AGENTS + "x" * 40,
+        agent_profile_arn=PROFILE + "x" * 40,
         subnet_ids=subnets, security_group_ids=["sg-0123456789abcdef0"], volume_key_arns=[KEY] * 3,
     )  # fmt: skip
     assert sum(len(json.dumps(document, separators=(",", ":"))) for document in documents) < 10_240

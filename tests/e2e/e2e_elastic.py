@@ -48,6 +48,7 @@ class ElasticLive(LiveCluster):
             template_arn=f"arn:aws:ec2:{REGION}:{account}:launch-template/{template}",
             image_id="ami-12c6146b",
             agent_role_arn=f"arn:aws:iam::{account}:role/e2e-agent",
+            agent_profile_arn=f"arn:aws:iam::{account}:instance-profile/e2e-agent",
             subnet_ids=list(self.places.values()),
             security_group_ids=[group["GroupId"] for group in groups],
         )

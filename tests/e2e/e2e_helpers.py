@@ -177,6 +177,7 @@ class LiveCluster:
             "ImageId": "ami-12c6146b",
             "InstanceType": kind,
             "IamInstanceProfile": {"Name": f"e2e-{role.value}"},
+            "MetadataOptions": {"HttpTokens": "required"},
             "UserData": self._user_data(role),
             "InstanceInitiatedShutdownBehavior": "terminate",
             "TagSpecifications": [

@@ -51,7 +51,7 @@ class Scheduler(Worker):
                 "Resource": f"{ARN}:instance/*",
                 "Condition": {
                     "StringEquals": own_tag,
-                    "ArnEquals": {"ec2:LaunchTemplate": f"{ARN}:launch-template/{self.template}"},
+                    "ArnEqualsIfExists": {"ec2:LaunchTemplate": f"{ARN}:launch-template/{self.template}"},
                 },
             },
             "made": {"Action": "ec2:RunInstances", "Resource": [f"{ARN}:network-interface/*", f"{ARN}:volume/*"]},
@@ -133,6 +133,17 @@ def test_a_launch_of_an_instant_fleet_needs_every_permission(scheduler: Schedule
     scheduler.may(*scheduler.statements(template={"Action": "ec2:CreateFleet", "Resource": "*"}))
     answer = scheduler.client("ec2").create_fleet(**scheduler.fleet_request())
     assert denied(answer) == f"ec2:RunInstances launch-template/{scheduler.template}"
+
+
+def test_a_fleets_launch_is_allowed_with_the_key_of_its_template_and_without_it(scheduler: Scheduler) -> None:
+    ec2, resource = scheduler.client("ec2"), {"Action": "ec2:RunInstances", "Resource": f"{ARN}:instance/*"}
+    with_key = {**resource, "Condition": {"ArnLike": {"ec2:LaunchTemplate": f"{ARN}:launch-template/*"}}}
+    without = {**resource, "Condition": {"Null": {"ec2:LaunchTemplate": "true"}}}
+    for statement in (with_key, without):
+        scheduler.may(*scheduler.statements(instance=statement))
+        assert denied(ec2.create_fleet(**scheduler.fleet_request())) == "ec2:RunInstances instance/*"
+    scheduler.may(*scheduler.statements(instance=with_key, more=without))
+    assert ec2.create_fleet(**scheduler.fleet_request())["Errors"] == []
 
 
 def test_a_launch_is_held_to_the_conditions_of_its_permissions(scheduler: Scheduler) -> None:

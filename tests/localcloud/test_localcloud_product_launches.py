@@ -33,6 +33,7 @@ class Scheduler(Worker):
         tags = [{"Key": "everspot:cluster", "Value": "train"}, {"Key": "everspot:role", "Value": "agent"}]
         self.template = kit.template(
             IamInstanceProfile={"Arn": "arn:aws:iam::123456789012:instance-profile/workers"},
+            MetadataOptions={"HttpTokens": "required"},
             NetworkInterfaces=[{"DeviceIndex": 0, "Groups": [group]}],
             TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")],
         )
@@ -41,6 +42,7 @@ class Scheduler(Worker):
             template_arn=f"{ARN}:launch-template/{self.template}",
             image_id="ami-12c6146b",
             agent_role_arn="arn:aws:iam::123456789012:role/worker",
+            agent_profile_arn="arn:aws:iam::123456789012:instance-profile/workers",
             subnet_ids=list(self.places.values()),
             security_group_ids=[group],
         )

@@ -106,6 +106,7 @@ class AwsElasticCapacity(pulumi.ComponentResource):
                 template=template.arn,
                 image=template.image_id,
                 agents=args["agent_role_arn"],
+                profile=args["machine"]["instance_profile_arn"],
                 subnets=pulumi.Output.all(*args["subnet_ids"]),
                 groups=pulumi.Output.all(*args["machine"]["security_group_ids"]),
             ).apply(
@@ -114,6 +115,7 @@ class AwsElasticCapacity(pulumi.ComponentResource):
                     template_arn=known["template"],
                     image_id=known["image"],
                     agent_role_arn=known["agents"],
+                    agent_profile_arn=known["profile"],
                     subnet_ids=known["subnets"],
                     security_group_ids=known["groups"],
                     volume_key_arns=args.get("volume_key_arns", []),

@@ -25,6 +25,7 @@ def launch_policy(
     template_arn: str,
     image_id: str,
     agent_role_arn: str,
+    agent_profile_arn: str,
     subnet_ids: Sequence[str],
     security_group_ids: Sequence[str],
     volume_key_arns: Sequence[str] = (),
@@ -41,22 +42,35 @@ def launch_policy(
     resources += [f"{ec2}:*:security-group/{group}" for group in security_group_ids]
     agents = {f"aws:RequestTag/{CLUSTER_TAG}": cluster, f"aws:RequestTag/{ROLE_TAG}": Role.AGENT.value}
     from_template = {"ec2:LaunchTemplate": template_arn}
+    like_template = {"ec2:InstanceProfile": agent_profile_arn}
     statements = [
         allow("LaunchFromTheTemplate", LAUNCH, [template_arn]),
         allow("LaunchWithWhatItNames", LAUNCH, resources),
         allow("AskForAFleet", ["ec2:CreateFleet"], [f"{own}:fleet/*", f"{own}:instance/*"], StringEquals=agents),
         allow("AskForItsParts", ["ec2:CreateFleet"], [f"{own}:volume/*", f"{own}:network-interface/*"]),
-        # The template's ARN is known where RunInstances is checked; CreateFleet is held to it by its own ARN above.
+        # CreateFleet is held to the template by its ARN above. AWS does not document whether the launches of an instant
+        # fleet bear the key of their launch template, as those by RunInstances do: they are allowed either way. Without
+        # the key, an instance has the profile and the metadata options of the template, and the image, network and
+        # groups above.
         allow(
             "LaunchAgents", ["ec2:RunInstances"], [f"{own}:instance/*"], StringEquals=agents, ArnEquals=from_template
         ),
         allow(
+            "LaunchAgentsOfAFleet",
+            ["ec2:RunInstances"],
+            [f"{own}:instance/*"],
+            StringEquals={**agents, "ec2:MetadataHttpTokens": "required"},
+            ArnEquals=like_template,
+            Null={"ec2:LaunchTemplate": "true"},
+        ),
+        # Without an instance neither these nor the next two, which have no condition key for the launch template, are
+        # of any use.
+        allow(
             "LaunchTheirParts",
             ["ec2:RunInstances"],
             [f"{own}:volume/*", f"{own}:network-interface/*"],
-            ArnEquals=from_template,
+            ArnEqualsIfExists=from_template,
         ),
-        # These two have no condition key for the launch template. Without an instance neither is of any use.
         # Reservations that match are used first; a Spot launch makes a request (Amazon EC2 API Reference, CreateFleet,
         # CapacityReservationOptions; Amazon EC2 User Guide, "Spot Instance request").
         allow("UseReservationsAndSpot", LAUNCH, [f"{own}:capacity-reservation/*", f"{own}:spot-instances-request/*"]),

@@ -189,8 +189,9 @@ class LocalFleet(TaggedEC2Resource):
         version = self.ec2_backend._get_template_from_args(override.launch_template)
         if self.type == "instant":
             launch = Launch(
-                version.template.id, version.data, override.override, market, self.launch_tags, FLEET_TAGS_BY
-            )
+                version.template.id, version.data, override.override, market, self.launch_tags, FLEET_TAGS_BY,
+                in_fleet=True,
+            )  # fmt: skip
             caller.check(calls_of_launch(self.ec2_backend, launch, base_context(self.ec2_backend.region_name)))
         self.ec2_backend.check_run(override.image_id, 1, **self._arguments(override, market))
 

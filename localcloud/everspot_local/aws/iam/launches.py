@@ -16,6 +16,7 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context
 
 MADE = ("instance", "network-interface", "volume")
+_OF_TEMPLATES = ("ec2:launchtemplate", "ec2:islaunchtemplateresource")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Launch:
 
     Attributes:
         by: actions that may count as the creator of a tag.
+        in_fleet: whether a fleet launches. AWS does not document whether its launches bear `ec2:LaunchTemplate`, so
+            each has to be allowed with the key and without it.
     """
 
     template_id: str | None
@@ -32,6 +35,7 @@ class Launch:
     market: Market
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     by: tuple[str, ...] = ("RunInstances",)
+    in_fleet: bool = False
 
 
 def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[Call]:
@@ -48,7 +52,11 @@ def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[
     placed = {**base, **_instance_keys(launch)}
     for kind in MADE:
         resource, keys = arn(region, kind, "*"), placed if kind == "instance" else base
-        yield Call("ec2:RunInstances", resource, requested(_sourced(keys, template, False), tags.get(kind, {})))
+        keys = requested(_sourced(keys, template, False), tags.get(kind, {}))
+        yield Call("ec2:RunInstances", resource, keys)
+        if launch.in_fleet:
+            keys = {key: values for key, values in keys.items() if key not in _OF_TEMPLATES}
+            yield Call("ec2:RunInstances", resource, keys)
     if launch.market is Market.SPOT and tags.get("spot-instances-request"):
         # EC2 User Guide, example policies: the request for Spot is evaluated only where it is tagged.
         resource = arn(region, "spot-instances-request", "*")
@@ -100,7 +108,7 @@ def _instance_keys(launch: Launch) -> dict[str, tuple[str, ...]]:
         "ec2:instancetype": request.get("InstanceType") or template.get("InstanceType"),
         "ec2:instancemarkettype": launch.market.value,
         "ec2:availabilityzone": request.get("AvailabilityZone"),
-        "ec2:instanceprofile": profile.get("Arn"),
+        "ec2:instanceprofile": next((each.arn for each in _profiles(profile)), profile.get("Arn")),
         "ec2:metadatahttptokens": metadata.get("HttpTokens"),
         "ec2:metadatahttpendpoint": metadata.get("HttpEndpoint"),
     }
@@ -115,9 +123,13 @@ def _sourced(context: Context, template: str | None, own: bool) -> Context:
 
 def role_arns(profile: Mapping[str, Any]) -> list[str]:
     """Return the ARNs of the roles in an instance profile, which is given by its ARN or its name."""
+    return [role.arn for each in _profiles(profile) for role in each.roles]
+
+
+def _profiles(profile: Mapping[str, Any]) -> list[Any]:
     identifiers = {profile.get("Arn"), profile.get("Name")} - {None}
     profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if identifiers else []
-    return [role.arn for p in profiles if identifiers & {p.arn, p.name} for role in p.roles]
+    return [each for each in profiles if identifiers & {each.arn, each.name}]
 
 
 def by_kind(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:

@@ -195,7 +195,10 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
             continue  # the launch itself reports the missing version
         for override in config.get("Overrides") or [{}]:
             for market in _markets(request):
-                launch = Launch(version.template.id, version.data, override, market, tags, FLEET_TAGS_BY)
+                launch = Launch(
+                    version.template.id, version.data, override, market, tags, FLEET_TAGS_BY,
+                    in_fleet=request.get("Type") == "instant",
+                )  # fmt: skip
                 for call in calls_of_launch(backend, launch, context):
                     yield replace(call, later=request.get("Type") == "instant")
 

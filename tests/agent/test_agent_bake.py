@@ -1,16 +1,21 @@
 """The image's provisioning, Packer templates and container: parsed by what reads them, or by the nearest thing here."""
 
+import importlib.metadata
 import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import hcl2
 import pytest
 from everspot_clouds.registry import CLOUDS
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-BAKE = Path(__file__).parents[2] / "training_image" / "bake"
+ROOT = Path(__file__).parents[2]
+BAKE = ROOT / "training_image" / "bake"
 
 
 UNITS = sorted(path.name for suffix in ("service", "path", "timer") for path in BAKE.glob(f"*.{suffix}"))
@@ -321,7 +326,83 @@ def test_the_container_gets_image_and_scheduler_and_nothing_of_pulumi() -> None:
     lines = dockerfile()
     installs = [value for verb, value in lines if verb == "RUN" and "everspot-*.whl" in value]
     assert len(installs) == 1
-    assert "[image,scheduler]" in installs[0]
+    assert "pip install --no-deps /wheels/everspot-*.whl" in installs[0]
+    (locked,) = [value for verb, value in lines if verb == "RUN" and "lock.txt" in value and value not in installs]
+    assert "pip install --require-hashes --requirement lock.txt" in locked
     rooms = {value.split()[0] for verb, value in lines if verb == "COPY" and "--from" not in value}
-    assert rooms == {"pyproject.toml", "core", "store", "clouds", "scheduler", "training_image"}
+    assert rooms == {
+        "pyproject.toml", "core", "store", "clouds", "scheduler", "training_image", "training_image/bake/lock.txt",
+    }  # fmt: skip
     assert "pulumi" not in (BAKE / "Dockerfile").read_text().lower()
+
+
+def locked() -> dict[str, tuple[str, int]]:
+    """The distributions of lock.txt: their versions, and how many digests each has."""
+    text = (BAKE / "lock.txt").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    entries = [
+        re.fullmatch(r"([a-z0-9-]+)==(\S+)(?: ; .*?)?((?: +--hash=sha256:[0-9a-f]{64})+) *", line) for line in lines
+    ]
+    assert all(entries), [line for line, entry in zip(lines, entries, strict=True) if entry is None]
+    return {entry[1]: (entry[2], entry[3].count("--hash")) for entry in entries if entry}
+
+
+def required(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
+    """The names of what a distribution needs here, by the metadata of what is installed."""
+    if (name, extras) in seen:
+        return set()
+    seen.add((name, extras))
+    names = set()
+    for line in importlib.metadata.requires(name) or []:
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in (extras or {""})):
+            names.add(canonicalize_name(requirement.name))
+            names |= required(requirement.name, frozenset(requirement.extras), seen)
+    return names
+
+
+def test_the_lock_has_all_that_an_image_needs_in_the_versions_that_are_tested() -> None:
+    """The image is installed from it with digests, and its wheel without dependencies."""
+    lock = locked()
+    needed = required("everspot", frozenset({"image", "scheduler"}), set())
+    assert "torch" in needed and "prometheus-client" in needed and "pulumi" not in needed
+    assert needed <= set(lock)
+    constraints = (ROOT / "tools" / "constraints.txt").read_text().splitlines()
+    tested = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in constraints)}
+    assert {name: version for name, (version, _) in lock.items() if tested.get(name) != version} == {}
+    assert all(digests for _, digests in lock.values())
+
+
+def test_the_agent_says_of_which_commit_and_which_lock_its_image_is(tmp_path: Path) -> None:
+    """`provision.sh` writes image.json into the virtual environment, which names both."""
+    venv.create(tmp_path / "venv", system_site_packages=False)
+    (python,) = (tmp_path / "venv" / "lib").glob("python*")
+    sources = "\n".join(path for path in sys.path if path and Path(path).is_dir())
+    (python / "site-packages" / "sources.pth").write_text(sources)
+    command = [tmp_path / "venv" / "bin" / "python", "-m", "everspot_train.agent.main", "--version"]
+    version = importlib.metadata.version("everspot")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"everspot {version}\n"
+    (tmp_path / "venv" / "image.json").write_text('{"commit": "0123abc", "lock": "89ef"}')
+    described = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert described == f"everspot {version}, commit 0123abc, lock 89ef\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--commit", "main", "x.whl"], "a commit is 7 to 40 digits"),
+        (["--nvswitch", "x.whl"], "there is no option --nvswitch"),
+        (["--commit", "0123abc"], "usage: provision.sh"),
+    ],
+)
+def test_the_provisioning_script_refuses_options_that_it_does_not_know(words: list[str], message: str) -> None:
+    script = (BAKE / "provision.sh").read_text().rpartition('main "$@"')[0].replace("$EUID", "0")
+    answer = subprocess.run(["bash", "-c", f'{script}\nmain "$@"', "provision", *words], capture_output=True, text=True)
+    assert (answer.returncode, message in answer.stderr) == (1, True), answer.stderr
+
+
+def test_sealing_removes_what_one_machine_draws_for_itself_and_what_only_the_bake_used() -> None:
+    seal = (BAKE / "provision.sh").read_text().partition("seal() {")[2].partition("\n}\n")[0]
+    for leftover in ("random-seed", "credential.secret", "/var/lib/apt/lists", "/var/cache/apt", "/etc/resolv.conf"):
+        assert leftover in seal

@@ -80,6 +80,12 @@ variable "kms_key" {
   description = "A customer key for the image, projects/…/cryptoKeys/NAME; null: one of Google's own."
 }
 
+variable "commit" {
+  type        = string
+  default     = ""
+  description = "What the wheel was built from (git rev-parse HEAD): `everspot-agent --version` prints it."
+}
+
 variable "nvswitch" {
   type        = bool
   default     = true
@@ -149,7 +155,7 @@ build {
   }
 
   provisioner "shell" {
-    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}/tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
+    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}${var.commit == "" ? "" : "--commit ${var.commit} "}/tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
   }
 
   # The last step: ends with a machine that holds no key, no log and no identity.

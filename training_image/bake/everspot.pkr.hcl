@@ -81,6 +81,12 @@ variable "kms_key_id" {
   description = "A customer key for the image's snapshot; null: the account's own."
 }
 
+variable "commit" {
+  type        = string
+  default     = ""
+  description = "What the wheel was built from (git rev-parse HEAD): `everspot-agent --version` prints it."
+}
+
 variable "nvswitch" {
   type        = bool
   default     = true
@@ -177,7 +183,7 @@ build {
   }
 
   provisioner "shell" {
-    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}/tmp/everspot/${basename(var.wheel)} ${var.python}"]
+    inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}${var.commit == "" ? "" : "--commit ${var.commit} "}/tmp/everspot/${basename(var.wheel)} ${var.python}"]
   }
 
   # The last step: ends with a machine that holds no key, no log and no identity.

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Makes a machine image of a fresh Linux machine: a system user, a virtual environment, the units. Run as root:
-#   provision.sh [--no-nvswitch] WHEEL [PYTHON [CLOUD]]
+#   provision.sh [--no-nvswitch] [--commit COMMIT] WHEEL [PYTHON [CLOUD]]
 # --no-nvswitch: an image that never runs on machines with NVSwitch needs no fabric manager.
-# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11.4 or later. CLOUD: whose
-# metadata service the instances have, aws or gcp; aws where it is not given.
+# --commit: what the wheel was built from; `everspot-agent --version` prints it.
+# WHEEL: the everspot wheel; the unit files and lock.txt lie beside this script. PYTHON: the interpreter, 3.11.4 or later.
+# CLOUD: whose metadata service the instances have, aws or gcp; aws where it is not given.
+# `provision.sh --dependencies [PYTHON]` does the part that the wheel does not change, for bakes that keep that part.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
+# In a chroot, where no systemd runs, set SYSTEMD_OFFLINE=1: the units are enabled and not started, and the self-test
+# (`everspot-agent --self-test` inside the agent's unit) is left to the first boot.
 set -euo pipefail
 
 readonly prefix=/opt/everspot
@@ -105,9 +109,16 @@ need_fabric_manager() {
     systemctl enable nvidia-fabricmanager.service
 }
 
-install_everspot() {
-    local wheel=$1 python=$2
-    [[ -f $wheel ]] || fail "no wheel at $wheel"
+# What pip unpacks takes 3 GB, and /tmp may lie in memory. What is installed is what lock.txt names, by its digests.
+pip_install() {
+    local unpacked
+    unpacked=$(mktemp -d -p /var/tmp)
+    TMPDIR=$unpacked "$prefix/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check "$@"
+    rm -rf "$unpacked"
+}
+
+install_dependencies() {
+    local python=$1
     command -v "$python" >/dev/null || fail "no $python on this machine"
     # Before 3.11.4 archives cannot be unpacked safely (tarfile's filters), and every start of a job would fail.
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' ||
@@ -126,12 +137,20 @@ install_everspot() {
     need_mdadm
     need_compiler "$python"
     "$python" -m venv "$prefix"
-    "$prefix/bin/pip" install --quiet --no-cache-dir "${wheel}[image,scheduler]"
+    pip_install --require-hashes --requirement "$here/lock.txt"
+}
+
+install_everspot() {
+    local wheel=$1 python=$2 commit=${3:-unknown}
+    [[ -f $wheel ]] || fail "no wheel at $wheel"
+    install_dependencies "$python"
+    # Again where it is there: a wheel of the same version may be of another commit.
+    pip_install --no-deps --force-reinstall "$wheel"
+    "$prefix/bin/pip" --disable-pip-version-check check || fail "lock.txt is not of this wheel"
+    printf '{"commit": "%s", "lock": "%s"}\n' "$commit" "$(sha256sum <"$here/lock.txt" | cut -d ' ' -f 1)" \
+        >"$prefix/image.json"
     "$prefix/bin/python" -c 'import torch, everspot_train.agent.main, everspot_scheduler.main'
-    "$prefix/bin/everspot-agent" --help >/dev/null
-    # Whether jobs can compile: builds C++ against Python's headers.
-    TORCHINDUCTOR_CACHE_DIR=$(mktemp -d) "$prefix/bin/python" -c \
-        'import torch; torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(64))'
+    "$prefix/bin/everspot-agent" --version
 }
 
 install_units() {
@@ -150,6 +169,23 @@ install_units() {
     systemctl enable "${enabled[@]}"
 }
 
+# Whether jobs can do what they do, as their user and within the walls of the agent's unit: compile, exchange gradients,
+# unpack code, read data. For that start the unit runs the self-test in place of the agent.
+self_test() {
+    local override=/run/systemd/system/everspot-agent.service.d/self-test.conf passed=yes
+    if [[ ${SYSTEMD_OFFLINE:-} == 1 || ! -d /run/systemd/system ]]; then
+        echo "provision: no systemd runs here: the self-test is left to the first boot"
+        return
+    fi
+    install -D -m 0644 "$here/self-test.conf" "$override"
+    systemctl daemon-reload
+    systemctl restart everspot-agent.service || passed=no
+    journalctl --unit everspot-agent.service --output cat --no-pager --lines 20 --since -10min
+    rm "$override"
+    systemctl daemon-reload
+    [[ $passed == yes ]] || fail "the self-test failed: jobs would fail on this image"
+}
+
 seal() {
     systemctl stop "${enabled[@]}" || true
     rm -rf /var/lib/everspot /run/everspot
@@ -157,8 +193,16 @@ seal() {
     find /root /home -maxdepth 3 -name authorized_keys -delete
     find /root /home -maxdepth 2 -name .bash_history -delete
     find /var/log -type f -delete
-    rm -rf /tmp/* /var/tmp/* /var/lib/cloud/instances /var/lib/cloud/instance
+    rm -rf /root/.cache /var/lib/cloud/instances /var/lib/cloud/instance
+    find /tmp /var/tmp -mindepth 1 -delete
+    # What one machine draws for itself, and two of one image must not share.
+    rm -f /var/lib/systemd/random-seed /var/lib/systemd/credential.secret
     truncate --size 0 /etc/machine-id
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+    # A file is that of the network of this bake. A link belongs to what resolves names here, as on Ubuntu.
+    if [[ ! -L /etc/resolv.conf ]]; then
+        rm -f /etc/resolv.conf
+    fi
 }
 
 main() {
@@ -167,18 +211,32 @@ main() {
         seal
         return
     fi
-    local nvswitch=yes
-    if [[ ${1:-} == --no-nvswitch ]]; then
-        nvswitch=no
-        shift
+    if [[ ${1:-} == --dependencies ]]; then
+        install_dependencies "${2:-python3}"
+        return
     fi
-    [[ $# -ge 1 ]] || fail "usage: provision.sh [--no-nvswitch] WHEEL [PYTHON [CLOUD]] | --seal"
+    local nvswitch=yes commit=unknown
+    while [[ ${1:-} == --* ]]; do
+        case $1 in
+            --no-nvswitch) nvswitch=no ;;
+            --commit)
+                commit=${2:-}
+                [[ $commit =~ ^[0-9a-f]{7,40}(-dirty)?$ ]] || fail "--commit $commit: a commit is 7 to 40 digits"
+                shift
+                ;;
+            *) fail "there is no option $1" ;;
+        esac
+        shift
+    done
+    [[ $# -ge 1 ]] || fail "usage: provision.sh [--no-nvswitch] [--commit COMMIT] WHEEL [PYTHON [CLOUD]]" \
+        "| --dependencies [PYTHON] | --seal"
     [[ ${3:-aws} =~ ^(aws|gcp)$ ]] || fail "$3 is no cloud; there are aws and gcp"
-    install_everspot "$1" "${2:-python3}"
+    install_everspot "$1" "${2:-python3}" "$commit"
     install_units "${3:-aws}"
     if [[ $nvswitch == yes ]]; then
         need_fabric_manager
     fi
+    self_test
 }
 
 main "$@"

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.metadata
+import json
 import logging
 import os
 import shlex
@@ -32,6 +33,7 @@ from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.watch import SOURCES_VARIABLE, NoticeWatcher, sources_from
+from everspot_train.self_test import SelfTestFailed, run_self_test
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
@@ -56,12 +58,15 @@ class BootError(Exception):
 def main(arguments: list[str] | None = None) -> None:
     """Run until the instance is to end; exits with 0 then, and with 1 if it cannot join its cluster."""
     options = _parser().parse_args(arguments)
+    if options.version:
+        print(_describe_version(Path(sys.prefix)))  # noqa: T201
+        return
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     own_log = OwnLog()
     logging.getLogger().addHandler(own_log)
     try:
-        sys.exit(_run(options, own_log))
-    except (BootError, HelperDied, StoreError) as error:
+        sys.exit(_self_test() if options.self_test else _run(options, own_log))
+    except (BootError, HelperDied, SelfTestFailed, StoreError) as error:
         _log.error("%s", error)
         sys.exit(1)
     except Exception:  # into the agent's own log, too, which is uploaded
@@ -69,6 +74,24 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     finally:
         own_log.ship()
+
+
+def _describe_version(environment: Path) -> str:
+    """Return the version and, where the image says so, the commit and the digest of the lock of its dependencies.
+
+    `environment`: the virtual environment, in which provision.sh writes `image.json`.
+    """
+    version = f"everspot {importlib.metadata.version('everspot')}"
+    try:
+        image = json.loads((environment / "image.json").read_text())
+    except FileNotFoundError:
+        return version
+    return f"{version}, commit {image['commit']}, lock {image['lock']}"
+
+
+def _self_test() -> int:
+    run_self_test(SystemClock.from_environment())
+    return 0
 
 
 def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
@@ -236,6 +259,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="everspot-agent",
         description="Runs training jobs on this instance. Without options, asks the metadata service who it is.",
     )
+    parser.add_argument("--version", action="store_true", help="print version, commit and digest of the lock, and end")
+    parser.add_argument("--self-test", action="store_true", help="check whether jobs could run here, and end")
     parser.add_argument("--manifest", type=Path, help="a manifest file, where there is no metadata service")
     parser.add_argument("--instance-id", help="with --manifest: this instance's id, unique in the cluster")
     parser.add_argument("--instance-type", default="local", help="with --manifest (default: %(default)s)")

@@ -9,13 +9,13 @@ ARGS ?=
 CLOUD ?= aws
 AWS_ALONE := $(filter bench demo-pages review-demo,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
-ON_ONE := $(filter demo live,$(MAKECMDGOALS))
+ON_ONE := $(filter demo image live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
 # The rewritten assertions of six thousand tests are kept from one run to the next, also where Python is told to keep
 # nothing; where Python keeps all bytecode, so that what pip has compiled is not compiled again.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help setup demo review-demo check test nightly second-opinion live docs demo-pages bench clean
+.PHONY: help setup image demo review-demo check test nightly second-opinion live docs demo-pages bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -26,6 +26,9 @@ setup: ## Virtual environment, Pulumi engine, provider, dataset: all below .venv
 
 demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report (CLOUD=gcp)
 	@.venv/bin/python -m everspot_local.demo --cloud $(CLOUD) $(ARGS)
+
+image: setup ## The training image, baked as a root tree below .everspot/image and tested; as root, on Linux (CLOUD=gcp)
+	@.venv/bin/everspot-local image --cloud $(CLOUD) $(ARGS)
 
 # A forge is built from its Go modules, which only these two need.
 review-demo nightly: WITH = forge

@@ -21,7 +21,7 @@ from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
-from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, REGIONS, SCALE, Options
+from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, METADATA_VARIABLES, REGIONS, SCALE, Options
 from everspot_local.providers import quotas
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
 
@@ -33,6 +33,8 @@ StateDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 HERE = Path(".everspot/local")
+IMAGES = Path(".everspot/image")
+MACHINES = ("process", "contained")
 _USUAL = {"aws": "eu-west-1"}
 """Region where the stack files that come with Everspot are, where that is not the cloud's usual one here."""
 
@@ -52,6 +54,10 @@ def up(
     trace: Annotated[Path | None, typer.Option(help="Availability trace, JSON.")] = None,
     boot_command: Annotated[str, typer.Option(help="What an instance runs, by default the image's agent.")] = "",
     data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
+    machines: Annotated[
+        str, typer.Option(help=f"What an instance is: {' or '.join(MACHINES)}, which boots --image.")
+    ] = "process",
+    image: Annotated[Path | None, typer.Option(help="Folder of a baked image, for --machines contained.")] = None,
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
     iam_enforce: Annotated[
         bool, typer.Option("--iam-enforce/--no-iam-enforce", help="Hold roles to their policies.")
@@ -80,7 +86,7 @@ def up(
             fail(f"one runs here already, and {differs}: everspot-local down, then this command again")
         _say_up(address, as_json, "runs already")
         return
-    boot = None if no_processes else tuple(shlex.split(boot_command)) or Options(state_dir).boot_command
+    boot = _boot_command(cloud, machines, image, boot_command, no_processes) or Options(state_dir).boot_command
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
     command = Command(
         state_dir=str(state_dir),
@@ -89,7 +95,7 @@ def up(
         scale=clocks.read(clock)[0] if clock else SCALE if time_scale is None else time_scale,
         epoch=clocks.read(clock)[1] if clock else None,
         seed=seed,
-        boot_command=boot,
+        boot_command=None if no_processes else boot,
         data_dir=str(folder.resolve()),
         iam_enforce=iam_enforce,
         lenient=lenient,
@@ -110,6 +116,29 @@ def up(
         daemon.serve(command)
         return
     _say_up(start(command, state_dir, quiet=as_json), as_json, "is up")
+
+
+@app.command()
+def image(
+    cloud: Annotated[str, typer.Option(help=f"Whose machines boot from it: {' or '.join(CLOUDS)}.")] = "aws",
+    cache: Annotated[Path, typer.Option(help="Folder of images and their layers.")] = IMAGES,
+    as_json: AsJson = False,
+) -> None:
+    """Bake the training image as a root tree, unless it is there, and test it; say where it is."""
+    from everspot_local.image.bake import BakeFailed, bake, describe  # the other commands need not wait for them
+    from everspot_local.image.inputs import Base, NotACheckout
+    from everspot_local.machines.namespaces import why_not
+
+    if cloud not in CLOUDS:
+        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    if reason := why_not():
+        fail(f"no image can be baked here: {reason}")
+    try:
+        folder = bake(project_root(Path.cwd()), cache.resolve(), cloud, Base(), lambda line: typer.echo(line, err=True))
+    except (BakeFailed, NotACheckout) as error:
+        fail(str(error))
+    description = describe(folder)
+    _print(json.dumps({"image": str(folder), "description": description}) if as_json else f"{folder}\n{description}")
 
 
 @app.command()
@@ -245,6 +274,32 @@ def _complain(message: str, code: int, as_json: bool) -> NoReturn:
     else:
         complaints.print(message, style="red")
     sys.exit(code)
+
+
+def _boot_command(
+    cloud: str, machines: str, image: Path | None, stated: str, no_processes: bool
+) -> tuple[str, ...] | None:
+    """Return what an instance runs; None for the usual."""
+    if machines not in MACHINES:
+        fail(f"--machines: {machines!r} is none of {', '.join(MACHINES)}")
+    if machines == "process":
+        if image is not None:
+            fail("--image: only --machines contained boots one")
+        return tuple(shlex.split(stated)) or None
+    if stated or no_processes:
+        fail("--machines contained: its instances boot the image, and run no --boot-command")
+    if image is None:
+        fail("--machines contained: --image names the folder of an image; `everspot-local image` bakes one")
+    from everspot_local.machines import contained, namespaces
+
+    try:
+        contained.read_layers(image)
+    except ValueError as error:
+        fail(f"--image: {error}")
+    if reason := namespaces.why_not():
+        fail(f"--machines contained: {reason}")
+    program = (sys.executable, "-m", "everspot_local.machines.contained")
+    return (*program, "--image", str(image.resolve()), "--metadata", METADATA_VARIABLES[cloud])
 
 
 def _need(state_dir: Path) -> Address:

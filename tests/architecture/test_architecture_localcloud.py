@@ -19,6 +19,7 @@ PARTS = {
     "aws": {"market", "machines", "options", "body_checks"},
     "gcp": {"market", "machines", "options", "body_checks"},
     "body_checks": set(),
+    "image": {"machines"},
     "bridge": set(),
     "console": set(),
     "demo": {"console"},

@@ -1,0 +1,99 @@
+"""The inputs of an image, and the digests by which its layers are kept."""
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOMS = ("core", "store", "clouds", "scheduler", "training_image")
+"""Folders of the packages that an image has. Neither the components nor the command is among them."""
+WHEEL = ("pyproject.toml", "README.md", "LICENSE", *ROOMS)
+BAKE = Path("training_image/bake")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The Linux that an image is made of, where a cloud brings an image of its own.
+
+    Attributes:
+        suite: Debian's code name of the release.
+        mirror: where its packages come from.
+        packages: what it has beside Debian's minimum: what the images of the clouds have.
+    """
+
+    suite: str = "trixie"
+    mirror: str = "http://deb.debian.org/debian"
+    packages: tuple[str, ...] = (
+        "systemd-sysv", "dbus", "udev", "kmod", "util-linux", "e2fsprogs", "iproute2", "libnss-myhostname",
+        "ca-certificates", "python3", "python3-venv",
+    )  # fmt: skip
+
+
+class NotACheckout(RuntimeError):
+    """The folder is no checkout of Everspot."""
+
+
+def source_files(root: Path, paths: tuple[str, ...]) -> list[Path]:
+    """Return the files of a checkout below some paths, those that git does not ignore, relative to its root.
+
+    Raises:
+        NotACheckout: if it is none.
+    """
+    if not (root / BAKE / "provision.sh").exists():
+        raise NotACheckout(f"{root} is no checkout of Everspot: an image is baked of its sources")
+    answer = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths)
+    names = {name for name in answer.split("\0") if name}
+    return sorted(path for path in map(Path, names) if (root / path).is_file())
+
+
+def commit(root: Path) -> str:
+    """Return the last commit that changed an image's files, with `-dirty` where they differ from it.
+
+    Raises:
+        NotACheckout: if there is none.
+    """
+    last = _git(root, "log", "-1", "--format=%H", "--", *WHEEL)
+    if not last:
+        raise NotACheckout(f"{root} has no commit of Everspot")
+    return f"{last}-dirty" if _git(root, "status", "--porcelain", "--", *WHEEL) else last
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if answer.returncode != 0:
+        raise NotACheckout(f"{root}: git {words[0]} failed: {answer.stderr.strip()}")
+    return answer.stdout.strip()
+
+
+def digest_base(base: Base) -> str:
+    """Return the digest of the lowest layer."""
+    return _digest([base.suite, base.mirror, *base.packages])
+
+
+def digest_dependencies(root: Path, base: Base) -> str:
+    """Return the digest of the layer with everything that Everspot's own code does not change."""
+    return _digest([digest_base(base), *_contents(root, [BAKE / "provision.sh", BAKE / "lock.txt"])])
+
+
+def digest_product(root: Path, base: Base, cloud: str, commit: str) -> str:
+    """Return the digest of the uppermost layer.
+
+    Raises:
+        NotACheckout: if the folder is none.
+    """
+    files = source_files(root, WHEEL)
+    return _digest([digest_dependencies(root, base), cloud, commit, *_contents(root, files)])
+
+
+def _contents(root: Path, files: list[Path]) -> list[str]:
+    lines = []
+    for file in files:
+        path = root / file
+        mode = "x" if path.stat().st_mode & 0o100 else "-"
+        lines.append(f"{file} {mode} {hashlib.sha256(path.read_bytes()).hexdigest()}")
+    return lines
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

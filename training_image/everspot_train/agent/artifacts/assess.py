@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
+from itertools import dropwhile
 
 from everspot_store.file_tree import EntryKind, escape_path
 
@@ -26,6 +27,7 @@ from everspot_train.agent.artifacts.layouts import (
     path_template,
 )
 from everspot_train.agent.artifacts.look import Look, Stamp
+from everspot_train.agent.artifacts.order import SPAN, TimedWrite, WriteOrder
 from everspot_train.agent.artifacts.rhythm import Rhythm, Write
 from everspot_train.agent.artifacts.settings import SettingsFiles
 
@@ -49,6 +51,10 @@ _CLOSED_BY_A_FILE = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.R
 _FAMILIES = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE)
 """Layouts that are known for a folder before its first file tells."""
 _MOST_NAMED = 3
+_NO_PAUSE = (
+    f"its files are written again within {SPAN.seconds} s, and it is not known with which of them a round begins: no "
+    "pause before any of them is twice as long as before the others"
+)
 
 
 class ProgramEnd(Enum):
@@ -122,6 +128,7 @@ class Assessor:
         self.rewritten: set[bytes] = set()
         self.late_settings: dict[bytes, timedelta] = {}
         self.parts = set(parts)
+        self._order = WriteOrder()
         self._history = deque[Write](maxlen=_LONGEST_HISTORY)
         self._ever_written = False
         self.wrote = False
@@ -231,7 +238,15 @@ class Assessor:
             if path in division.loose or path in undecided or path in self._churned
         ]
         self._history.extend(new)
-        self.rhythm.observe(filter(self._is_state, new))
+        state = list(filter(self._is_state, new))
+        self.rhythm.observe(state)
+        items = [(write.template, look.items[write.path]) for write in state]
+        self._order.observe([TimedWrite(name, item.ctime_ns, item.size) for name, item in items], look.at, look.wall_ns)
+        if self._order.leader not in (None, self.rhythm.leader):
+            self._learned_rhythm = Rhythm(self._order.leader)
+            self._replay()
+        if self._order.leader is not None and self._order.leader == self.rhythm.leader:
+            self.rhythm.members |= self._order.templates - {self.rhythm.leader}
         self._last = look
         return division
 
@@ -239,7 +254,10 @@ class Assessor:
         """Learn the rhythm again from all writes that are known to be of state."""
         self.rhythm = deepcopy(self._learned_rhythm)
         writes = (replace(write, template=self._template(write.path)) for write in self._history)
-        self.rhythm.observe(filter(self._is_state, writes))
+        state: Iterable[Write] = filter(self._is_state, writes)
+        if self._order.leader is not None:  # the first writes may be the end of a round
+            state = dropwhile(lambda write: write.template != self.rhythm.leader, state)
+        self.rhythm.observe(state)
 
     def _is_state(self, write: Write) -> bool:
         return write.path not in self._logs and (not is_settings(write.path) or self._settings.holds_state(write.path))
@@ -329,17 +347,16 @@ class Assessor:
             path = next((path for path in writing if path in look.mapped), writing[0])
             state = "is mapped for writing" if path in look.mapped else "is open for writing"
             return f"{escape_path(path)} {state}"
-        if not self._ever_written or (self.rhythm.whole and not pending) or division.marked:
+        if not self._ever_written or (self._round_is_whole and not pending) or division.marked:
             return ""
         if not self.rhythm.whole and self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"{_names(names)} was not written yet in this round, as in the rounds before"
-        unchanged_for = look.at - self._last_write
-        return (
-            ""
-            if unchanged_for >= REST
-            else f"its files may belong together, and were written less than {REST.seconds} s ago"
-        )
+        if look.at - self._last_write >= REST:
+            return ""
+        if self._order.is_fast and self._order.leader is None:
+            return _NO_PAUSE
+        return f"its files may belong together, and were written less than {REST.seconds} s ago"
 
     def _end_reason(self, division: Division, look: Look, ended: ProgramEnd, quiet: timedelta) -> str:
         """Why the loose files are not complete together after the program's end."""
@@ -348,16 +365,23 @@ class Assessor:
         if division.missing:
             return division.missing
         pending = self._pending_settings(division, look)
-        if (self.rhythm.whole and not pending) or division.marked:
+        if (self._round_is_whole and not pending) or division.marked:
             return ""
         if not self.rhythm.whole and self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"the program ended before it wrote {_names(names)}"
         if ended is ProgramEnd.BY_ITSELF or quiet >= REST:
             return ""
+        if self._order.is_fast and self._order.leader is None:
+            return _NO_PAUSE
         if pending:
             return f"the program was killed before it was known whether {_names(sorted(pending))} belongs to each round"
         return "the program was killed while it may have been writing its first checkpoint"
+
+    @property
+    def _round_is_whole(self) -> bool:
+        """Whether the present round is complete, and it is known with which file rounds begin."""
+        return self.rhythm.whole and (not self._order.is_fast or self._order.leader == self.rhythm.leader)
 
     def _pending_settings(self, division: Division, look: Look) -> frozenset[bytes]:
         return self._settings.pending(division.others - self._logs - look.appending)

@@ -6,6 +6,7 @@
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Look:
             replaced during the look, by a rename, is complete.
         appending: those of them that are only open to append.
         mapped: those of them that are mapped, so that their stamps say nothing.
+        wall_ns: when the files were listed, by the clock of their times of change.
     """
 
     at: timedelta
@@ -73,6 +75,7 @@ class Look:
     writing: frozenset[bytes] = frozenset()
     appending: frozenset[bytes] = frozenset()
     mapped: frozenset[bytes] = frozenset()
+    wall_ns: int = 0
 
 
 class FolderWatch:
@@ -90,17 +93,19 @@ class FolderWatch:
 
     def look(self, at: timedelta, *, thorough: bool = False) -> Look:
         """Look at the folder. `thorough`: find out who writes to it in any case."""
+        wall_ns = time.time_ns()
         items, unfinished = _list(self._root)
         last = self._last
         same = last is not None and not last.writing and items.keys() == last.items.keys()
         same = same and last is not None and all(item.stamp == last.items[path].stamp for path, item in items.items())
         if (same and not thorough and at - self._asked_at < _ASK_EVERY) or not items:
-            self._last = Look(at, items, unfinished)
+            self._last = Look(at, items, unfinished, wall_ns=wall_ns)
             return self._last
         if thorough or at - self._asked_at >= _ASK_EVERY:
             self._asked_at, self._mapped = at, _mapped_files(self._root)
         opened, appending = _open_for_writing(self._root)
         mapped, before = self._mapped, items
+        wall_ns = time.time_ns()
         items, unfinished = _list(self._root)
         changing = {path for path, item in items.items() if path in before and before[path].stamp != item.stamp}
         replaced = {path for path in changing if before[path].inode != items[path].inode}
@@ -111,7 +116,7 @@ class FolderWatch:
         files = {path for path, item in items.items() if item.kind is EntryKind.FILE}
         only_appending = frozenset((appending - opened - mapped) & files)
         writing = frozenset((opened | mapped | appending | changing) & files)
-        self._last = Look(at, items, unfinished, writing, only_appending, frozenset(mapped & files))
+        self._last = Look(at, items, unfinished, writing, only_appending, frozenset(mapped & files), wall_ns)
         return self._last
 
 

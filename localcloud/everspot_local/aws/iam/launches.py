@@ -52,11 +52,11 @@ def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[
     placed = {**base, **_instance_keys(launch)}
     for kind in MADE:
         resource, keys = arn(region, kind, "*"), placed if kind == "instance" else base
-        keys = requested(_sourced(keys, template, False), tags.get(kind, {}))
-        yield Call("ec2:RunInstances", resource, keys)
+        full = requested(_sourced(keys, template, False), tags.get(kind, {}))
+        yield Call("ec2:RunInstances", resource, full)
         if launch.in_fleet:
-            keys = {key: values for key, values in keys.items() if key not in _OF_TEMPLATES}
-            yield Call("ec2:RunInstances", resource, keys)
+            without = {key: values for key, values in full.items() if key not in _OF_TEMPLATES}
+            yield Call("ec2:RunInstances", resource, without)
     if launch.market is Market.SPOT and tags.get("spot-instances-request"):
         # EC2 User Guide, example policies: the request for Spot is evaluated only where it is tagged.
         resource = arn(region, "spot-instances-request", "*")

@@ -77,7 +77,7 @@ def cli() -> str:
     parts += _entries((f"`{status}`", f"{meaning}.") for status, meaning in MEANING_OF_STATUS.items())
     parts += [
         "",
-        "`--json` also has `state`, the stored one: PENDING, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED.",
+        "`--json` also has `state`, the stored one: PENDING, ASSIGNED, RUNNING, AWAY, SUCCEEDED, FAILED, CANCELLED.",
     ]
     parts += ["", "## Exit codes", ""]
     parts += _entries((str(int(code)), f"{meaning}.") for code, meaning in MEANING.items())

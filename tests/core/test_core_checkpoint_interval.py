@@ -178,7 +178,7 @@ def test_the_authors_interval_stays_and_the_notice_is_judged_all_the_same():
             "the longest, since a checkpoint of 1 GB stalls training for 900 s, and an interruption ",
         ),
         (cost(0.5, 1500), AWS, "a checkpoint of 1 GB takes 1,500 s to be durable"),
-        (cost(30, 200), AWS, "a notice is to cost 10m of work at most"),
+        (cost(30, 200), AWS, "a notice then costs at most 10m of work"),
     ],
 )
 def test_the_reason_is_told_with_figures(measured, notice, words):

@@ -28,7 +28,7 @@ LONGEST = timedelta(hours=1)
 UNMEASURED = SHORTEST
 """The interval before the first checkpoint of a job, which measures what the next ones cost."""
 LOSS_AT_NOTICE = timedelta(minutes=10)
-"""The most work that a notice is to cost, if a checkpoint takes longer than the notice. A state that takes more than
+"""The most work that a notice may cost, if a checkpoint takes longer than the notice. A state that takes more than
 half of this to become durable costs twice its time, since one checkpoint begins when the one before is durable."""
 CHANGED = 1.25
 """The least factor between a new interval and the announced one that makes the new one worth announcing."""
@@ -186,7 +186,7 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
         case IntervalCause.UPLOAD:
             return f"a checkpoint of {size(cost.size_bytes)} takes {in_seconds(cost.durable)} to be durable"
         case IntervalCause.NOTICE:
-            return f"a notice is to cost {format_duration(LOSS_AT_NOTICE)} of work at most"
+            return f"a notice then costs at most {format_duration(LOSS_AT_NOTICE)} of work"
         case _:
             return f"{stall}, and {rate}"
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 BAKE = ROOT / "training_image" / "bake"
 
 
+EXTRAS = ("image", "scheduler")
 UNITS = sorted(path.name for suffix in ("service", "path", "timer") for path in BAKE.glob(f"*.{suffix}"))
 
 
@@ -347,25 +349,27 @@ def locked() -> dict[str, tuple[str, int]]:
     return {entry[1]: (entry[2], entry[3].count("--hash")) for entry in entries if entry}
 
 
-def required(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
-    """The names of what a distribution needs here, by the metadata of what is installed."""
-    if (name, extras) in seen:
+def required(line: str, seen: set[str]) -> set[str]:
+    """The names of a requirement and of what that needs here, by the metadata of what is installed."""
+    requirement = Requirement(line)
+    if line in seen or not (requirement.marker is None or requirement.marker.evaluate()):
         return set()
-    seen.add((name, extras))
-    names = set()
-    for line in importlib.metadata.requires(name) or []:
-        requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in (extras or {""})):
-            names.add(canonicalize_name(requirement.name))
-            names |= required(requirement.name, frozenset(requirement.extras), seen)
+    seen.add(line)
+    names = {canonicalize_name(requirement.name)}
+    for needed in map(Requirement, importlib.metadata.requires(requirement.name) or []):
+        extras = requirement.extras or {""}
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+            needed.marker = None
+            names |= required(str(needed), seen)
     return names
 
 
 def test_the_lock_has_all_that_an_image_needs_in_the_versions_that_are_tested() -> None:
     """The image is installed from it with digests, and its wheel without dependencies."""
     lock = locked()
-    needed = required("everspot", frozenset({"image", "scheduler"}), set())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for e in EXTRAS for line in project["optional-dependencies"][e])]
+    needed = set().union(*(required(line, set()) for line in lines))
     assert "torch" in needed and "prometheus-client" in needed and "pulumi" not in needed
     assert needed <= set(lock)
     constraints = (ROOT / "tools" / "constraints.txt").read_text().splitlines()

@@ -5,7 +5,6 @@ from datetime import timedelta
 _SLOWEST = 16
 QUIET_TICKS = 12
 """After this many ticks without a change but heartbeats, the next ticks are QUIET_FACTOR times as far apart."""
-QUIET_FACTOR = 2
 IDLE_TICKS = 24
 """After this many such ticks, where there is neither a job to do nor an agent, the next ones are IDLE_FACTOR times as
 far apart: then the listings of the ticks are most of what the store costs."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.manifest import QUIET_FACTOR, Manifest
 from everspot_store import Store, StoreDenied, StoreMissing, StoreUnavailable
 
-from everspot_scheduler.backoff import IDLE_FACTOR, QUIET_FACTOR, QUIET_TICKS
+from everspot_scheduler.backoff import IDLE_FACTOR, QUIET_TICKS
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.phases import (
     ActPhase,

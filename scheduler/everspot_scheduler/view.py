@@ -24,7 +24,6 @@ from everspot_core.schedule import (
     Spent,
 )
 
-from everspot_scheduler.backoff import QUIET_FACTOR
 from everspot_scheduler.chains import Standing
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.elastic.manager import ElasticManager
@@ -121,7 +120,7 @@ class Viewer:
     def _tick(self) -> timedelta:
         """Return the longest time until the next tick, in market time: that of quiet ticks."""
         day = timedelta(days=1)  # long enough that rounding does not matter
-        return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
+        return self._declaration.limits.longest_tick * (day / self._clock.to_real(day))
 
     def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:
         """Return the views of jobs, and the names of those that are left out because they cannot be read or make no

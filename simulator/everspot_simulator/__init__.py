@@ -23,7 +23,7 @@ from everspot_simulator.engine import (
 )
 from everspot_simulator.everspot_policy import EverspotPolicy
 from everspot_simulator.optimum import Schedule, best, optima, optimum
-from everspot_simulator.policies import POLICIES, Greedy, OnDemand, UniformProgress
+from everspot_simulator.policies import POLICIES, Greedy, OnDemand, SlackMargin, UniformProgress
 from everspot_simulator.settings import Setting, starts
 from everspot_simulator.synthetic import GENERATORS, Generator, with_prices
 from everspot_simulator.trace import Spells, Trace, parse
@@ -44,6 +44,7 @@ __all__ = [
     "PoolCapacity",
     "Schedule",
     "Setting",
+    "SlackMargin",
     "Spells",
     "State",
     "Step",

@@ -31,12 +31,14 @@ class PoolCapacity:
 
     @classmethod
     def from_traces(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
-        """Return the capacity in the traces. Several traces are the pools of one job, cut to the shortest.
+        """Return the capacity in the traces, by the ticks of the setting's clock. Several traces are the pools of one
+        job, cut to the shortest.
 
         Raises:
-            BadInputs: if their ticks are not equally long, or if only some of them have prices.
+            BadInputs: if their ticks are not equally long, if only some of them have prices, or if one is shorter than
+                a tick.
         """
-        pools = [traces] if isinstance(traces, Trace) else list(traces)
+        pools = setting.on_clock(traces)
         _check(pools)
         ticks = min(len(t) for t in pools)
         hours = pools[0].tick_seconds / 3600
@@ -89,6 +91,8 @@ def _check(pools: list[Trace]) -> None:
     for trace in pools[1:]:
         reason = f"{trace.name}: ticks of {trace.tick_seconds:g} s, but {pools[0].tick_seconds:g} s in {pools[0].name}"
         problems.need(trace.gap == pools[0].gap, "gap_seconds", f"pools need equal ticks; {reason}")
+    for trace in pools:
+        problems.need(len(trace) > 0, "tick_seconds", f"is longer than the trace {trace.name}")
     without = [t.name for t in pools if t.prices is None]
     reason = f"all pools need them or none; missing in {', '.join(without)}"
     problems.need(len(without) in (0, len(pools)), "prices", reason)

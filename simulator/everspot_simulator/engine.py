@@ -3,7 +3,9 @@
 Time passes in ticks. At each tick the policy sees which spot pools are up and chooses what the job holds for that tick.
 A policy also says for how many ticks its choice holds, and the engine does not ask it again before then unless
 availability changes; so the work of a run grows with its events. Entering spot or on-demand costs a changeover, of one
-or more ticks, in which the instance is paid and the job makes no progress. Of the last tick only the used part is paid.
+or more ticks, in which the instance is paid and the job makes no progress. On a clock of whole ticks (`Setting`) a
+changeover is rounded up to whole ticks: an instance that gets ready between two decisions is used from the second one
+on. Of the last tick only the used part is paid.
 """
 
 import sys
@@ -35,12 +37,14 @@ class Mode(Enum):
 
 
 class Terms(NamedTuple):
-    """The constants of a run, in seconds."""
+    """The constants of a run, in seconds. `late`: a changeover may take this much longer than `changeover`, because it
+    ends with a tick; 0 if it may end between two ticks."""
 
     job: float
     deadline: float
     changeover: float
     tick: float
+    late: float = 0.0
 
 
 class State(NamedTuple):
@@ -155,7 +159,8 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
         ValueError: if the policy takes spot where there is none, or would wait for ever.
     """
     length = capacity.tick_seconds
-    terms = Terms(setting.job, setting.deadline, setting.changeover, length)
+    whole, changeover = setting.tick_seconds is not None, setting.actual_changeover
+    terms = Terms(setting.job, setting.deadline, setting.changeover, length, length if whole else 0.0)
     tick, remaining, changing = 0, terms.job, 0.0
     mode, pool = Mode.IDLE, None
     while remaining > EPSILON:
@@ -169,7 +174,7 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
         target = _pool(choice, mode, pool, capacity, at)
         entered = choice.mode is not Mode.IDLE and (choice.mode is not mode or target != pool)
         mode, pool = choice.mode, target
-        changing = terms.changeover if entered else changing
+        changing = changeover if entered else changing
         ticks = choice.ticks if at >= capacity.ticks else min(choice.ticks, capacity.change[at] - at)
         if mode is Mode.IDLE:
             # No spot comes after the end of a trace.

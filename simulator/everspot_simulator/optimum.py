@@ -81,7 +81,9 @@ def best(capacity: PoolCapacity, start: int, setting: Setting) -> Policy:
 def unit(setting: Setting, tick: timedelta) -> float:
     """Return the unit of slack, in seconds: the greatest common divisor of tick and changeover, or a larger unit if
     memory does not allow it."""
-    exact = math.gcd(*(span // timedelta(microseconds=1) for span in (tick, timedelta(seconds=setting.changeover))))
+    exact = math.gcd(
+        *(span // timedelta(microseconds=1) for span in (tick, timedelta(seconds=setting.actual_changeover)))
+    )
     length, slack = tick.total_seconds(), setting.deadline - setting.job
     rows = max(1, _CELLS // math.ceil(setting.deadline / length))
     if slack / (exact / 1e6) <= rows:
@@ -98,7 +100,7 @@ class _Table:
         self.job, self.tick = setting.job, capacity.tick_seconds
         self.unit = unit(setting, timedelta(seconds=self.tick))
         self.wait = round(self.tick / self.unit)
-        self.change = math.ceil(setting.changeover / self.unit - EPSILON)
+        self.change = math.ceil(setting.actual_changeover / self.unit - EPSILON)
         # The rest of the tick in which a changeover ends is computing.
         self.changing_ticks = max(1, math.ceil(self.change / self.wait))
         self.rows = math.floor((setting.deadline - self.job) / self.unit + EPSILON) + 1

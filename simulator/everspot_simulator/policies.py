@@ -1,10 +1,10 @@
 """The policies by the names that users choose them by.
 
-Beside Everspot's own they are baselines: Greedy and Uniform Progress (Wu et al., "Can't Be Late", NSDI'24), and
-on-demand only.
+Beside Everspot's own they are baselines: Greedy and Uniform Progress (Wu et al., "Can't Be Late", NSDI'24), the rule of
+a margin of slack that later work found, and on-demand only.
 
-C is the computing left, R the time to the deadline, d the changeover. Greedy and Uniform Progress begin idle and share
-two rules:
+C is the computing left, R the time to the deadline, d the changeover. All but on-demand only begin idle and share two
+rules:
 
 - Safety net: when idle and R < C + 2d, take on-demand and stay to the end.
 - Taking risks: take spot whenever it is available, and stay until it is lost.
@@ -12,6 +12,9 @@ two rules:
 Uniform Progress also compares the computing done, C(0) - C, with uniform progress, t * C(0) / R(0). When idle and
 behind, it takes on-demand. It leaves on-demand only for spot, once it is ahead of where it should be 2d from now. It
 never goes from on-demand to idle.
+
+The margin rule waits for spot while R - C > d + 2 ticks + a fraction of C, and then takes on-demand. It returns to spot
+as soon as there is any, while the safety net allows that, and never goes from on-demand to idle.
 """
 
 from collections.abc import Mapping
@@ -79,8 +82,8 @@ class UniformProgress:
     def _from_on_demand(self, state: State) -> Choice:
         if not state.available:
             return _STAY_ON_DEMAND
-        job, deadline, changeover, tick = state.terms
-        behind = _behind(state, state.now + 2 * changeover)
+        job, deadline, changeover, tick, late = state.terms
+        behind = _behind(state, state.now + 2 * (changeover + late))
         if behind <= EPSILON:
             return _SPOT
         if job >= deadline:
@@ -88,10 +91,39 @@ class UniformProgress:
         return Choice(Mode.ON_DEMAND, _ticks((behind + state.changing) / (1 - job / deadline), tick))
 
 
+@dataclass(frozen=True, slots=True)
+class SlackMargin:
+    """Takes spot whenever it is available, and on-demand once the slack has shrunk to a margin.
+
+    `fraction`: of the computing left; beside a changeover and two ticks it is the margin.
+    """
+
+    fraction: float
+
+    def choose(self, state: State) -> Choice:
+        """Return the choice from this tick on."""
+        if state.mode is Mode.SPOT:
+            return _SPOT
+        spare = state.slack - _net(state, literal=False)
+        if state.mode is Mode.ON_DEMAND:
+            return _SPOT if state.available and spare >= -EPSILON else _STAY_ON_DEMAND
+        if spare < -EPSILON:
+            return _TO_THE_END
+        if state.available:
+            return _SPOT
+        terms = state.terms
+        ahead = state.slack - terms.changeover - 2 * terms.tick - self.fraction * state.remaining
+        if ahead <= EPSILON:
+            return _STAY_ON_DEMAND
+        return Choice(Mode.IDLE, _ticks(min(spare, ahead), terms.tick))
+
+
 def _net(state: State, literal: bool) -> float:
-    """Return the slack reserved for two changeovers: a wasted one to spot, and the one to on-demand."""
-    _, _, changeover, tick = state.terms
-    return 2 * changeover if literal else changeover + max(changeover, tick)
+    """Return the slack reserved for two changeovers: a wasted one to spot, and the one to on-demand. Both may take a
+    tick longer on a clock of whole ticks."""
+    _, _, changeover, tick, late = state.terms
+    bound = changeover + late
+    return 2 * changeover if literal else bound + max(bound, tick)
 
 
 def _behind(state: State, moment: float) -> float:
@@ -105,6 +137,13 @@ def _ticks(seconds: float, tick: float) -> int:
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {"everspot": EverspotPolicy(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}
+    {
+        "everspot": EverspotPolicy(),
+        "up": UniformProgress(),
+        "greedy": Greedy(),
+        "slack-10": SlackMargin(0.1),
+        "slack-20": SlackMargin(0.2),
+        "on-demand": OnDemand(),
+    }
 )
 """`everspot` is the scheduler's own plan; the others are baselines."""

@@ -63,6 +63,26 @@ class Trace:
         start = np.flatnonzero(np.concatenate(([True], up[1:] != up[:-1])))
         return Spells(start, np.diff(start, append=len(up)), up[start])
 
+    def on_clock(self, tick: timedelta) -> "Trace":
+        """Return the trace as a clock of whole ticks sees it; a tick that the trace does not cover is left out.
+
+        In each tick there are as many instances as there are all through it, because an instance that goes before the
+        next decision is of no use until then. The price of a tick is the mean over it.
+        """
+        if tick == self.gap:
+            return self
+        count = self.gap * len(self) // tick
+        first = [n * tick // self.gap for n in range(count)]
+        last = [-(-(n + 1) * tick // self.gap) for n in range(count)]
+        spans = list(zip(first, last, strict=True))
+        available = np.array([self.available[a:b].min() for a, b in spans], dtype=np.int64)
+        if self.prices is None:
+            return Trace(name=self.name, gap=tick, available=available)
+        # What holding the pool costs from the first tick to each edge, straight between two edges of the trace.
+        paid = np.concatenate(([0.0], np.cumsum(self.prices)))
+        edges = np.interp(np.arange(count + 1) * (tick / self.gap), np.arange(len(paid)), paid)
+        return Trace(name=self.name, gap=tick, available=available, prices=np.diff(edges) / (tick / self.gap))
+
     def to_json(self) -> str:
         """Return the trace as `parse` takes it."""
         seconds = self.tick_seconds

@@ -256,7 +256,7 @@ def names(actions, kind) -> list[str]:
 
 WORK = outlook(10.0)
 """10 h of work, 0.25 h for a changeover at most."""
-LATEST = 10.25 + 0.1
+LATEST = 10.25 + TICK / HOUR + 0.1
 """The least hours to the deadline with which there is time for spot: for a changeover to it, and for one back."""
 OFTEN = tuple(NOW - n * WINDOW / (PREEMPTIONS + 1) for n in range(PREEMPTIONS, 0, -1))
 """Lost often enough to fail over."""

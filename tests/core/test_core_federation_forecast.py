@@ -18,6 +18,7 @@ from view_helpers import cluster_view, instance_view, job_view, outlook_view, po
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+TICK = timedelta(minutes=1)
 KIND = InstanceType(name="gpu", vcpus=8, memory_gib=32, gpus=1, gpu="X", gpu_memory_gib=16)
 SPOT, DEAR = PoolKey("gpu", "a", Market.SPOT), PoolKey("gpu", "a", Market.ON_DEMAND)
 STEADY = Behaviour(up=True, since=NOW - 100 * HOUR, first=NOW - 100 * HOUR)
@@ -25,7 +26,7 @@ LOST = Behaviour(up=False, since=NOW - 3 * HOUR, first=NOW - 100 * HOUR, ups=(97
 
 
 def market(*pools, cluster="there", **more):
-    return ClusterMarket(**{"cluster": cluster, "pools": pools, "unions": {}, "tick": timedelta(minutes=1), **more})
+    return ClusterMarket(**{"cluster": cluster, "pools": pools, "unions": {}, "tick": TICK, **more})
 
 
 def spot(**more):
@@ -60,14 +61,14 @@ def job(*, hours=10.0, deadline=20.0, gpus=1, priority=Priority.NORMAL, nodes=1,
 def test_on_demand_is_paid_by_the_hour_with_its_changeover_and_bounds_the_end():
     forecast = forecast_job(job(), market(on_demand()), NOW)
     assert forecast.feasible and forecast.usd == pytest.approx(3.0 * 10.1)
-    assert forecast.done_by == NOW + 12.25 * HOUR
+    assert forecast.done_by == NOW + 12.25 * HOUR + TICK
     assert forecast_job(job(nodes=4), market(on_demand()), NOW).usd == pytest.approx(4 * 3.0 * 10.1)
 
 
 def test_steady_spot_costs_little_more_than_its_price_and_on_demand_bounds_the_end():
     forecast = forecast_job(job(), market(spot(), on_demand()), NOW)
     assert 10.0 < forecast.usd < 15.0
-    assert forecast.done_by == NOW + 12.25 * HOUR
+    assert forecast.done_by == NOW + 12.25 * HOUR + TICK
     assert forecast_job(job(), market(spot()), NOW).done_by is None
 
 
@@ -89,7 +90,7 @@ def test_the_way_is_paid_and_takes_its_time():
     assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
     forecast = forecast_job(job(), market(on_demand()), NOW, passage=way)
     assert forecast.usd == pytest.approx(30.3 + 9.0) and forecast.passage_usd == pytest.approx(9.0)
-    assert forecast.done_by == NOW + 12.25 * HOUR + timedelta(minutes=70)
+    assert forecast.done_by == NOW + 12.25 * HOUR + TICK + timedelta(minutes=70)
     assert (way + way).usd == pytest.approx(18.0)
 
 
@@ -134,13 +135,13 @@ def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
     forecast = forecast_job(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
     assert forecast.usd == pytest.approx(3.0 * 10.5)
-    assert forecast.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
+    assert forecast.done_by == NOW + 13 * HOUR + TICK + timedelta(minutes=10)
 
 
 def test_where_all_pools_are_dry_there_is_nothing_and_the_end_is_as_late_as_the_drought_is_long():
     forecast = forecast_job(job(), market(dry_pool(spot()), dry_pool(on_demand())), NOW)
     assert not forecast.feasible and forecast.dry_since == NOW - 3 * HOUR
-    assert forecast.done_by == NOW + 15.25 * HOUR
+    assert forecast.done_by == NOW + 15.25 * HOUR + TICK
     assert forecast.reason == "none of 2 pools has capacity for it"
 
 
@@ -163,7 +164,7 @@ def test_the_cap_and_what_is_promised_to_others_leave_no_room():
 def test_what_a_job_holds_is_there_for_it():
     dry = market(dry_pool(spot()), dry_pool(on_demand()))
     on_spot, fixed = (forecast_job(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
-    assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR
+    assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR + TICK
     assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
 
 

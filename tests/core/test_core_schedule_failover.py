@@ -187,6 +187,7 @@ BIG = InstanceType(name="big", vcpus=32, memory_gib=128, gpus=1, gpu_memory_gib=
 HALF = InstanceType(name="half", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
 TINY = InstanceType(name="tiny", vcpus=4, memory_gib=16, gpus=1, gpu_memory_gib=16)
 ASKED = Resources(vcpus=16, memory_gib=64, gpus=1, gpu_memory_gib=40)
+TICK = timedelta(minutes=1)
 WORK = outlook_view(remaining=4 * HOUR, remaining_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
 
 
@@ -226,18 +227,18 @@ FP32_17 = replace(FP32_27, gpu_memory_gib=17)
         ({"measured": measured_view(vcpus=3, memory_gib=None, gpu_memory_gib=9, mixed=True)}, None),
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=None, mixed=True)}, None),
         ({"speeds": {"tiny": 0.25}}, None),
-        ({"due": 10.5}, "half"),  # 0.5 + 5 / 0.5
-        ({"due": 10.4}, None),
+        ({"due": 10.5 + TICK / HOUR}, "half"),  # 0.5 + 5 / 0.5, and a tick
+        ({"due": 10.5}, None),
     ],
 )
 def test_a_smaller_type_is_taken_if_measure_speed_and_deadline_allow_it(kw, expected):
     assert (HEADROOM, MIXED) == (1.1, 0.8)
-    smaller_type = smaller(fit_for_less(**kw), [BIG, TINY, HALF], NOW)
+    smaller_type = smaller(fit_for_less(**kw), [BIG, TINY, HALF], NOW, TICK)
     assert (smaller_type.name if smaller_type else None) == expected
 
 
 def test_a_type_that_has_all_that_was_asked_for_or_another_architecture_is_not_a_smaller_one():
     view = fit_for_less(speeds={"big": 1.0, "half": 0.5})
-    assert smaller(view, [BIG], NOW) is None
-    assert smaller(view, [BIG, HALF.model_copy(update={"arch": "arm64"})], NOW) is None
+    assert smaller(view, [BIG], NOW, TICK) is None
+    assert smaller(view, [BIG, HALF.model_copy(update={"arch": "arm64"})], NOW, TICK) is None
     assert arrival(view, HALF, NOW) == NOW + 10.5 * HOUR

@@ -12,7 +12,7 @@ from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from hypothesis import given
 from hypothesis import strategies as st
-from provision_helpers import NEED, NOW, ON_DEMAND, decide, job, pool
+from provision_helpers import NEED, NOW, ON_DEMAND, TICK, decide, job, pool
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -134,10 +134,12 @@ def test_more_time_never_makes_a_deadline_infeasible_and_the_earliest_is_one_tha
     usd=st.floats(0.01, 50),
 )
 def test_submission_and_plan_are_of_one_mind(work, offset, usd):
-    due = (work + CHANGEOVER_UPPER + offset) / HOUR
+    bound = CHANGEOVER_UPPER + TICK
+    due = (work + bound + offset) / HOUR
     view = job(due=due, expected_duration=work)
     refused = [a for a in decide(view, pools=[pool(ON_DEMAND, usd=usd)]) if isinstance(a, Refuse)]
-    verdict = feasibility(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
+    types = [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)]
+    verdict = feasibility(view.submission, types, bound)
     if due > 0:
         assert bool(refused) is (not verdict.feasible)
     for action in refused:

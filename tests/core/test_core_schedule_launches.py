@@ -44,7 +44,7 @@ from provision_helpers import (
 
 
 def test_what_is_on_its_way_is_waited_for_and_not_launched_twice():
-    for market, due in ((SPOT, 20), (ON_DEMAND, 10.25)):
+    for market, due in ((SPOT, 20), (ON_DEMAND, 10.25 + TICK / HOUR)):
         (hold,) = decide(job(due=due, work=WORK), [instance("n-1", market, ready=False)], [pool(), pool(ON_DEMAND)])
         assert (type(hold), hold.cause) == (Hold, Why.ON_ITS_WAY)
         world = World([job(due=due, work=WORK)], (), [pool(), pool(ON_DEMAND)])
@@ -74,7 +74,7 @@ def test_spot_that_does_not_get_ready_in_time_costs_no_deadline():
     view, coming = job(due=LATEST + 0.1, work=WORK), instance("n-1", ready=False)
     for minutes in range(20):
         now = NOW + minutes * TICK
-        spare = view.submission.deadline_at - now - 10.25 * HOUR
+        spare = view.submission.deadline_at - now - 10.25 * HOUR - TICK
         actions = decide(view, [coming], [pool(), pool(ON_DEMAND)], now=now)
         launched = [a.market for a in actions if isinstance(a, Launch)]
         assert launched == ([] if spare >= TICK else [ON_DEMAND])

@@ -1,13 +1,20 @@
 """One job against an adversary: whatever spot capacity does, a feasible deadline is met."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
 
 from everspot_core.jobs.records import Market
+from everspot_core.schedule import Outlook
+from everspot_core.schedule.jobs import HOUR
 from everspot_core.schedule.market.lifetimes import learnt
+from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe
 from everspot_core.schedule.market.renewal import ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Case:
     slack: float
     speed: float
     """Of spot."""
+    whole: bool
+    """Changeovers end with a tick: each takes whole ticks, rounded up."""
     tempting: bool
     """Spot shows up only at the last moment at which it may still be taken, and that is at once."""
 
@@ -49,6 +58,7 @@ def cases() -> st.SearchStrategy[Case]:
             | st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(tuple),
             slack=st.just(0.0) | st.floats(0.0, 40.0).map(lambda n: n * t),
             speed=whole | st.floats(0.2, 1.0) | st.floats(0.2, 2.0),
+            whole=st.booleans(),
             tempting=st.booleans(),
         )
 
@@ -56,13 +66,16 @@ def cases() -> st.SearchStrategy[Case]:
 
 
 class Run:
-    """A job at the mercy of an adversary, tick by tick. `finished`: hours from its submission."""
+    """A job at the mercy of an adversary, tick by tick. `finished`: hours from its submission.
+
+    The need comes from `build_need`, as in a plan: there a changeover may take a tick longer than declared.
+    """
 
     def __init__(self, case: Case, taken_after: list[int], away_for: list[int]) -> None:
         self.case, self.taken_after, self.away_for = case, taken_after, away_for
         least = max(case.tick, case.changeover_upper * case.hoped)
         slack = least + case.slack % case.tick if case.tempting else case.slack
-        self.time = case.upper + case.changeover_upper + slack
+        self.time = case.upper + case.changeover_upper + case.tick + slack
         self.ups, self.downs = list[float](), list[float]()
         self.now = self.done = self.changing = self.bound = 0.0
         self.entries = self.losses = self.held_for = self.away = 0
@@ -119,18 +132,22 @@ class Run:
         if self.mode is not was and self.mode is not None:
             self.bound = case.changeover_upper
             self.changing = self.bound * case.changeover_parts[self.entries % len(case.changeover_parts)]
+            if case.whole:
+                self.changing = ceil(self.changing / case.tick - 1e-9) * case.tick
+                self.bound = max(self.bound, self.changing)
             self.entries += 1
 
     def _need(self, later: float = 0.0) -> Need:
         case = self.case
-        return Need(
-            time=self.time - self.now - later,
-            remaining=max(0.0, case.upper * case.expected - self.done),
-            remaining_upper=case.upper - self.done,
-            changeover=case.changeover_upper * case.hoped,
-            changeover_upper=case.changeover_upper,
-            tick=case.tick,
+        work = Outlook(
+            remaining=max(0.0, case.upper * case.expected - self.done) * HOUR,
+            remaining_upper=(case.upper - self.done) * HOUR,
+            changeover=case.changeover_upper * case.hoped * HOUR,
+            changeover_upper=case.changeover_upper * HOUR,
+            changing=0 * HOUR,
         )
+        deadline = BEGIN + self.time * HOUR
+        return build_need(work, deadline, case.tick * HOUR, BEGIN + (self.now + later) * HOUR)
 
     def _pass(self) -> None:
         tick = self.case.tick

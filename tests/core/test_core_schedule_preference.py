@@ -2,11 +2,12 @@
 
 import pytest
 from everspot_core.schedule import Assign, Why
-from provision_helpers import NOW, ON_DEMAND, SPOT, decide, instance, job, outlook
+from provision_helpers import HOUR, NOW, ON_DEMAND, SPOT, TICK, decide, instance, job, outlook
 
 FREE = [instance("spot", SPOT, launched_for=None), instance("on-demand", ON_DEMAND, launched_for=None)]
 WORK = outlook(remaining=10.0, changeover=0.1, changeover_upper=0.25)
-"""On-demand must begin 10.25 h before the deadline; 0.1 h before that is the last time for spot."""
+"""On-demand must begin 10.25 h and a tick before the deadline; 0.1 h before that is the last time for spot."""
+LATEST = 10.35 + TICK / HOUR
 
 
 @pytest.mark.parametrize(
@@ -15,8 +16,8 @@ WORK = outlook(remaining=10.0, changeover=0.1, changeover_upper=0.25)
         (None, WORK, "spot", Why.PREFERRED_MARKET),
         (20.0, None, "spot", Why.PREFERRED_MARKET),
         (20.0, WORK, "spot", Why.PREFERRED_MARKET),
-        (10.35, WORK, "spot", Why.PREFERRED_MARKET),
-        (10.34, WORK, "on-demand", Why.LAST_SAFE_MOMENT),
+        (LATEST, WORK, "spot", Why.PREFERRED_MARKET),
+        (LATEST - 0.01, WORK, "on-demand", Why.LAST_SAFE_MOMENT),
         (10.0, WORK, "on-demand", Why.LAST_SAFE_MOMENT),
         (9.99, WORK, "spot", Why.PREFERRED_MARKET),  # it is late whatever is done: at least it is cheap
     ],

@@ -67,7 +67,7 @@ def test_a_job_without_a_deadline_takes_on_demand_where_spot_is_dear():
 def test_of_on_demand_types_the_one_in_time_is_taken_then_the_cheapest():
     slow = InstanceType(name="slow", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
     pools = [pool(ON_DEMAND), pool(ON_DEMAND, kind=slow, usd=1.0)]
-    for due, name in ((20.3, "slow"), (20.2, "t"), (10.25, "t")):
+    for due, name in ((20.3, "slow"), (20.25, "t"), (10.25 + TICK / HOUR, "t")):
         for work, length in ((WORK, None), (None, timedelta(hours=10))):
             view = job(due=due, work=work, expected_duration=length, speeds={"slow": 0.5})
             assert only_action(decide(view, pools=pools), Launch).instance_type == name

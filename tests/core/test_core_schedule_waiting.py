@@ -23,7 +23,7 @@ from provision_helpers import (
 )
 
 WORK = outlook(remaining=10, upper=12)
-LATEST = NOW + 40 * HOUR - 12 * HOUR - 0.1 * HOUR - 0.25 * HOUR
+LATEST = NOW + 40 * HOUR - 12 * HOUR - 0.1 * HOUR - 0.25 * HOUR - TICK
 """The deadline, less the work and twice a changeover: one that is broken off, and one that may take its longest."""
 FAST = InstanceType(name="fast", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
 

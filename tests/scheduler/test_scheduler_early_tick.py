@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 from elastic_helpers import ElasticCluster
-from everspot_core.cluster.manifest import Monitoring
+from everspot_core.cluster.manifest import QUIET_FACTOR, Monitoring
 from everspot_core.jobs.records import JobState, Market, Request
-from everspot_scheduler.backoff import IDLE_FACTOR, IDLE_TICKS, QUIET_FACTOR, QUIET_TICKS
+from everspot_scheduler.backoff import IDLE_FACTOR, IDLE_TICKS, QUIET_TICKS
 from everspot_scheduler.early_tick import LOOKS
 from everspot_store import Bucket, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.testing import MemoryBackend

@@ -11,7 +11,6 @@ from everspot_core.costs.ledger import PricePoint
 from everspot_core.jobs.records import Market, Notice, NoticeKind, Progress
 from everspot_core.schedule import ClusterView, JobView, MeasuredUse, PoolView, plan_standing
 from everspot_scheduler import usage
-from everspot_scheduler.backoff import QUIET_FACTOR
 from everspot_store import ManualClock
 from scheduler_helpers import Cluster, folder_store
 
@@ -47,7 +46,7 @@ def test_a_tick_is_as_long_as_the_quietest_one_in_market_time(tmp_path, planned,
     clock = ManualClock(scale=scale)
     here = Cluster(folder_store(tmp_path, clock), clock)
     here.schedulers[0].tick()
-    assert planned().tick == QUIET_FACTOR * here.manifest.limits.tick_every * scale
+    assert planned().tick == here.manifest.limits.longest_tick * scale
 
 
 def test_the_shares_of_teams_are_those_that_are_declared_now(cluster, planned):

@@ -67,6 +67,14 @@ TABLE = [
     # Net at once: 4 + 2d + a tick do not fit.
     ("up", "1111111", (4, 5, 0.5), (13.5, 4.5, 0, 4.5, 0, 1)),
     ("on-demand", "11111111", (4, 8, 0.5), (13.5, 4.5, 0, 4.5, 0, 1)),
+    # Waits while the slack (5 h, less an hour each hour) is more than 0.25 + 2 ticks + 0.4 (0.1 x 4 h): at t = 0, 1, 2,
+    # not at t = 3 (2 > 2.65). Spot at t = 5: slack 1.75 is more than the net of 1.25, so it goes back at once. Until
+    # then 1.75 h are done; 0.25 + 2.25 h on spot.
+    ("slack-10", ".....11111111", (4, 9, 0.25), (6 + 2.5, 7.5, 2.5, 2, 3, 2)),
+    # A fifth of the work is 0.8 h, so that it goes on-demand at t = 2, with 3 > 3.05. At t = 3 there is spot.
+    ("slack-20", "...1111111111", (4, 9, 0.25), (3 + 3.5, 6.5, 3.5, 1, 2, 2)),
+    # Spot is lost in its changeover with slack 1 + 0.5; the net of 1 + 1 lets nothing but on-demand follow.
+    ("slack-10", "1.......", (4, 6.5, 1), (1 + 3 * 5, 6, 1, 5, 0, 2)),
     # Without a changeover the price of the job itself.
     ("on-demand", "........", (4, 8, 0), (12, 4, 0, 4, 0, 1)),
 ]

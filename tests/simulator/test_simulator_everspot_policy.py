@@ -78,6 +78,27 @@ def test_no_deadline_is_missed_by_a_long_job_on_ticks_of_an_hour_or_half_a_minut
             assert not run(trace, 0, job_setting, EverspotPolicy()).missed
 
 
+@pytest.mark.parametrize("f", [0.6, pytest.param(0.8, marks=pytest.mark.nightly), 0.95])
+@pytest.mark.parametrize("tick", [195.0, 600.0])
+@pytest.mark.parametrize("name", GENERATORS)
+def test_no_deadline_is_missed_on_a_clock_of_whole_ticks(name, tick, f):
+    """A changeover is up to a tick longer there than declared. That holds for the baselines too."""
+    for d in (0.02, 0.2):
+        whole = replace(setting(f, d), tick_seconds=tick)
+        for policy in POLICIES.values():
+            for outcome in runs(traces(name, whole), [0, 37], whole, policy):
+                assert not outcome.missed, (policy, d, outcome)
+
+
+@pytest.mark.parametrize("name", ["vanishing", "last-moment", "gone-for-good", "heavy-tailed"])
+def test_a_tick_is_left_where_changeovers_end_between_two_of_them(name):
+    """So a driver that sees the end of a job with its next tick is in time as well."""
+    for f, d in ((0.6, 0.02), (0.8, 0.2), (0.9, 0.4)):
+        job_setting = setting(f, d)
+        for outcome in runs(traces(name, job_setting), [0, 37], job_setting, EverspotPolicy()):
+            assert outcome.finished_at + GAP / timedelta(hours=1) <= job_setting.deadline_hours + 1e-6
+
+
 @pytest.mark.parametrize("name", ["heavy-tailed", "markov", "diurnal", "droughts", "steady"])
 @pytest.mark.parametrize("d", [0.02, 0.2])
 def test_more_time_never_costs_more(name, d):

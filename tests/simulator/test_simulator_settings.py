@@ -24,6 +24,9 @@ def trace(ticks: int, name: str = "a", minutes: float = 10) -> Trace:
         {"changeover_hours": -0.1},
         {"price_ratio": 0},
         {"nodes": 0},
+        {"tick_seconds": 0},
+        {"tick_seconds": float("nan")},
+        {"tick_seconds": 366 * 86400},
         {"job_hours": 0, "nodes": -1, "price_ratio": -1},
     ],
 )
@@ -43,6 +46,17 @@ def test_all_starts_are_those_from_which_the_deadline_lies_within_the_trace():
     setting = Setting(**GOOD)
     assert starts(trace(360), setting, None, 1).tolist() == [0]
     assert starts(trace(363), setting, None, 1).tolist() == [0, 1, 2, 3]
+
+
+def test_starts_are_ticks_of_the_clock_that_drives_the_policies():
+    # 60 h are 1108 ticks of 195 s, of which the last is begun; 370 ticks of 10 minutes are 1138 whole ones.
+    assert len(starts(trace(370), Setting(**GOOD, tick_seconds=195), None, 1)) == 1138 - 1108 + 1
+
+
+@pytest.mark.parametrize(("tick", "actual"), [(None, 720), (720, 720), (195, 780), (600, 1200), (3600, 3600)])
+def test_on_a_clock_of_whole_ticks_a_changeover_takes_whole_ticks(tick, actual):
+    setting = Setting(**GOOD, tick_seconds=tick)
+    assert (setting.changeover, setting.actual_changeover) == (720, actual)
 
 
 def test_a_tick_that_is_begun_counts():

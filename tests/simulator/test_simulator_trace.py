@@ -20,6 +20,25 @@ def test_a_trace_is_read_from_text_and_from_values():
         assert trace.available.tolist() == [0, 2, 4] and trace.prices is None
 
 
+@pytest.mark.parametrize(
+    ("minutes", "available", "prices"),
+    [
+        (5, [0, 2, 4], [1, 2, 4]),
+        # What there is all through a tick; of the last one only ten minutes are known.
+        (10, [0], [1.5]),
+        (15, [0], [7 / 3]),
+        (2.5, [0, 0, 2, 2, 4, 4], [1, 1, 2, 2, 4, 4]),
+        # 0-4, 4-8 (of two ticks of the trace), 8-12 (of two)
+        (4, [0, 0, 2], [1, (1 + 3 * 2) / 4, (2 * 2 + 2 * 4) / 4]),
+        (20, [], []),
+    ],
+)
+def test_a_clock_of_whole_ticks_sees_what_there_is_all_through_a_tick(minutes, available, prices):
+    trace = parse({**GOOD, "prices": [1, 2, 4]}, "a").on_clock(timedelta(minutes=minutes))
+    assert (trace.gap, trace.available.tolist()) == (timedelta(minutes=minutes), available)
+    assert trace.prices.tolist() == pytest.approx(prices)
+
+
 def test_prices_are_read_where_they_are_known():
     assert parse({**GOOD, "prices": [1, 0.5, 2]}, "a").prices.tolist() == [1.0, 0.5, 2.0]
     assert parse({**GOOD, "prices": None}, "a").prices is None

@@ -26,6 +26,8 @@ USER_DATA_LIMIT = 16 * 1024
 
 
 BUSY_BEATS = 30
+QUIET_FACTOR = 2
+"""While nothing changes, a scheduler's ticks are this many times as far apart."""
 
 
 class Limits(Frozen):
@@ -60,6 +62,11 @@ class Limits(Frozen):
     stop_margin: Duration = Field(
         default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
     )
+
+    @property
+    def longest_tick(self) -> timedelta:
+        """The longest time between two ticks of a scheduler that has a job: that of quiet ticks."""
+        return QUIET_FACTOR * self.tick_every
 
     def beat_interval(self, *, busy: bool) -> timedelta:
         """Return the time between two heartbeats of an instance. An instance with a job shows that it is alive by

@@ -166,7 +166,7 @@ def _done_by(
     if not pools or not (held_pool or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
         return None
     dry = timedelta(0) if offers.stock.giving else offers.dry * HOUR
-    return now + passage.upper + dry + work.changeover_upper + work.remaining_upper / offers.fastest
+    return now + passage.upper + dry + market.tick + work.changeover_upper + work.remaining_upper / offers.fastest
 
 
 def _usd(

@@ -86,7 +86,7 @@ class ClusterMarket:
         if now not in self._stocks:
             self._stocks.clear()
             self._joined.clear()
-            self._stocks[now] = Stocks([self._without_promised(p) for p in self.pools], self.unions, now)
+            self._stocks[now] = Stocks([self._without_promised(p) for p in self.pools], self.unions, now, self.tick)
         stock = self._stocks[now].for_job(job)
         if id(stock) not in self._joined:  # which lives as long as the stocks do
             self._joined[id(stock)] = self._together(stock)

@@ -110,7 +110,7 @@ class JobSpec(Frozen):
         default=None,
         description="A moment, or a duration from submission. With `expected_duration`, a deadline that is not at "
         "least `expected_duration` and a changeover away is refused (without `everspot submit --force`)."
-        " A changeover counts 15m until the cluster has measured its own.",
+        " A changeover counts 15m until the cluster has measured its own, and a tick of its scheduler.",
     )
     expected_duration: Span | None = Field(
         default=None,

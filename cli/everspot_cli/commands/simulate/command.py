@@ -62,6 +62,14 @@ _Nodes = Annotated[
         "--nodes", metavar="N", help="Instances that the job needs at the same time. Default: 1.", show_default=False
     ),
 ]
+_Tick = Annotated[
+    float | None,
+    typer.Option(
+        "--tick", metavar="SECONDS",
+        help="Time between two decisions; every changeover then ends with one, up to a tick late. Default: that of the "
+        "trace, and changeovers end when they are done.",
+    ),
+]  # fmt: skip
 _Pools = Annotated[bool, typer.Option("--pools", help="Treat the traces as the pools of one job.")]
 _Starts = Annotated[
     str,
@@ -122,6 +130,7 @@ def simulate(
     changeover_hours: _Changeover = 0.2,
     price_ratio: _PriceRatio = 3.1446,
     nodes: _Nodes = 1,
+    tick: _Tick = None,
     pools: _Pools = False,
     starts: _Starts = "100",
     seed: _Seed = 1,
@@ -146,8 +155,8 @@ def simulate(
         inputs.SimulationOptions(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
             write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,
-            changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, pools=pools, starts=starts,
-            seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
+            changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, tick=tick, pools=pools,
+            starts=starts, seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
         )
     )  # fmt: skip
     # Files are written before the long simulation, so that an error in writing is reported immediately.

@@ -31,8 +31,8 @@ MOST_HOURS = 1_000_000
 MOST_STARTS = 1_000_000
 """The most starts that `--starts` takes."""
 
-# These faults come from taking traces together as the pools of one job.
-_OF_POOLS = {"gap_seconds": "--pools", "prices": "--pools"}
+# The first two faults come from taking traces together as the pools of one job.
+_OPTIONS = {"gap_seconds": "--pools", "prices": "--pools", "tick_seconds": "--tick"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,7 @@ class SimulationOptions:
     changeover_hours: float
     price_ratio: float
     nodes: int
+    tick: float | None
     pools: bool
     starts: str
     seed: int
@@ -93,7 +94,7 @@ class _Faults:
     def take(self, error: BadInputs, file: str = "") -> None:
         """Add the problems that the core found in a file, or in options, whose names follow from the core's fields."""
         for problem in error.problems:
-            option = _OF_POOLS.get(problem.path, f"--{problem.path.replace('_', '-')}")
+            option = _OPTIONS.get(problem.path, f"--{problem.path.replace('_', '-')}")
             self.add(f"{file} {problem.path}".rstrip() if file else option, problem.reason)
 
     def raise_any(self) -> None:
@@ -151,7 +152,7 @@ def _check_setting(options: SimulationOptions, faults: _Faults) -> Setting | Non
     try:
         setting = Setting(
             job_hours=options.job_hours, deadline_hours=options.deadline_hours, nodes=options.nodes,
-            changeover_hours=options.changeover_hours, price_ratio=options.price_ratio,
+            changeover_hours=options.changeover_hours, price_ratio=options.price_ratio, tick_seconds=options.tick,
         )  # fmt: skip
     except BadInputs as error:
         faults.take(error)

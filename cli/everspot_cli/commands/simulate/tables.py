@@ -151,7 +151,8 @@ def _method(request: SimulationRequest, folder: str) -> list[str]:
         *source,
         f"{count} {'start' if runs[-1] == 1 else 'starts'} {of_each}, seed {request.seed}: {setting.job_hours:g} h of "
         f"computing in {setting.deadline_hours:g} h, changeover {setting.changeover_hours:g} h, on-demand at "
-        f"{setting.price_ratio:g} times spot{f', {setting.nodes} nodes' if setting.nodes > 1 else ''}.",
+        f"{setting.price_ratio:g} times spot{f', {setting.nodes} nodes' if setting.nodes > 1 else ''}"
+        f"{f', decisions every {setting.tick_seconds:g} s' if setting.tick_seconds is not None else ''}.",
         "Saving: against on-demand without a changeover; ±: its standard error. Hours and changeovers are means of a "
         "run, misses are counted.",
     ]

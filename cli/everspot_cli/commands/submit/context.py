@@ -71,7 +71,8 @@ class ClusterFacts:
 
     @cached_property
     def longest_changeover(self) -> timedelta:
-        """The usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers."""
+        """The usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers, and the
+        longest time until the scheduler sees that the instance is ready."""
         from everspot_core.jobs.changeover import Experience
 
         try:
@@ -79,7 +80,9 @@ class ClusterFacts:
         except BadDocument:  # the same as no measurement
             changeovers = None
         bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
-        return timedelta(seconds=ceil(bound.total_seconds()))
+        day = timedelta(days=1)  # long enough that rounding does not matter
+        tick = self.manifest.limits.longest_tick * (day / self.session.store.clock.to_real(day))
+        return timedelta(seconds=ceil((bound + tick).total_seconds()))
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,13 @@ def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Prefer
     return Preference(Market.ON_DEMAND, Why.FAILED_OVER, {"preemptions": PREEMPTIONS, "window_hours": _hours(WINDOW)})
 
 
-def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:
+def smaller(job: JobView, types: Iterable[InstanceType], now: datetime, tick: timedelta) -> InstanceType | None:
     """Return a type that has less than the job asked for, but more than it was seen to use, and is fast enough.
 
     Only a job that has failed over lately gets one, and only types whose speed for the job is known count. The result
-    is the fastest type that keeps the deadline by the upper bounds; None if no type does. Types with less GPU memory
-    than the measured use of the job count only if there is no other type, and if the job allows mixed precision.
+    is the fastest type that keeps the deadline by the upper bounds, even if its instance is used a `tick` later; None
+    if no type does. Types with less GPU memory than the measured use of the job count only if there is no other type,
+    and if the job allows mixed precision.
     """
     measured = job.measured
     if measured is None or job_outlook(job) is None or _last_failover(job.preempted_at, now) is None:
@@ -99,7 +100,7 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> Insta
         if not fits(requested, Shape.from_machine(t))
         and (not arches or t.arch in arches)
         and job.speeds.get(t.name, 0.0) > 0
-        and (deadline is None or arrival(job, t, now) <= deadline)
+        and (deadline is None or arrival(job, t, now) + tick <= deadline)
     ]
     for factor in (1.0, MIXED) if may_lower(spec, measured.mixed) else (1.0,):
         used = _used(requested, measured, factor)

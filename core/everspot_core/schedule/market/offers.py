@@ -108,14 +108,17 @@ def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
 def build_need(
     work: Outlook, deadline: datetime, tick: timedelta, now: datetime, *, fastest: float = 1.0, dry: float = 0.0
 ) -> Need:
-    """Return the need in hours, at the speed `fastest`. `dry`: hours that on-demand may take to have capacity; they
-    count in the upper bound of the changeover."""
+    """Return the need in hours, at the speed `fastest`.
+
+    `tick`: the longest time until the next decision. `dry`: hours that on-demand may take to have capacity. Both count
+    in the upper bound of the changeover: an instance that gets ready between two decisions waits for the second one.
+    """
     return Need(
         time=(deadline - now) / HOUR,
         remaining=work.remaining / HOUR / fastest,
         remaining_upper=work.remaining_upper / HOUR / fastest,
         changeover=work.changeover / HOUR,
-        changeover_upper=work.changeover_upper / HOUR + dry,
+        changeover_upper=(work.changeover_upper + tick) / HOUR + dry,
         tick=tick / HOUR,
     )
 
@@ -147,7 +150,7 @@ def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_SizedPool, ...]:
     else:
         later = delays(pools, job)
         by_pool = {p.key: _priced(job, stock, p, later.get(p.key, NO_LATER)) for p in pools}
-        time = deadline - now if deadline is not None else None
+        time = deadline - now - stock.tick if deadline is not None else None
         sized = rightsize(
             set(by_pool.values()), need=job.submission.spec.resources, work=work, time=time, nodes=job.nodes
         )

@@ -15,8 +15,8 @@ from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.renewal import Way, ways
 
-RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.2, 1.2, 0.35
-"""The slack that is set aside: factors on the changeover, on the tick, and on sqrt(time left x changeover)."""
+RESERVE_CHANGEOVERS, RESERVE_LUCK = 1.2, 0.35
+"""The slack that is set aside: factors on the upper bound of a changeover, and on sqrt(time left x changeover)."""
 WORTH_RETURNING = 2.1
 """A return to spot pays only if more work is left than this many changeovers."""
 DISBELIEF = 4
@@ -29,7 +29,9 @@ EPSILON = 1e-9
 class Need:
     """The remaining need of a job, in hours. Work is at the speed of the fastest on-demand type that the job can have.
 
-    `changeover` includes launch, set-up and lost progress. `tick` is the longest time until the next decision.
+    `changeover` includes launch, set-up and lost progress. `changeover_upper` also includes a tick, because an instance
+    that gets ready between two decisions is used from the second one on. `tick` is the longest time until the next
+    decision.
     """
 
     time: float
@@ -51,7 +53,7 @@ class Need:
         The square lowers it while there is plenty of slack. On-demand hours that turn out to have been needless cannot
         be undone, but a wait that was too long can be made up for as long as there is slack.
         """
-        reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
+        reserve = RESERVE_CHANGEOVERS * self.changeover_upper
         reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
         usable = self.remaining + self.slack - reserve
         if usable <= 0:

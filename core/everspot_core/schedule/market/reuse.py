@@ -34,7 +34,7 @@ class Reuse:
 
     @cached_property
     def _stocks(self) -> Stocks:
-        return Stocks(self._view.pools, self._view.unions, self._now)
+        return Stocks(self._view.pools, self._view.unions, self._now, self._view.tick)
 
     @cached_property
     def _room(self) -> CapRoom:
@@ -103,7 +103,7 @@ class Reuse:
         speed = job.speeds.get(kind.instance_type, 1.0)
         if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._job_offers(job).fastest:
             return True
-        return self._now + work.changeover_upper + work.remaining_upper / speed <= deadline
+        return self._now + self._view.tick + work.changeover_upper + work.remaining_upper / speed <= deadline
 
     def _work_usd(self, job: JobView, kind: PoolKey) -> float | None:
         usd, speed = self._usd.get(kind), job.speeds.get(kind.instance_type, 1.0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from math import inf
 
@@ -24,6 +24,7 @@ _Key = tuple[object, ...]
 class Stock:
     """The pools that can hold jobs of one kind. Such jobs have the same needs, number of instances and speeds.
 
+    - `tick`: the longest time until the next decision.
     - `nodes`, `speeds`: of those jobs; a type that is not named has speed 1.
     - `unions`: how several pools have behaved together, as far as is known.
     - `giving`: the on-demand pools with enough capacity now for one such job.
@@ -31,6 +32,7 @@ class Stock:
     """
 
     now: datetime
+    tick: timedelta
     nodes: int
     speeds: Mapping[str, float]
     unions: Unions
@@ -114,9 +116,10 @@ class Stock:
 class Stocks:
     """The pools of a view, for each kind of job. Capacity that one job takes is not there for the next."""
 
-    def __init__(self, pools: Sequence[PoolView], unions: Unions, now: datetime) -> None:
+    def __init__(self, pools: Sequence[PoolView], unions: Unions, now: datetime, tick: timedelta) -> None:
+        """`tick`: the longest time until the next decision."""
         self._pools = {p.key: p for p in pools}
-        self._unions, self._now = unions, now
+        self._unions, self._now, self._tick = unions, now, tick
         self._types = {p.instance_type.name: p.instance_type for p in pools}
         self._large_enough: dict[_Key, frozenset[str]] = {}
         self._stocks: dict[_Key, Stock] = {}
@@ -125,7 +128,7 @@ class Stocks:
         """Return the stock for jobs of this job's kind, as it is now."""
         need = job.submission.spec.resources
         want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
-        lesser = smaller(job, self._types.values(), self._now) if job.measured else None
+        lesser = smaller(job, self._types.values(), self._now, self._tick) if job.measured else None
         less = lesser.name if lesser is not None else None
         key: _Key = want, job.nodes, tuple(job.speeds.items()) if job.speeds else (), less
         stock = self._stocks.get(key)
@@ -162,6 +165,7 @@ class Stocks:
         on_demand = [p for p in on_demand if p.instance_type.name in able] or on_demand
         return Stock(
             now=self._now,
+            tick=self._tick,
             nodes=job.nodes,
             speeds=job.speeds,
             unions=self._unions,

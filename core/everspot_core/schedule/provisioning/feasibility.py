@@ -87,21 +87,26 @@ def feasibility(
     )
 
 
-def refusal(job: JobView, offers: Offers, now: datetime, lasting: timedelta | None = None) -> Refuse | None:
+def refusal(
+    job: JobView, offers: Offers, now: datetime, tick: timedelta, lasting: timedelta | None = None
+) -> Refuse | None:
     """Return the refusal of a job whose deadline not even on-demand from submission on could have kept.
 
     None for all other jobs, and for one that was submitted by force. A deadline that was feasible at submission is not
     given up later, even if on-demand runs dry: the job runs, at risk. The figures are upper bounds on the fastest type:
-    when the job would be done if it began now, and its cost. `lasting`: the lasting bound of a changeover; None: the
-    upper bound of the job's outlook.
+    when the job would be done if it began now, and its cost. `tick`: the longest time until the next decision, for
+    which an instance that is ready may wait. `lasting`: the lasting bound of a changeover; None: the upper bound of the
+    job's outlook.
     """
     deadline, work = job.submission.deadline_at, job_outlook(job)
     if deadline is None or work is None or not offers.on_demand_pools or job.submission.forced:
         return None
     speeds = {p.key: job.speeds.get(p.instance_type.name, 1.0) for p in offers.on_demand_pools}
     fastest = max(speeds.values())
-    bounds = (work.changeover_upper, lasting, job.submission.changeover_bound)
-    least = min(b for b in bounds if b is not None) + work.remaining_upper / fastest
+    bound = min(b for b in (work.changeover_upper, lasting) if b is not None) + tick
+    # A bound that accepted the deadline already has the tick of that time in it.
+    accepted = job.submission.changeover_bound
+    least = min(bound, accepted if accepted is not None else bound) + work.remaining_upper / fastest
     if job.submission.submitted_at + least <= deadline:
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)

@@ -25,7 +25,7 @@ class PoolChooser:
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
-        self._lasting_changeover = view.lasting_changeover
+        self._lasting_changeover, self._tick = view.lasting_changeover, view.tick
         suspensions = suspensions_in(view, now)
         self._suspended = {
             p.instance_type.name: (p.instance_type, suspensions[p.instance_type.name])
@@ -33,7 +33,7 @@ class PoolChooser:
             if p.instance_type.name in suspensions
         }
         sound_pools = [p for p in view.pools if p.instance_type.name not in self._suspended]
-        self._stocks = Stocks(sound_pools, view.unions, now)
+        self._stocks = Stocks(sound_pools, view.unions, now, view.tick)
         self._room = CapRoom(view)
         self._at_cap: dict[str, Figures] = {}
 
@@ -54,7 +54,7 @@ class PoolChooser:
         """Return the refusal of a job whose deadline is infeasible. No job is refused for a suspension, which ends."""
         if self.hold_for_suspension(job) is not None:
             return None
-        return refusal(job, offers, self._now, self._lasting_changeover)
+        return refusal(job, offers, self._now, self._tick, self._lasting_changeover)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Return a launch in the market; None if no pool has enough instances, or none of these fits under the cap."""

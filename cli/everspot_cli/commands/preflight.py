@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from everspot_clouds.preflight_plan import read_plan
 from everspot_clouds.registry import deployer_checks
-from everspot_core.cluster.preflight import PreflightPlan
+from everspot_core.cluster.preflight import PreflightPlan, probe_checks
 from everspot_core.validation.problems import BadInputs
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +15,7 @@ from everspot_cli.checks import Check, Verdict
 from everspot_cli.commands.estimate import read_config, settings_files, stack_name
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
+from everspot_cli.probe.runner import run_probes
 from everspot_cli.session import Session
 
 _MARK = {
@@ -40,15 +41,27 @@ def preflight(
             help="A stack's settings, Pulumi.STACK.yaml; repeatable. Default: all in stacks/.",
         ),
     ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Check the cluster in use instead: run a small job in each of its markets, which costs cents.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check an account before `pulumi up`: permissions of your credentials, quotas, the machine image, a dry launch.
 
-    Nothing is changed and nothing is launched. Exit code 4 if the credentials do not work, 1 if something else is
-    wrong, else 0.
+    Nothing is changed and nothing is launched, but with --probe: then the cluster's own scheduler launches an instance
+    per market, which proves launch, metadata, DNS, store, lease and CUDA, and ends after its idle limit. Exit code 4 if
+    the credentials do not work, 1 if something else is wrong, else 0.
     """
     session = current_session(context, json)
-    checks = {plan.manifest.cluster: deployer_checks(plan, session.clock) for plan in _plans(settings)}
+    if probe and settings:
+        raise CliError(
+            "--probe checks the cluster in use, and takes no settings", Exit.USAGE, hint="leave out --settings"
+        )
+    checks = _probed(session) if probe else _planned(session, settings)
     if session.json:
         document = {
             cluster: {"ok": not _failures(rows), "checks": [check.as_dict() for check in rows]}
@@ -62,6 +75,16 @@ def preflight(
     if failures:
         signed_in = all(check.name != "credentials" for check in failures)
         raise typer.Exit(Exit.USER if signed_in else Exit.UNAVAILABLE)
+
+
+def _planned(session: Session, settings: list[Path] | None) -> dict[str, list[Check]]:
+    """Return the checks of the clusters that settings declare, by cluster."""
+    return {plan.manifest.cluster: deployer_checks(plan, session.clock) for plan in _plans(settings)}
+
+
+def _probed(session: Session) -> dict[str, list[Check]]:
+    """Return the checks that probes of the cluster in use prove."""
+    return {session.manifest.cluster: [check for facts in run_probes(session) for check in probe_checks(facts)]}
 
 
 def _plans(settings: list[Path] | None) -> list[PreflightPlan]:

@@ -12,6 +12,7 @@ from everspot_core.capacity.market import Market
 from everspot_core.cluster.checks import Check, Verdict
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.counting import counted, first_few
+from everspot_core.jobs.records import InstanceRecord, JobState
 
 _SHOWN = 6
 """Permissions that a row names before it counts the others."""
@@ -140,3 +141,96 @@ def _gpu_check(types: Iterable[InstanceType], arches: Sequence[str], families: F
         return Check("user", "image: GPUs", Verdict.FAIL, "; ".join(reasons), fix)
     names = ", ".join(kind.name for kind in with_gpus)
     return Check("user", "image: GPUs", Verdict.OK, f"torch has code for {names}" if names else "no type has GPUs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFacts:
+    """What is known of a probe: a small job that was to run on an instance of one market.
+
+    Attributes:
+        market: The market to prove.
+        job_id: Of the probe.
+        state: Of the job, when it was last read.
+        instance: The record of the instance that it had last; None without one.
+        refusals: The cloud's refusals of its launches, each once.
+        waits_because: Why it waits; empty if it does not.
+        failure: The last lines of its error.
+        gpus: GPUs that it asked for.
+        report: What its program found; None if nothing has arrived.
+    """
+
+    market: Market
+    job_id: str
+    state: JobState
+    instance: InstanceRecord | None
+    refusals: tuple[str, ...] = ()
+    waits_because: str = ""
+    failure: str = ""
+    gpus: int = 0
+    report: Mapping[str, object] | None = None
+
+
+_TOLERANCE = 1e-3
+"""Relative difference of the compiled function's result, a sum of 65,536 numbers in 32 bits."""
+
+
+def probe_checks(facts: ProbeFacts) -> list[Check]:
+    """Return the checks that a probe proves. A check whose ground is missing is left out: without an instance there is
+    no more to say than why there is none."""
+    launch = _launch_check(facts)
+    if facts.instance is None:
+        return [launch]
+    agent = Check(
+        "cluster",
+        f"{facts.market.value}: agent",
+        Verdict.OK,
+        "read its metadata, found the store by name, and reported",
+    )
+    return [launch, agent, *_run_checks(facts)]
+
+
+def _launch_check(facts: ProbeFacts) -> Check:
+    name, instance = f"{facts.market.value}: launch", facts.instance
+    if instance is None:
+        reasons = facts.refusals or ((facts.waits_because,) if facts.waits_because else (facts.failure,))
+        fix = _launch_fix(facts.refusals)
+        detail = "; ".join(reasons) or "no instance came in time"
+        return Check("capacity", name, Verdict.FAIL, detail, fix)
+    label = f"{instance.instance_id}, {instance.instance_type} in {instance.zone}"
+    if instance.market is not facts.market:
+        detail = f"not proven: {facts.job_id} ran on a free {instance.market.value} instance, {label}"
+        return Check("capacity", name, Verdict.WARN, detail, "probe again while no instance of the cluster is idle")
+    return Check("capacity", name, Verdict.OK, label)
+
+
+def _launch_fix(refusals: Sequence[str]) -> str:
+    if any("UnauthorizedOperation" in refusal for refusal in refusals):
+        return "the scheduler's role or a policy of the organization denies it: pulumi up, and look for a denial there"
+    return "everspot doctor and everspot fleet say more: capacity, quotas, and whether a scheduler runs"
+
+
+def _run_checks(facts: ProbeFacts) -> list[Check]:
+    """Return the checks of a probe that has had an instance: lease, results, and GPUs."""
+    market = facts.market.value
+    if facts.state is not JobState.SUCCEEDED:
+        detail = f"{facts.job_id} is {facts.state.value}: {facts.failure or 'it has not ended in time'}"
+        name = f"{market}: CUDA" if facts.gpus and facts.failure else f"{market}: job"
+        return [Check("cluster", name, Verdict.FAIL, detail, f"everspot logs {facts.job_id}")]
+    checks = [Check("cluster", f"{market}: lease", Verdict.OK, "the job was assigned, renewed its lease and ended")]
+    if facts.report is None:
+        detail = f"{facts.job_id} has succeeded, and its outputs have not arrived in the data bucket"
+        return [*checks, Check("store", f"{market}: store", Verdict.FAIL, detail, f"everspot logs {facts.job_id}")]
+    report = facts.report
+    detail = f"outputs arrived: Python {report.get('python')}, torch {report.get('torch')}"
+    return [*checks, Check("store", f"{market}: store", Verdict.OK, detail), *_cuda_check(facts, report)]
+
+
+def _cuda_check(facts: ProbeFacts, report: Mapping[str, object]) -> list[Check]:
+    if not facts.gpus:
+        return []
+    name, difference = f"{facts.market.value}: CUDA", report.get("difference")
+    label = f"{report.get('gpu')} of compute capability {report.get('capability')}"
+    if isinstance(difference, float) and difference < _TOLERANCE:
+        return [Check("cluster", name, Verdict.OK, f"a compiled function is right on {label}")]
+    detail = f"a compiled function is wrong on {label}: relative difference {difference}"
+    return [Check("cluster", name, Verdict.FAIL, detail, "bake the image again: its torch does not fit this GPU")]

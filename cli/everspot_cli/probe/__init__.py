@@ -1,0 +1,1 @@
+"""A probe of a cluster: small jobs that prove what only an instance can, one for each market."""

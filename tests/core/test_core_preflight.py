@@ -1,0 +1,71 @@
+"""What a preflight finds, from facts alone: permissions by service, and what a probe proves of a market."""
+
+from datetime import UTC, datetime
+
+import pytest
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.checks import Check, Verdict
+from everspot_core.cluster.preflight import ProbeFacts, permission_checks, probe_checks
+from everspot_core.jobs.records import InstanceRecord, InstanceState, JobState, Role
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+REPORT = {"python": "3.12.1", "torch": "2.15.0", "gpu": "NVIDIA L4", "capability": "8.9", "difference": 1e-7}
+
+
+def instance(market: Market = Market.SPOT) -> InstanceRecord:
+    return InstanceRecord(
+        instance_id="i-1", cluster="train", role=Role.AGENT, instance_type="g6.xlarge", zone="us-east-2a",
+        market=market, vcpus=4, memory_gib=16, state=InstanceState.READY, booted_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+
+
+def probed(**more: object) -> dict[str, Check]:
+    """The checks of a probe of Spot, by what follows the market in their names."""
+    facts = {
+        "market": Market.SPOT, "job_id": "preflight-spot-1", "state": JobState.SUCCEEDED, "instance": instance(),
+        "gpus": 1, "report": REPORT,
+    }  # fmt: skip
+    return {check.name.partition(": ")[2]: check for check in probe_checks(ProbeFacts(**{**facts, **more}))}
+
+
+def test_permissions_are_told_by_service_with_the_sentence_that_allows_them() -> None:
+    grants = {"s3:GetObject": True, "s3:PutObject": False, "iam:PassRole": None, "ec2:DescribeImages": True}
+    rows = {c.name: c for c in permission_checks("ann", grants, separator=":", how_to_ask="let ann simulate")}
+    assert {name: row.verdict for name, row in rows.items()} == {
+        "permissions: ec2": Verdict.OK,
+        "permissions: iam": Verdict.SKIP,
+        "permissions: s3": Verdict.FAIL,
+    }
+    assert rows["permissions: s3"].fix == "allow s3:PutObject to ann"
+    assert rows["permissions: iam"].fix == "let ann simulate"
+
+
+def test_a_probe_that_succeeds_proves_everything() -> None:
+    rows = probed()
+    assert list(rows) == ["launch", "agent", "lease", "store", "CUDA"]
+    assert {row.verdict for row in rows.values()} == {Verdict.OK}
+    assert list(probed(gpus=0)) == ["launch", "agent", "lease", "store"]
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "verdict", "words"),
+    [
+        ({"instance": instance(Market.ON_DEMAND)}, "launch", Verdict.WARN, "ran on a free on-demand instance"),
+        ({"report": None}, "store", Verdict.FAIL, "have not arrived"),
+        ({"report": {**REPORT, "difference": 0.3}}, "CUDA", Verdict.FAIL, "is wrong on NVIDIA L4"),
+        ({"state": JobState.FAILED, "failure": "CUDA error: 802"}, "CUDA", Verdict.FAIL, "CUDA error: 802"),
+        ({"state": JobState.ASSIGNED, "report": None}, "job", Verdict.FAIL, "has not ended in time"),
+    ],
+)
+def test_what_a_probe_does_not_prove_is_named(more: dict[str, object], name: str, verdict: Verdict, words: str) -> None:
+    row = probed(**more)[name]
+    assert (row.verdict, words in row.detail) == (verdict, True)
+
+
+def test_without_an_instance_the_refusals_say_why_before_the_scheduler_does() -> None:
+    bare = {"instance": None, "state": JobState.PENDING, "report": None, "waits_because": "no capacity"}
+    (waiting,) = probed(**bare).values()
+    assert (waiting.verdict, waiting.detail) == (Verdict.FAIL, "no capacity")
+    (refused,) = probed(**bare, refusals=("g6.xlarge UnauthorizedOperation: ec2:RunInstances",)).values()
+    assert "UnauthorizedOperation" in refused.detail
+    assert "scheduler's role" in refused.fix

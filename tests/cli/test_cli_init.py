@@ -239,3 +239,65 @@ def test_every_cloud_is_checked_by_its_own_rules():
         problems = Problems()
         starter(cloud).check(problems, ProjectAnswers("", "", "", "o/n"))
         assert {problem.path for problem in problems.collected} >= {"account", "region"}
+
+
+PROJECT = "name: shop\nruntime: {name: python}\nmain: infra/\n"
+
+
+@pytest.mark.parametrize(("cloud", "region"), [("aws", "us-east-2"), ("gcp", "us-central1")])
+def test_a_cluster_is_added_to_a_project_that_is_there(tmp_path: Path, cloud: str, region: str):
+    (tmp_path / "Pulumi.yaml").write_text(PROJECT)
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "infra/__main__.py").write_text("import training_cluster\n")
+    words = options({"cloud": cloud, "region": region, "team": "vision"})
+    done = everspot("init", str(tmp_path), "--add", *words, "--yes", "--json")
+    assert (done.code, done.json["written"]) == (0, ["training_cluster.py"]), done.err
+    assert any("everspot[components]" in step for step in done.json["steps"])
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {"Pulumi.yaml", "infra/__main__.py", "infra/training_cluster.py"}
+    declared = subprocess.run(
+        [sys.executable, "-c", DECLARED], cwd=tmp_path / "infra", capture_output=True, text=True, timeout=240
+    )
+    assert declared.returncode == 0, declared.stderr
+    assert json.loads(declared.stdout) == [f"everspot:index:{cloud.capitalize()}TrainingCluster", "everspot-dev"]
+    (tmp_path / "infra/training_cluster.py").write_text("# the project's own\n")
+    again = everspot("init", str(tmp_path), "--add", *words, "--yes")
+    assert (again.code, "nothing is overwritten" in again.err) == (1, True)
+
+
+DECLARED = """
+import asyncio, json, runpy
+asyncio.set_event_loop(asyncio.new_event_loop())
+import pulumi
+class Mocks(pulumi.runtime.Mocks):
+    def new_resource(self, args): return f"{args.name}-id", {**args.inputs, "arn": "arn:aws:iam::1:role/a"}
+    def call(self, args): return {}
+pulumi.runtime.set_mocks(Mocks(), project="shop", stack="dev", preview=True)
+import everspot
+class Stop(Exception): pass
+declared = []
+def stop(self, name, args, opts=None):
+    from everspot.aws import checking as aws
+    from everspot.gcp import checking as gcp
+    (aws if "Aws" in type(self).__name__ else gcp).check_cluster(name, args)
+    declared.extend((f"everspot:index:{type(self).__name__}", name))
+    raise Stop
+for kind in (everspot.AwsTrainingCluster, everspot.GcpTrainingCluster):
+    kind.__init__ = stop
+try:
+    runpy.run_path("training_cluster.py")
+except Stop:
+    print(json.dumps(declared))
+"""
+"""Runs the module up to the component's own checks of its inputs."""
+
+
+def test_add_refuses_what_is_no_python_project_and_answers_that_the_project_has(tmp_path: Path):
+    words = [*options({"cloud": "aws", "region": "us-east-2", "team": "vision"}), "--yes"]
+    nothing = everspot("init", str(tmp_path), "--add", *words)
+    assert (nothing.code, "there is no Pulumi.yaml" in nothing.err) == (3, True)
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: nodejs\n")
+    other = everspot("init", str(tmp_path), "--add", *words)
+    assert (other.code, "not in Python, but in nodejs" in other.err) == (1, True)
+    surplus = everspot("init", str(tmp_path), "--add", *words, "--account", "123456789012")
+    assert (surplus.code, "--account" in surplus.err) == (2, True)

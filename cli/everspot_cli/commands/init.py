@@ -13,7 +13,7 @@ from everspot_core.capacity.price_table import PriceTable
 from everspot_core.validation.model_errors import legible
 from everspot_core.validation.problems import Problem, Problems, shown
 
-from everspot_cli import project_template
+from everspot_cli import added_cluster, project_template
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.pricing import read_price_lists
@@ -48,6 +48,12 @@ def init(
         typer.Option("--repository-ids", metavar="ID,OWNER_ID", help="Both ids, if known."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take all answers from the options.")] = False,
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add", help="Add a cluster to the Pulumi project in DIR: one Python module; nothing else is written."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files that differ.")] = False,
     json: Json = False,
 ) -> None:
@@ -57,7 +63,17 @@ def init(
     """
     session = current_session(context, json)
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
-    words = _collect_answers(options, unlisted_region, interactive=not (yes or session.json))
+    interactive = not (yes or session.json)
+    if add:
+        surplus = [f"--{name}" for name in ("account", "repository") if options.pop(name) is not None]
+        surplus += ["--repository-ids"] if repository_ids is not None else []
+        if surplus:
+            raise CliError(f"{', '.join(surplus)}: --add takes none of them, since the project has its own", Exit.USAGE)
+        _add(
+            session, folder, _collect_answers(options, unlisted_region, interactive=interactive), unlisted_region, force
+        )
+        return
+    words = _collect_answers(options, unlisted_region, interactive=interactive)
     chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
     table, present = _price_table(session, folder, words["cloud"], answers.region, force=force)
     with project_prices([] if table is None else [table]):
@@ -77,6 +93,25 @@ def init(
         written,
         [f"{step.title}: {project_template.describe_cost(step, costs.get(step.stack))}" for step in steps],
     )
+
+
+def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, force: bool) -> None:
+    """Write a module with a cluster into the program of the Pulumi project in a folder.
+
+    Raises:
+        CliError: if there is no such project, or naming everything that is wrong with the answers.
+    """
+    program = added_cluster.program_folder(folder)
+    chosen, answers = _parse_answers(words, None, unlisted)
+    files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(words["cloud"], chosen, answers)}
+    written = _write(program, files, force=force)
+    steps = added_cluster.next_steps(program)
+    if session.json:
+        session.answer({"folder": str(program), "written": written, "steps": steps})
+        return
+    session.console.print(f"Written to {program}: {', '.join(written) or 'nothing, all was there'}.", soft_wrap=True)
+    for number, step in enumerate(steps, 1):
+        session.console.print(f"{number}. {step}", soft_wrap=True)
 
 
 def _price_table(
@@ -112,7 +147,7 @@ def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interact
     Raises:
         CliError: naming all options that are missing if nobody can be asked, or all options with a wrong value.
     """
-    missing = [name for name in ASKED if options[name] is None]
+    missing = [name for name in options if options[name] is None]
     if missing and not interactive:
         raise _unanswered_error(missing, "without --yes and --json they are asked for")
     answers = {name: value for name, value in options.items() if value is not None}

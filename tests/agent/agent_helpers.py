@@ -127,6 +127,7 @@ class Cluster:
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "EVERSPOT_HOME": str(home),
+            "EVERSPOT_WORK": str(self.root / "work"),
             "EVERSPOT_LAUNCHER": sys.executable,
             "EVERSPOT_POWEROFF": f"touch {home}/powered-off",
             "TOY_TRACE": str(self.trace_file),

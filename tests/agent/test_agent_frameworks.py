@@ -55,7 +55,7 @@ def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
         cluster.stop("i-1", Reason.DRILL)
         cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
     elif how == "kill":
-        _kill_program(agent.tree(), framework)
+        _kill_program(agent.tree(), "fit.py")
         cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
     else:  # the machine is lost without a word, some time after a save
         eventually("it is kept", lambda: _is_kept(cluster, f"{step}"), LONG)
@@ -89,13 +89,42 @@ def _is_kept(cluster: Cluster, step: str) -> bool:
     return step in text or ("last/.metadata" in text and head.checkpoints[0].step >= 2)
 
 
-def _kill_program(pids: list[int], framework: str) -> None:
+def _kill_program(pids: list[int], program: str) -> None:
     for pid in pids:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"fit.py" in command and b"agent.main" not in command:
+        if program.encode() in command and b"agent.main" not in command:
             os.kill(pid, signal.SIGKILL)
             return
-    raise AssertionError(f"the program of {framework} is not there")
+    raise AssertionError(f"{program} does not run")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("save_last", ["copy", "link"])
+def test_lightning_keeps_one_last_checkpoint_over_all_attempts(cluster: Cluster, save_last: str) -> None:
+    env = {"SAVE_LAST": save_last, "PAUSES": "12 27", "OMP_NUM_THREADS": "1"}
+    spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 3, "backoff": "1s"}}
+    cluster.submit("job-1", FRAMEWORKS, name="last", entrypoint=["last.py"], env=env, **spec)
+    for epoch in (1, 2):  # each on a machine of its own
+        cluster.assign("job-1", f"i-{epoch}")
+        agent = cluster.start_agent(f"i-{epoch}")
+        pattern = f"instances/*/runs/job-1-{epoch:06d}/output.log"
+        reached = lambda p=pattern: any("here\n" in file.read_text() for file in cluster.root.glob(p))  # noqa: E731
+        eventually("it is there", reached, LONG)
+        _kill_program(agent.tree(), "last.py")
+        cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+    cluster.assign("job-1", "i-3")
+    cluster.start_agent("i-3")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
+
+    lines = [printed(cluster, epoch).splitlines() for epoch in (1, 2, 3)]
+    assert record.state is JobState.SUCCEEDED, lines[-1]
+    assert [line for attempt in lines for line in attempt if line.startswith("began at ")] == [
+        "began at 0", "began at 10", "began at 25",
+    ]  # fmt: skip
+    assert len({line for attempt in lines for line in attempt if line.startswith("in ")}) == 1
+    (left,) = (line for line in lines[-1] if line.startswith("left "))
+    assert left == "left ['best-step=40.ckpt', 'last.ckpt']"
 
 
 @pytest.mark.torch

@@ -56,17 +56,16 @@ def test_a_command_runs_on_the_job_s_instance_as_its_user(running, tools):
     sudo = shlex.split(line)
     assert sudo[:6] == ["sudo", "-n", "-u", "everspot", "--", "/bin/bash"]
     assert sudo[-1].endswith("exec nvidia-smi -q 'a b'")
-    assert "/var/lib/everspot/runs/mine-000001" in sudo[-1]
+    assert "/var/lib/everspot/work/mine" in sudo[-1]
 
 
 def test_what_runs_inside_finds_the_job_s_code_and_keeps_words_apart(tmp_path):
-    code = tmp_path / "mine-000003-2" / "code"
-    code.mkdir(parents=True)
-    (code / "here").write_text("")
-    line = inside("mine", 3, ["ls", "-1", "."]).replace("/var/lib/everspot/runs", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "here").write_text("")
+    line = inside("mine", ["ls", "-1", "."]).replace("/var/lib/everspot/work", str(tmp_path))
     shell = shlex.split(line)[5:]
     assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "here\n"
-    evil = inside("mine", 3, ["echo", "$(touch /tmp/evil); 'x"]).replace("/var/lib/everspot/runs", str(tmp_path))
+    evil = inside("mine", ["echo", "$(touch /tmp/evil); 'x"]).replace("/var/lib/everspot/work", str(tmp_path))
     out = subprocess.run(shlex.split(evil)[5:], capture_output=True, text=True, check=True).stdout
     assert out == "$(touch /tmp/evil); 'x\n"
 

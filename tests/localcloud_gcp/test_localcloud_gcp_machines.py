@@ -49,7 +49,8 @@ def test_the_environment_is_made_from_scratch(net: Any, monkeypatch: pytest.Monk
     environment.pop("LC_CTYPE", None)  # Python's own doing
     assert set(environment) == {
         "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_HEALTH", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST",
-        "GOOGLE_BASE_URL", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
+        "GOOGLE_BASE_URL", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_WORK", "EVERSPOT_INSTANCE_ID",
+        "EVERSPOT_DATA",
     }  # fmt: skip
     assert (environment["EVERSPOT_CLOUD"], environment["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
     assert environment["EVERSPOT_INSTANCE_ID"] == instance["id"] == (home / "ready").read_text()

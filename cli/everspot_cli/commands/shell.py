@@ -17,8 +17,8 @@ from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 _T = TypeVar("_T")
-RUNS, USER, PROGRAMS = "/var/lib/everspot/runs", "everspot", "/opt/everspot/bin"
-"""The folder of the agent's runs on the image, their user, and the folder of its programs."""
+WORK, USER, PROGRAMS = "/var/lib/everspot/work", "everspot", "/opt/everspot/bin"
+"""The folder of the jobs' working directories on the image, their user, and the folder of its programs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,7 @@ def run(
     """
     session = current_session(context, False)
     door, record = _door(session), _running_record(session, job_id)
-    line = inside(record.job_id, record.epoch, command or ["bash"])
+    line = inside(record.job_id, command or ["bash"])
     raise typer.Exit(_start(session, _call_cloud(lambda: door.enter(str(record.owner), line))))
 
 
@@ -63,10 +63,10 @@ def forward(
     raise typer.Exit(_start(session, _call_cloud(lambda: door.forward(str(record.owner), port, local or port))))
 
 
-def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
-    """Return the command line for the cloud's shell: it runs as the job's user, in the folder of the job's code."""
-    folder = f"{RUNS}/{job_id}-{epoch:06d}"
-    change_folder = f'cd "$(ls -d {folder}*/ | tail -n 1)" && if [ -d code ]; then cd code; fi'
+def inside(job_id: str, command: Sequence[str]) -> str:
+    """Return the command line for the cloud's shell: it runs as the job's user, in the job's working directory."""
+    folder = f"{WORK}/{job_id}"  # or another one, while something of an earlier attempt still uses it
+    change_folder = f'cd "$(ls -d {folder}/ {folder}~*/ 2>/dev/null | tail -n 1)"'
     whole = f"{change_folder} && export PATH={PROGRAMS}:$PATH && exec {shlex.join(command)}"
     return f"sudo -n -u {USER} -- /bin/bash -c {shlex.quote(whole)}"
 

@@ -95,6 +95,8 @@ class Processes:
             "LANG": "C.UTF-8",
             CLOCK_VARIABLE: self._clock,
             "EVERSPOT_HOME": home,
+            # On real machines a job has one path in all its attempts, since they have one state folder.
+            "EVERSPOT_WORK": str(self._boot.folder / "work"),
             keeper.MARK: machine_id,
             **data,
         }

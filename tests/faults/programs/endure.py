@@ -184,9 +184,7 @@ def lightning() -> None:
             print("saves", flush=True)
 
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(100000, 1)), batch_size=1)
-    keeper = ModelCheckpoint(
-        dirpath=FOLDER, save_last=True, every_n_train_steps=EVERY, save_top_k=1, enable_version_counter=False
-    )
+    keeper = ModelCheckpoint(dirpath=FOLDER, save_last=True, every_n_train_steps=EVERY, save_top_k=1)
     trainer = lightning.Trainer(
         max_steps=STEPS, callbacks=[keeper], logger=False, enable_progress_bar=False, accelerator="cpu",
         enable_model_summary=False,

@@ -183,9 +183,10 @@ def _kill(pid: int) -> None:
         return
 
 
-def find_processes(path: Path) -> Iterator[int]:
-    """Yield the living processes of this user whose run directory is `path` or lies under it."""
-    own = f"{RUN_DIR_VARIABLE}={path}".encode()
+def find_processes(path: Path, variable: str = RUN_DIR_VARIABLE) -> Iterator[int]:
+    """Yield the living processes of this user whose run directory is `path` or lies under it. `variable`: of their
+    environment that names this directory, or another one."""
+    own = f"{variable}={path}".encode()
     for pid, (_, state) in _table().items():
         try:
             environment = (PROC / str(pid) / "environ").read_bytes()

@@ -32,6 +32,7 @@ from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.steps.recorder import StepRecorder
 from everspot_train.agent.threads import DueTimer
+from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
 from everspot_train.sound_end import count_ended
@@ -54,8 +55,9 @@ class JobSession:
     """One ownership. Its own thread alone starts, stops and ends it. Helper threads only call `renew_if_due`, `ship`
     and `keep_folder`, which do nothing once the session is over.
 
-    `unstarted`: the ending, if the training process could not be started at all. `temporary`: the job's temporary
-    directory, once it was made. `cleaned`: whether it is over, and its folders are removed.
+    `unstarted`: the ending, if the training process could not be started at all. `temporary` and `work`: the job's
+    temporary directory and its working directory, once they were made. `cleaned`: whether it is over, and its folders
+    are removed.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class JobSession:
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
+        self.work: WorkFolder | None = None
         self.cleaned = False
         self.artifacts = JobArtifacts(store, self.key, clock, self.emit)
         self._store = store
@@ -334,8 +337,10 @@ class JobSession:
             self.process.kill()
 
     def clean(self) -> None:
-        """Remove the run directory and the temporary directory."""
+        """Remove the run directory, the working directory and the temporary directory."""
         remove_tree(self.run_dir.path)
+        if self.work is not None:
+            self.work.release()
         if self.temporary is not None:
             remove_tree(self.temporary)
         self.cleaned = True

@@ -16,7 +16,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.ledger import FaultKind
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.counting import counted
-from everspot_core.jobs.job import JobSubmission, Precision
+from everspot_core.jobs.job import Precision
 from everspot_core.jobs.lower_precision import trains_mixed
 from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
@@ -45,6 +45,8 @@ from everspot_train.agent.session import JobSession
 from everspot_train.agent.stop_demand import stop_margin
 from everspot_train.agent.temporary import MEMORY, TemporaryFolders
 from everspot_train.agent.threads import within
+from everspot_train.agent.work_folders import FOLDER as WORK
+from everspot_train.agent.work_folders import WORK_VARIABLE, WorkFolders
 from everspot_train.rundir import RunContext, RunDir, RunDirError
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -71,6 +73,11 @@ class Surroundings:
         """The folder of the run directories."""
         return self.home / "runs"
 
+    @property
+    def work(self) -> Path:
+        """The folder of the working directories."""
+        return Path(self.environ.get(WORK_VARIABLE) or self.home / WORK)
+
 
 class Starter:
     """Starts jobs. The thread that calls it must live as long as the training process that it starts: when it ends, the
@@ -94,6 +101,7 @@ class Starter:
         self._processes = processes
         self._surroundings = surroundings
         self._clock = clock
+        self._work = WorkFolders(surroundings.work)
         self._temporary = TemporaryFolders(surroundings.home)
         self._memory = TemporaryFolders(None, MEMORY)
         self._memory_folders: dict[str, tuple[JobSession, Path]] = {}
@@ -108,6 +116,7 @@ class Starter:
             _log.warning("killed %d processes of an earlier agent", killed)
         self._ship_remains()
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
+        self._work.clear()
         self._temporary.clear()
         self._memory.clear()
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
@@ -170,8 +179,9 @@ class Starter:
         try:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
             if session.unstarted is None:
-                session.prepare(self._context(session, hours_between_interruptions))
-                self._launch(session, seat)
+                session.work = work = self._work.claim(session.key.job_id)
+                session.prepare(self._context(session, work.path, hours_between_interruptions))
+                self._launch(session, work.path, seat)
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
         except (UnsafeArchive, ValueError) as error:
@@ -211,12 +221,11 @@ class Starter:
         record = self._store.records.get(job.job_id)
         return record is None or record.value.epoch < job.epoch
 
-    def _launch(self, session: JobSession, seat: Seat | None) -> None:
+    def _launch(self, session: JobSession, cwd: Path, seat: Seat | None) -> None:
         spec = session.submission.spec
         folder = session.run_dir.path
-        if (code := self._code_dir(session.submission, folder)) is not None:
-            self._store.fetch_code(session.submission, code)
-        cwd = code or folder
+        if session.submission.code_digest is not None:
+            self._store.fetch_code(session.submission, cwd)
         command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
         gpus = seat.gpus if seat is not None else None
         session.temporary = temporary = self._temporary.make()
@@ -283,9 +292,8 @@ class Starter:
         head = self._store.heads.get(job.job_id)
         return head is None or not head.value.checkpoints
 
-    def _context(self, session: JobSession, hours_between_interruptions: float | None) -> RunContext:
+    def _context(self, session: JobSession, cwd: Path, hours_between_interruptions: float | None) -> RunContext:
         folder = session.run_dir.path
-        code = self._code_dir(session.submission, folder)
         notice, notice_reserve = self._notice()
         return RunContext(
             job_id=session.key.job_id,
@@ -295,7 +303,7 @@ class Starter:
             control_url=self._manifest.control_url,
             data_url=self._manifest.data_url,
             submission=session.submission,
-            code_dir=str(code) if code else None,
+            code_dir=str(cwd) if session.submission.code_digest is not None else None,
             cloud=self._manifest.cloud,
             region=self._manifest.region,
             cache_dir=str(self._surroundings.home / CACHE),
@@ -350,12 +358,6 @@ class Starter:
                 gpu_memory_gib=gpu_memory,
             )
         return lowered
-
-    @staticmethod
-    def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:
-        """Return the folder for the code, of this run alone, because the next run must not find what this program
-        writes there."""
-        return run_dir / "code" if submission.code_digest is not None else None
 
 
 def _attempt_words(session: JobSession, instance_id: str) -> str:

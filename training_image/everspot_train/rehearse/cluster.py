@@ -26,6 +26,7 @@ from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.watch import NoticeWatcher
+from everspot_train.agent.work_folders import WORK_VARIABLE
 
 NOTICE = timedelta(minutes=2)
 """The time between a notice and the end of the instance, as the shortest of most clouds."""
@@ -168,7 +169,8 @@ class RehearsalCluster:
         manifest_file = root / "manifest.json"
         manifest_file.write_bytes(manifest.to_json())
         self.root, self.store = root, store
-        self._site = InstanceParts(store, manifest, manifest_file, hardware, environ, clock)
+        surroundings = {**environ, WORK_VARIABLE: str(root / "work")}  # one path for all attempts of a job
+        self._site = InstanceParts(store, manifest, manifest_file, hardware, surroundings, clock)
         self._clock = clock
         self._instances = 0
 

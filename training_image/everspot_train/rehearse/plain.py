@@ -28,7 +28,7 @@ from everspot_train.rehearse.logs import (
     usual_key,
 )
 from everspot_train.rehearse.saves import LEAST_QUIET, QUIET_SECONDS, SaveWatcher, frozen
-from everspot_train.rundir import StopRequest
+from everspot_train.rundir import RunContext, RunDir, StopRequest
 
 FIRST, SECOND = "after its first checkpoint, with notice", "after its second checkpoint, with notice"
 SUDDEN, TWICE = "after its first checkpoint, without notice", "twice in a row, with notice"
@@ -151,10 +151,13 @@ class _PlainAttempt:
 
     def _look(self, instance: Instance) -> bool:
         if self._run_dir is None:
-            self._run_dir = next(iter((self._home / "runs").glob(f"{self._job_id}-*")), None)
-            if self._run_dir is None:
+            run_dir = next(iter((self._home / "runs").glob(f"{self._job_id}-*")), None)
+            if run_dir is None:
                 return False
-            self.watcher.folder = self._run_dir / "code" / "checkpoints"
+            context = RunDir(run_dir).read(RunContext)
+            if context is None or context.code_dir is None:
+                return False
+            self._run_dir, self.watcher.folder = run_dir, Path(context.code_dir, "checkpoints")
         if not (self._run_dir / OUTPUT).exists():  # it opens with the program: before it, files are put back
             return False
         self.watcher.look()

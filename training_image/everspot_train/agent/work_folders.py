@@ -1,0 +1,123 @@
+"""Makes the working directory of each job, under a path that is the same in every attempt.
+
+Programs store absolute paths in what they save, and believe them in the next attempt: Lightning's `ModelCheckpoint`
+(`dirpath`, `last_model_path`), the Hugging Face `Trainer` (`best_model_checkpoint`). So the path is made of the job's
+id alone, in a folder that has the same path on every machine of the image.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from everspot_store import remove_tree
+
+from everspot_train.agent.containment import find_processes
+from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE
+
+FOLDER = "work"
+"""The folder of the working directories in the state folder."""
+WORK_VARIABLE = "EVERSPOT_WORK"
+"""The variable with another folder in its place. Agents of several machines may share it, as on the local cloud."""
+MOST_PATHS = 20
+"""Paths that are tried for one job."""
+
+_log = logging.getLogger(__name__)
+
+
+class WorkFolder:
+    """The working directory of one attempt. Made by `WorkFolders.claim`.
+
+    Attributes:
+        path: of the directory, without symbolic links.
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def release(self) -> None:
+        """Remove the directory. Only after the job's processes have ended."""
+        remove_tree(self.path)
+        os.close(self._lock)
+
+
+class WorkFolders:
+    """The working directories of one agent's jobs.
+
+    Each is locked as long as its agent has the job. A directory that another living agent has locked, or that a process
+    of an ended attempt may still write to, is not used again: the job then gets another path.
+
+    Args:
+        root: the folder that they are made in.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def clear(self) -> None:
+        """Remove what earlier agents left. Only after their jobs' processes have ended."""
+        for path in self._root.iterdir() if self._root.is_dir() else ():
+            lock = _lock(path)
+            if lock is not None:
+                WorkFolder(path, lock).release()
+
+    def claim(self, job_id: str) -> WorkFolder:
+        """Make an empty directory for a job, which only this user can enter.
+
+        Raises:
+            OSError: if none can be made.
+        """
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = self._root.resolve()
+        for path in _paths(root, job_id):
+            path.mkdir(mode=0o700, exist_ok=True)
+            lock = _lock(path)
+            if lock is None:
+                _log.warning("%s is in use: job %s gets another working directory", path, job_id)
+                continue
+            try:
+                _empty(path)
+            except OSError as error:
+                _log.warning("%s cannot be emptied (%s): job %s gets another working directory", path, error, job_id)
+                os.close(lock)
+                continue
+            return WorkFolder(path, lock)
+        raise OSError(f"no working directory for job {job_id}: {MOST_PATHS} in {root} are in use")
+
+
+def _paths(root: Path, job_id: str) -> Iterator[Path]:
+    """Yield the paths that a job's working directory may have. No id of a job contains `~`."""
+    yield root / job_id
+    for number in range(2, MOST_PATHS + 1):
+        yield root / f"{job_id}~{number}"
+
+
+def _empty(path: Path) -> None:
+    """Remove what an ended agent left in a directory. Raises `OSError`."""
+    path.chmod(0o700)
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            remove_tree(child)
+            if child.exists():
+                raise OSError(f"{child.name} stays")
+        else:
+            child.unlink()
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a directory that nobody uses, and return the handle; None for any other."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        same = path.lstat().st_ino == os.fstat(handle).st_ino
+        if same and not any(find_processes(path, CHECKPOINT_DIR_VARIABLE)):
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None

@@ -123,8 +123,8 @@ def test_lightning_keeps_one_last_checkpoint_over_all_attempts(cluster: Cluster,
         "began at 0", "began at 10", "began at 25",
     ]  # fmt: skip
     assert len({line for attempt in lines for line in attempt if line.startswith("in ")}) == 1
-    (left,) = (line for line in lines[-1] if line.startswith("left "))
-    assert left == "left ['best-step=40.ckpt', 'last.ckpt']"
+    (files_line,) = (line for line in lines[-1] if line.startswith("left "))
+    assert files_line == "left ['best-step=40.ckpt', 'last.ckpt']"
 
 
 @pytest.mark.torch

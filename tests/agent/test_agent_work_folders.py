@@ -25,16 +25,16 @@ def test_each_attempt_gets_the_same_path_and_finds_nothing_in_it(root: Path) -> 
 
 
 def test_a_folder_that_an_ended_agent_left_is_emptied(root: Path) -> None:
-    left = root / "job-1"
-    (left / "closed").mkdir(parents=True)
-    (left / "closed" / "file").write_text("old")
-    (left / "link").symlink_to(root.parent)
-    (left / "closed").chmod(0o500)
-    left.chmod(0o500)
+    old_folder = root / "job-1"
+    (old_folder / "closed").mkdir(parents=True)
+    (old_folder / "closed" / "file").write_text("old")
+    (old_folder / "link").symlink_to(root.parent)
+    (old_folder / "closed").chmod(0o500)
+    old_folder.chmod(0o500)
 
     folder = WorkFolders(root).claim("job-1")
 
-    assert (folder.path, list(folder.path.iterdir())) == (left, [])
+    assert (folder.path, list(folder.path.iterdir())) == (old_folder, [])
     assert root.parent.exists()
 
 
@@ -77,8 +77,8 @@ def test_what_ended_agents_left_is_removed(root: Path) -> None:
 
 def test_it_is_an_error_if_all_paths_are_in_use(root: Path) -> None:
     folders = WorkFolders(root)
-    held = [folders.claim("job-1") for _ in range(MOST_PATHS)]
-    assert len({folder.path for folder in held}) == MOST_PATHS
+    claims = [folders.claim("job-1") for _ in range(MOST_PATHS)]
+    assert len({folder.path for folder in claims}) == MOST_PATHS
     with pytest.raises(OSError, match="no working directory for job job-1: 20 in"):
         folders.claim("job-1")
     assert folders.claim("job-2").path == root / "job-2"

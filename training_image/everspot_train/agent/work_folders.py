@@ -114,8 +114,8 @@ def _lock(path: Path) -> int | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        same = path.lstat().st_ino == os.fstat(handle).st_ino
-        if same and not any(find_processes(path, CHECKPOINT_DIR_VARIABLE)):
+        is_current = path.lstat().st_ino == os.fstat(handle).st_ino
+        if is_current and not any(find_processes(path, CHECKPOINT_DIR_VARIABLE)):
             return handle
     except OSError:
         pass

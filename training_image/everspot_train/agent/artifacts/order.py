@@ -94,8 +94,8 @@ class WriteOrder:
                 pauses = self._pauses.setdefault(after.template, deque(maxlen=_REMEMBERED))
                 pauses.append(_pause_seconds(before.ctime_ns, after.ctime_ns, after.size))
         first, last = writes[0], writes[-1].ctime_ns
-        rest = _pause_seconds(last, wall_ns, first.size)
-        self._rests[first.template] = max(self._rests.get(first.template, 0.0), rest)
+        rest_seconds = _pause_seconds(last, wall_ns, first.size)
+        self._rests[first.template] = max(self._rests.get(first.template, 0.0), rest_seconds)
         self._looks += written >= self.templates
         if self._looks >= _LOOKS and len(self.templates) > 1:
             self.leader = self._find_leader()

@@ -191,6 +191,34 @@ def test_parameters_that_no_checkpoint_would_hold_are_refused() -> None:
         track(run, model, cases[2][0], critic=critic, **cases[2][1])
 
 
+def test_views_that_a_resume_would_separate_are_refused() -> None:
+    numbers, values = torch.ones(4, dtype=torch.complex64), torch.arange(12.0)
+    separated = [
+        ("conjugate", {"numbers": numbers, "conjugate": numbers.conj()}),
+        ("second", {"first": values[:8], "second": values[4:]}),
+        ("parts", {"numbers": numbers, "parts": [torch.view_as_real(numbers)]}),
+        ("square", {"row": values[::5], "square": values.reshape(3, 4)}),
+        ("turned", {"square": values.reshape(3, 4), "turned": values.reshape(3, 4).T}),
+    ]
+    together = [
+        {"one": values, "again": values},
+        {"one": values, "again": values.view(12)},
+        {"first": values[:4], "second": values[4:]},
+        {"real": numbers.real, "imaginary": numbers.imag},
+        {"even": values[::2], "odd": values[1::2]},
+        {"empty": values[:0], "all": values},
+        {"graph": torch.eye(3).to_sparse(), "mask": torch.ones(1, 3).expand(4, 3)},
+    ]
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    with Run.open() as run:
+        for name, state in separated:
+            with pytest.raises(UnsupportedState, match=f"spectrum: .*'{name}.* are different views of the same memory"):
+                track(run, model, optimizer, spectrum=Piece(state))
+        for state in together:
+            track(run, model, optimizer, spectrum=Piece(state))
+
+
 def test_names_of_the_trainer_and_objects_without_a_state_are_refused() -> None:
     model = network()
     optimizer = torch.optim.Adam(model.parameters())

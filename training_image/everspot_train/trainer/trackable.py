@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.trainer.errors import UnsupportedState
 from everspot_train.trainer.fingerprints import tensor_signature
+from everspot_train.trainer.memory_views import MemoryView, find_overlap
 from everspot_train.trainer.ranks import Ranks
 
 RESERVED = ("precision", "position", "randomness", "run", "modules")
@@ -21,7 +23,7 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
     `checkpointed`: whether the run makes checkpoints. Without any, sharding does no harm.
 
     Raises:
-        UnsupportedState: as `check_sharding`, `check_signatures` and `check_parameters`.
+        UnsupportedState: as `check_sharding`, `check_signatures`, `check_parameters` and `check_views`.
     """
     for name, piece in pieces.items() if checkpointed else ():
         check_sharding(name, piece)
@@ -29,6 +31,8 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
         states = {n: p.state_dict() for n, p in pieces.items() if isinstance(p, torch.nn.Module)}
         check_signatures(ranks.gather(signature(states)))
     check_parameters(pieces)
+    for name, piece in pieces.items():
+        check_views(name, piece)
 
 
 def check_names(others: Mapping[str, Any]) -> None:
@@ -106,6 +110,34 @@ def check_parameters(pieces: Mapping[str, Any]) -> None:
                 f"{name}: {len(missing)} of its parameters ({shapes}) belong to nothing that is tracked: no checkpoint "
                 "would hold them. Track their module too, run.track(…, critic=critic); parameters of no module as "
                 "torch.nn.ParameterList([…])"
+            )
+
+
+def check_views(name: str, piece: Any) -> None:
+    """Refuse a piece whose state has different tensors in the same memory, such as a tensor and its conjugate, or two
+    slices that overlap: after a resume a change of one would no longer change the other. The same tensor under two
+    names is one tensor after a resume, too. A module copies what it loads into its own tensors, which stay as they are.
+
+    Raises:
+        UnsupportedState: with the first such pair.
+    """
+    if isinstance(piece, torch.nn.Module):
+        return
+    try:
+        state = piece.state_dict()
+    except Exception:  # a user's class may raise anything before its first use
+        return
+    views: dict[int, dict[MemoryView, str]] = {}
+    for path, tensor in iterate_tensors(state):
+        if not is_sharded(tensor) and (view := MemoryView.of(tensor)) is not None:
+            views.setdefault(tensor.untyped_storage()._cdata, {}).setdefault(view, path)
+    for paths in views.values():
+        pair = find_overlap(paths)
+        if pair is not None:
+            first, second = sorted(paths[view] for view in pair)
+            raise UnsupportedState(
+                f"{name}: {first!r} and {second!r} are different views of the same memory, which a resume would "
+                "separate: return one tensor from state_dict, and make the other one of it in load_state_dict"
             )
 
 

@@ -37,6 +37,8 @@ _FETCHED = "fetched"
 while loading it."""
 _STREAMS = "streams"
 _MEMORY = "memory-"
+_NOTES_TIMEOUT = timedelta(minutes=2)
+"""The longest wait for events at the end. Each has a bounded number of tries."""
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
 
@@ -258,7 +260,7 @@ class AgentLink:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
         """
-        self._publisher.wait()
+        self._publisher.wait(self._time_left())
 
     def needs_snapshot(self, step: int) -> bool:
         """Return whether `step` is not durable yet. Afterwards no publication is under way, so the ranks may write to
@@ -271,7 +273,7 @@ class AgentLink:
         deadline = self._durable_by()
         if deadline is not None and not self._publisher.is_flying(step):
             self._publisher.make_way(deadline)
-        self._publisher.settle()
+        self._publisher.settle(self._time_left())
         return self._publisher.durable_step != step
 
     def close(
@@ -280,8 +282,9 @@ class AgentLink:
         """Report the end of this process. `complete`: whether a program may end after this step."""
         self._publisher.close()
         self.reporter.close()
+        end = self.clock.monotonic() + _NOTES_TIMEOUT
         for note in self._notes:
-            note.join()
+            note.join(max(0.0, (end - self.clock.monotonic()).total_seconds()))
         self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off, complete=complete)
 
     def _durable_by(self) -> timedelta | None:
@@ -289,6 +292,13 @@ class AgentLink:
         stop = self.requests.stop()
         by = (stop.term_at or stop.deadline) if stop is not None and stop.deadline is not None else None
         return timedelta(seconds=by) if by is not None else None
+
+    def _time_left(self) -> timedelta | None:
+        """Return the time until this machine ends, or None without a deadline."""
+        stop = self.requests.stop()
+        if stop is None or stop.deadline is None:
+            return None
+        return max(timedelta(), timedelta(seconds=stop.deadline) - self.clock.monotonic())
 
     def _interval_over(self, step: int) -> bool:
         elapsed = self.clock.monotonic() - self._last_begun
@@ -346,7 +356,7 @@ class AgentLink:
                 log.warning("event %s was not written: %s", kind.value, error)
 
         self._notes = [note for note in self._notes if note.is_alive()]
-        self._notes.append(threading.Thread(target=write, name="everspot-event"))
+        self._notes.append(threading.Thread(target=write, name="everspot-event", daemon=True))
         self._notes[-1].start()
 
     def _clear_scratch(self) -> None:

@@ -36,6 +36,8 @@ from everspot_train.writer.protocol import AFTER_LOOP, StreamFile
 log = logging.getLogger("everspot.trainer")
 
 _FENCED = -1
+_RESERVE_TIMEOUT = timedelta(minutes=10)
+"""The longest time for reserving memory. A file on disk may take minutes."""
 TOTAL_STEPS = "total_steps"
 """In a checkpoint's `info`: how many steps the loop was to make."""
 
@@ -246,8 +248,7 @@ class Checkpointer:
         if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
             return False
         self._be_sure()
-        if self._reserving is not None:
-            self._reserving.join()
+        self._await_memory()
 
         def begin(sizes: list[int]) -> None:
             memories = self._ranks.gather((str(self._memory.path), self._memory.counter_at))
@@ -260,6 +261,21 @@ class Checkpointer:
         directory = snapshot_directory(self._context, step)
         self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather, begin)
         return True
+
+    def _await_memory(self) -> None:
+        """Wait until the memory for checkpoints is reserved. All ranks call it.
+
+        Raises:
+            TimeoutError: if that takes too long on any of them.
+        """
+        if self._reserving is not None:
+            self._reserving.join(_RESERVE_TIMEOUT.total_seconds())
+        late_ranks = self._ranks.gather(self._reserving is not None and self._reserving.is_alive())
+        if any(late_ranks):
+            ranks = [rank for rank, is_late in enumerate(late_ranks) if is_late]
+            raise TimeoutError(
+                f"the memory for checkpoints was not reserved within {_RESERVE_TIMEOUT} on ranks {ranks}"
+            )
 
     def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""

@@ -1,10 +1,14 @@
 """The trainer's side of the checkpoint writer: starts it, sends snapshots, and receives its answers."""
 
+import concurrent.futures
 import logging
+import os
+import select
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,10 +18,11 @@ from pathlib import Path
 
 from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import StoreUnavailable, TransferCancelled
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from everspot_train.writer.protocol import (
     ANSWER,
+    AliveAnswer,
     AnyRequest,
     EndRequest,
     FailedAnswer,
@@ -38,6 +43,14 @@ of a module that the writer imports."""
 _STARTS = 3
 """How many writers are started for one request before it fails."""
 _END_TIMEOUT = timedelta(seconds=10)
+SILENCE = timedelta(minutes=3)
+"""The longest time without a sign of life of the writer, after which it is killed. Far longer than `ALIVE_EVERY`, since
+a busy machine may be slow to start it."""
+_LATE = timedelta(seconds=10)
+"""How long after its deadline a publication is still waited for: the writer gives up by itself at the deadline."""
+_TICK_SECONDS = 1.0
+_READ_BYTES = 1 << 16
+_SHOWN_BYTES = 200  # of a line that is no answer
 
 
 class WriterDied(StoreUnavailable):
@@ -82,6 +95,7 @@ class Publisher:
         keep: the number of checkpoints that stay.
         on_published: called in a thread of its own with each durable checkpoint and its snapshot.
         command: the writer's.
+        silence: after which a writer that shows no sign of life is replaced.
     """
 
     def __init__(
@@ -89,9 +103,10 @@ class Publisher:
         keep: int,
         on_published: Callable[[Checkpoint, Snapshot], None],
         command: tuple[str, ...] = COMMAND,
+        silence: timedelta = SILENCE,
     ) -> None:
         self._keep, self._on_published = keep, on_published
-        self._writer = _Writer(command)
+        self._writer = _Writer(command, silence)
         self._restore: RestoreRequest | None = None
         self._restoring: Future[RestoredAnswer | PublishedAnswer] | None = None
         self._flight: Future[None] | None = None
@@ -153,9 +168,10 @@ class Publisher:
         """Return whether the snapshot of `step` is being published."""
         return self.busy and self._publication is not None and self._publication[1].step == step
 
-    def settle(self) -> None:
+    def settle(self, timeout: timedelta | None = None) -> None:
         """Wait for the publication under way. An unreachable store only causes a warning, since the next publication
-        may succeed.
+        may succeed. `timeout`: real time after which the publication is given up, and the writer replaced; None: as
+        long as the writer works on it.
 
         Raises:
             Fenced: if the job has another owner.
@@ -165,7 +181,7 @@ class Publisher:
         if flight is None:
             return
         try:
-            flight.result()
+            self._await(flight, timeout)
         except TransferCancelled as error:
             log.warning("a checkpoint was not published: %s", error)
         except StoreUnavailable as error:
@@ -184,28 +200,44 @@ class Publisher:
         if self.busy:
             self._writer.notify(MakeWayRequest(size=self._largest, deadline=deadline))
 
-    def wait(self) -> None:
+    def wait(self, timeout: timedelta | None = None) -> None:
         """Wait until the snapshot that was started `now` is durable. If the writer dies, another one goes on.
+        `timeout`: real time after which the snapshot is given up; None: as long as the writer works on it.
 
         Raises:
             Fenced: if the job has another owner.
-            StoreUnavailable: if the store stayed out of reach.
+            StoreUnavailable: if the store stayed out of reach, or the time is over.
         """
+        end = time.monotonic() + timeout.total_seconds() if timeout is not None else None
         assert self._publication is not None  # noqa: S101 - `start` comes first
         request, snapshot = self._publication
         for start in range(_STARTS):
             flight, self._flight = self._flight, None
             assert flight is not None  # noqa: S101 - it was just begun
+            time_left = timedelta(seconds=max(0.0, end - time.monotonic())) if end is not None else None
             try:
-                flight.result()
+                self._await(flight, time_left)
             except WriterDied as error:
-                if start == _STARTS - 1:
+                if start == _STARTS - 1 or (end is not None and time.monotonic() >= end):
                     raise
                 log.warning("step %d is not durable yet: %s", snapshot.step, error)
                 self._send(request, snapshot)
             else:
                 break
         self._remove(snapshot)
+
+    def _await(self, flight: Future[None], timeout: timedelta | None) -> None:
+        """Wait for a publication. It ends with the writer, which does not outlast `SILENCE` without a sign of life.
+
+        Raises:
+            WriterDied: if the time is over; the writer was killed then.
+            StoreError: the publication's own error.
+        """
+        if timeout is not None and not concurrent.futures.wait([flight], (timeout + _LATE).total_seconds()).done:
+            step = self._publication[1].step if self._publication is not None else 0
+            seconds = timeout.total_seconds()
+            self._writer.kill(f"step {step} was not durable {seconds:.0f} s after it was waited for")
+        flight.result()
 
     def close(self) -> None:
         """Wait for a publication under way, and end the writer."""
@@ -260,10 +292,12 @@ class _Writer:
         broken: the identities of checkpoints that a later writer has to pass over.
     """
 
-    def __init__(self, command: tuple[str, ...]) -> None:
+    def __init__(self, command: tuple[str, ...], silence: timedelta) -> None:
         self._command = command
+        self._silent_ticks = round(silence.total_seconds() / _TICK_SECONDS)
+        self._killed_because = ""
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
         self._answer: Future[RestoredAnswer | PublishedAnswer] | None = None
         self.broken: list[str] = []
@@ -295,13 +329,20 @@ class _Writer:
         listener.join(_END_TIMEOUT.total_seconds())
         if listener.is_alive():
             process.kill()
-            listener.join()
+            listener.join(_END_TIMEOUT.total_seconds())
 
-    def _running(self) -> "subprocess.Popen[str]":
+    def kill(self, reason: str) -> None:
+        """Kill the process. The request that it works on fails with `reason`."""
+        with self._lock:
+            process, self._killed_because = self._process, reason
+        if process is not None:
+            process.kill()
+
+    def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is not None and self._process.poll() is None:
             return self._process
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
-        self._process = process
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        self._process, self._killed_because = process, ""
         self._listener = threading.Thread(target=self._listen, args=(process,), name="everspot-writer", daemon=True)
         self._listener.start()
         if self.broken:
@@ -309,37 +350,81 @@ class _Writer:
         return process
 
     @staticmethod
-    def _write(process: "subprocess.Popen[str]", request: AnyRequest) -> None:
+    def _write(process: "subprocess.Popen[bytes]", request: AnyRequest) -> None:
         assert process.stdin is not None  # noqa: S101 - it was started with a pipe
         try:
-            process.stdin.write(request.model_dump_json() + "\n")
+            process.stdin.write(request.model_dump_json().encode() + b"\n")
             process.stdin.flush()
         except (BrokenPipeError, ValueError):  # it has died, or was closed: its listener says so
             log.debug("the checkpoint writer takes no request")
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
+    def _listen(self, process: "subprocess.Popen[bytes]") -> None:
+        """Deliver the process's answers until it ends. It is killed if it shows no sign of life for too long."""
         assert process.stdout is not None  # noqa: S101 - it was started with a pipe
-        with process.stdout:
-            for line in process.stdout:
-                self._deliver(line)
-        code = process.wait()
         assert process.stdin is not None  # noqa: S101 - it was started with a pipe
-        with suppress(BrokenPipeError):
+        reason = ""
+        try:
+            reason = self._read_answers(process, process.stdout.fileno())
+        except Exception as error:  # whatever it is, the trainer waits for an answer
+            log.exception("the checkpoint writer is given up")
+            reason = f"its answers cannot be read: {error}"
+        code = _end(process, timedelta() if reason else _END_TIMEOUT)
+        process.stdout.close()
+        with suppress(OSError):  # a broken pipe, with a request that nobody reads any more
             process.stdin.close()
         with self._lock:
             answer, self._answer = (self._answer, None) if self._process in (process, None) else (None, None)
             if self._process is process:
                 self._process = None
+                reason = reason or self._killed_because
         if answer is not None:
-            answer.set_exception(WriterDied(f"the checkpoint writer ended with status {code}"))
+            because = f": {reason}" if reason else ""
+            answer.set_exception(WriterDied(f"the checkpoint writer ended with status {code}{because}"))
 
-    def _deliver(self, line: str) -> None:
+    def _read_answers(self, process: "subprocess.Popen[bytes]", pipe: int) -> str:
+        """Deliver answers until the process has ended, or has been silent for too long. Return why it is to end; empty
+        if it has ended by itself."""
+        poll = select.poll()  # a training program may have more files open than `select` takes
+        partial_line, silent_ticks = b"", 0
+        poll.register(pipe, select.POLLIN)
+        while silent_ticks < self._silent_ticks:
+            if poll.poll(_TICK_SECONDS * 1000):
+                data = os.read(pipe, _READ_BYTES)
+                if not data:
+                    return ""
+                *lines, partial_line = (partial_line + data).split(b"\n")
+                for line in lines:
+                    self._deliver(line)
+                silent_ticks = 0
+            elif process.poll() is not None:  # another process, forked meanwhile, has the pipe's other end
+                return ""
+            else:  # ticks, not a clock: a trainer that was suspended with its writer has waited for nothing
+                silent_ticks += 1
+        return f"no sign of life for {silent_ticks * _TICK_SECONDS:.0f} s"
+
+    def _deliver(self, line: bytes) -> None:
+        try:
+            message = ANSWER.validate_json(line)
+        except ValidationError:
+            log.warning("the checkpoint writer printed %r", line[:_SHOWN_BYTES])
+            return
+        if isinstance(message, AliveAnswer):
+            return
         with self._lock:
             answer, self._answer = self._answer, None
         if answer is None:
             return
-        message = ANSWER.validate_json(line)
         if isinstance(message, FailedAnswer):
             answer.set_exception(message.exception())
         else:
             answer.set_result(message)
+
+
+def _end(process: "subprocess.Popen[bytes]", timeout: timedelta) -> int | None:
+    """Return the exit code of a process, which is killed after `timeout`; None if even that does not end it."""
+    for seconds in (timeout.total_seconds(), _END_TIMEOUT.total_seconds()):
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return None

@@ -15,7 +15,9 @@ from everspot_store import Store, SystemClock
 from everspot_train.agent_requests import Requests
 from everspot_train.rundir import RunDir, read_context
 from everspot_train.writer.protocol import (
+    ALIVE_EVERY,
     REQUEST,
+    AliveAnswer,
     AnyAnswer,
     EndRequest,
     FailedAnswer,
@@ -44,6 +46,7 @@ def main() -> None:
             answers.write(answer.model_dump_json() + "\n")
             answers.flush()
 
+    threading.Thread(target=_show_life, args=(reply,), daemon=True).start()
     try:
         publisher = _open(reply)
     except Exception as error:  # the trainer waits for an answer
@@ -76,6 +79,13 @@ def _open(reply: Reply) -> WriterService:
         context.job_id, context.epoch, guard=requests.may_write, incarnation=context.incarnation
     )
     return WriterService(checkpoints, clock, reply, requests.suspended)
+
+
+def _show_life(reply: Reply) -> None:
+    """Tell the trainer that this process is alive: one that stands still for long is replaced."""
+    while True:
+        reply(AliveAnswer())
+        time.sleep(ALIVE_EVERY.total_seconds())
 
 
 def _end_with_parent(parent: int) -> None:

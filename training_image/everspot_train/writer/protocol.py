@@ -1,5 +1,6 @@
 """The messages between the trainer and its writer: one JSON object in a line, over the writer's stdin and stdout."""
 
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from everspot_core.documents import Duration, Stored
@@ -7,6 +8,8 @@ from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import errors
 from pydantic import Field, JsonValue, TypeAdapter
 
+ALIVE_EVERY = timedelta(seconds=5)
+"""Real time between two signs of life of the writer."""
 AFTER_LOOP = "after_loop"
 """In a checkpoint's `info`: code after the loop has changed the state already."""
 
@@ -115,6 +118,12 @@ class PublishedAnswer(Stored):
     checkpoint: Checkpoint
 
 
+class AliveAnswer(Stored):
+    """A sign of life, every `ALIVE_EVERY` from the writer's start to its end. It answers no request."""
+
+    kind: Literal["alive"] = "alive"
+
+
 class FailedAnswer(Stored):
     """The answer to a request that failed. `error`: the name of a class in `everspot_store.errors`; empty for an error
     of another kind."""
@@ -141,6 +150,6 @@ class FailedAnswer(Stored):
 
 
 AnyRequest = RestoreRequest | PublishRequest | MakeWayRequest | SkipRequest | EndRequest
-AnyAnswer = RestoredAnswer | PublishedAnswer | FailedAnswer
+AnyAnswer = RestoredAnswer | PublishedAnswer | FailedAnswer | AliveAnswer
 REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="kind")])
 ANSWER: TypeAdapter[AnyAnswer] = TypeAdapter(Annotated[AnyAnswer, Field(discriminator="kind")])

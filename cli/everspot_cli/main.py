@@ -15,7 +15,7 @@ from everspot_cli.registry import LazyGroup
 from everspot_cli.session import Session
 from everspot_cli.target import CLUSTER, STORE
 
-HELP = "Train on capacity that comes and goes: submit jobs, watch them, and see what they cost."
+HELP = "Train on spot capacity: submit jobs, watch them, and see what they cost."
 
 app = typer.Typer(
     cls=LazyGroup,

@@ -22,15 +22,14 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: dict[str, CommandEntry] = {
-    "submit": CommandEntry("submit", "Submit a job. Once this returns, the job is never lost.", "Jobs"),
+    "submit": CommandEntry("submit", "Submit a job. Once the command returns, the job cannot be lost.", "Jobs"),
     "rehearse": CommandEntry(
         "rehearse",
-        "Run a job on this machine for a few steps, undisturbed and interrupted, and name the first thing "
-        "that differs.",
+        "Run a few steps of a job on this machine, undisturbed and interrupted, and show the first difference.",
         "Jobs",
     ),
     "retry": CommandEntry(
-        "submit", "Submit a failed or cancelled job again; it goes on from its newest checkpoint.", "Jobs"
+        "submit", "Submit a failed or cancelled job again; it continues from its newest checkpoint.", "Jobs"
     ),
     "sweep": CommandEntry(
         "sweep",
@@ -42,11 +41,13 @@ COMMANDS: dict[str, CommandEntry] = {
         "Compare number formats: does a cheaper one reach the same metric? Run it again to continue.",
         "Jobs",
     ),
-    "jobs": CommandEntry("jobs", "List the jobs: state, both durations, interruptions.", "Jobs"),
-    "job": CommandEntry("job", "Show one job: why it failed or waits, state, progress, and its history.", "Jobs"),
-    "logs": CommandEntry("logs", "Print what a job has printed, over all its attempts and instances.", "Jobs"),
+    "jobs": CommandEntry("jobs", "List the jobs with their states, durations and interruptions.", "Jobs"),
+    "job": CommandEntry(
+        "job", "Show one job: its state, the reason why it waits or failed, its progress and its history.", "Jobs"
+    ),
+    "logs": CommandEntry("logs", "Print the output of a job, from all its attempts and instances.", "Jobs"),
     "cancel": CommandEntry(
-        "control", "End a job. Its instance is free for others immediately; its checkpoints stay.", "Jobs"
+        "control", "Cancel a job. Its instance is free for other jobs immediately; its checkpoints stay.", "Jobs"
     ),
     "exec": CommandEntry(
         "shell", "Run a command beside a running job: on its instance, in its folder, as its user.", "Jobs"
@@ -56,35 +57,36 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "data": CommandEntry(
         "data",
-        "List the cluster's datasets, or upload a folder as one: files that are there already are not sent again.",
+        "List the cluster's datasets, or upload a folder as a dataset. Files that are already stored are not "
+        "sent again.",
         "Data and results",
     ),
     "pull": CommandEntry(
         "data",
-        "Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts.",
+        "Download the files of a job's folder `outputs/`: the newest version of each, from all its attempts.",
         "Data and results",
     ),
     "gc": CommandEntry(
         "gc",
-        "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it.",
+        "Show the unused objects of the data bucket and their size; with --delete, remove them.",
         "Data and results",
     ),
     "instances": CommandEntry(
-        "instances", "List the cluster's instances: type, zone, market, what each does, and notices.", "Fleet"
+        "instances", "List the cluster's instances with type, zone, market, activity and notices.", "Fleet"
     ),
     "fleet": CommandEntry(
         "fleet",
-        "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
+        "Show the pools: price, placement score, instances, lifetime of spot, and refused launches.",
         "Fleet",
     ),
     "gpus": CommandEntry(
         "gpus",
-        "Show which GPUs there are in which regions of both clouds, and what they cost, the cheapest GPU first.",
+        "Show the GPUs of both clouds by region with their prices, the cheapest GPU first.",
         "Fleet",
     ),
     "federation": CommandEntry(
         "federation",
-        "Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.",
+        "Show the peer clusters, the jobs that are away there, and the visiting jobs here.",
         "Fleet",
     ),
     "doctor": CommandEntry(
@@ -95,11 +97,13 @@ COMMANDS: dict[str, CommandEntry] = {
     "cluster": CommandEntry(
         None, "Choose, drain, upgrade or take down a cluster, or drill an interruption.", "Cluster"
     ),
-    "cost": CommandEntry(None, "Show what was spent and will be, compare it with the bill, and set budgets.", "Cost"),
+    "cost": CommandEntry(
+        None, "Show and estimate the spending, compare it with the cloud's bill, and set budgets.", "Cost"
+    ),
     "init": CommandEntry(
         "init",
-        "Begin a project of environments that are changed by pull requests: settings, program, workflows, "
-        "and the steps.",
+        "Create a project whose environments are changed by pull requests: settings, program, workflows, and "
+        "a set-up guide.",
         "Environments",
     ),
     "preflight": CommandEntry(
@@ -110,55 +114,54 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "review": CommandEntry(
         "review",
-        "Review changes of environments: what a pull request changes, breaks and costs, in one comment; "
-        "apply what was reviewed; find what has drifted.",
+        "Review a change of environments in one comment on its pull request, apply the reviewed change, and "
+        "find drift.",
         "Environments",
     ),
     "changes": CommandEntry(
         "changes",
-        "List the reviewed changes that were applied: pull request, what each did, a month's cost before and after.",
+        "List the reviewed changes that were applied: pull request, effect, monthly cost before and after.",
         "Environments",
     ),
     "simulate": CommandEntry(
         "simulate",
-        "Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.",
+        "Simulate one job on traces of spot capacity, submitted at many moments, and show the savings of a policy.",
         "Simulation",
     ),
-    "ui": CommandEntry(
-        "ui", "Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.", "Web UI"
-    ),
+    "ui": CommandEntry("ui", "Show jobs, fleet and spending in a web UI, kept up to date until Ctrl-C.", "Web UI"),
 }
 """The commands of `everspot`, in the order of its help."""
 
 GROUPS: dict[str, dict[str, CommandEntry]] = {
     "cluster": {
-        "use": CommandEntry("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
-        "list": CommandEntry("clusters", "List the clusters that this user knows, and which of them is in use."),
+        "use": CommandEntry("clusters", "Choose the cluster that all commands use from now on, in any folder."),
+        "list": CommandEntry("clusters", "List the user's saved clusters, and mark the one in use."),
         "drain": CommandEntry(
-            "control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."
+            "control", "Let every job checkpoint and wait, and assign no jobs: before an upgrade or a destroy."
         ),
         "roll": CommandEntry(
             "roll",
-            "Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.",
+            "Replace instances of an older image or older settings, including busy ones, a quarter at a time.",
         ),
         "down": CommandEntry(
             "down",
-            "Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing "
-            "is left.",
+            "Take the cluster down: drain it, release its instances, destroy its stack, and check for "
+            "remaining resources.",
         ),
-        "interrupt": CommandEntry("control", "Drill: interrupt a running job as the cloud would, and see it resume."),
+        "interrupt": CommandEntry("control", "Interrupt a running job as the cloud would, as a drill."),
     },
     "cost": {
         "report": CommandEntry(
-            "report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."
+            "report",
+            "Report the jobs, their cost, the cost of the same work on-demand, and the losses by interruptions.",
         ),
         "compare": CommandEntry(
             "compare",
-            "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
+            "Compare a job with the same job on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
         ),
         "chargeback": CommandEntry(
             "chargeback",
-            "Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.",
+            "Allocate a month's cost to teams, and to time without a job, in lines that add up to the total.",
         ),
         "export": CommandEntry(
             "export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."
@@ -173,8 +176,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         ),
         "anomalies": CommandEntry(
             "anomalies",
-            "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, "
-            "expensive pools.",
+            "Show anomalies: jobs far over their estimate, teams over their norm, idle instances, expensive pools.",
         ),
         "commitments": CommandEntry(
             "commitments",
@@ -182,12 +184,10 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         ),
         "estimate": CommandEntry(
             "estimate",
-            "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
+            "Estimate the monthly cost of environments from their settings: low, expected, high, all on-demand.",
         ),
-        "prices": CommandEntry(
-            "prices", "Show the prices that are known, or read newer ones from the cloud's own price lists."
-        ),
-        "budget": CommandEntry("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
+        "prices": CommandEntry("prices", "Show the known prices, or read newer ones from the cloud's price lists."),
+        "budget": CommandEntry("budget", "Show the spending and the caps of teams and the environment, or set a cap."),
     },
 }
 """The commands of each group, in the order of its help."""

@@ -40,10 +40,7 @@ from everspot_review.pushes import ApplyOptions, Merge
 from everspot_review.refusals import ForgeUnknown
 from everspot_review.report import EnvironmentReport, Foreseen, in_a_line
 
-HELP = (
-    "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
-    "reviewed; find what has drifted."
-)
+HELP = "Review a change of environments in one comment on its pull request, apply the reviewed change, and find drift."
 
 app = typer.Typer(
     name="review", help=HELP, no_args_is_help=True,
@@ -64,7 +61,7 @@ def changed_command(
     bystanders: Except = None,
     json: AsJson = False,
 ) -> None:
-    """List the environments that a change touches: all of them where it could change the program."""
+    """List the environments that a change touches: all of them if it could change the program."""
     read_project = Project.read(project)
     touched = read_project.touched(base, bystanders or ())
     document = {
@@ -82,7 +79,7 @@ def changed_command(
 @app.command("files")
 def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, json: AsJson = False) -> None:
     """Check the settings files that a change edits, and price them, without credentials and without running anything of
-    the change. Ends with 1 where one is wrong, or where a line of the change holds a credential."""
+    the change. Exit code 1 if a file is wrong, or if a line of the change holds a credential."""
     read_project = Project.read(project)
     touched = read_project.touched(base, misnamed=True)
     has_base = bool(base.strip("0 "))
@@ -118,7 +115,7 @@ def preview_command(
     limit: Limit = "30m",
     json: AsJson = False,
 ) -> None:
-    """Preview environments and write a report on each to DIR/ENV.json. Whether they may be merged, `comment` says."""
+    """Preview environments and write a report on each to DIR/ENV.json. `comment` decides whether they may be merged."""
     read_project, chosen, removed = _chosen(project, environments, base, bystanders)
     engine = Engine.find(project, policy or ())
     base_revision = _base(read_project, base)
@@ -140,8 +137,8 @@ def comment_command(
     show: Annotated[bool, typer.Option("--show", help="Only print the comment.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Say in one comment on the pull request what the reports say; it is edited, never repeated. Ends with 1 where a
-    preview failed or a mandatory rule is broken."""
+    """Write the reports into one comment on the pull request, which later runs edit. Exit code 1 if a preview failed or
+    a mandatory rule is broken."""
     written_reports = read_reports(reports)
     outcome: CommentOutcome = comment_on(
         written_reports, None if show else _event(number, head), Forge.from_environment, author
@@ -172,8 +169,8 @@ def apply_command(
     author: Author = None,
     json: AsJson = False,
 ) -> None:
-    """Update environments, each only if it would do what was reviewed: it is previewed again, and the digests are
-    compared. After an update that failed, run it again: it goes on with what is left."""
+    """Update environments, each only if the update is the reviewed one: it is previewed again, and the digests are
+    compared. After a failed update, run the command again to continue."""
     push = _pushed(Project.read(project), base)
     read_project, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
     for name in [name for name in chosen if base and read_project.by_hand(name)]:
@@ -211,8 +208,8 @@ def drift_command(
     author: Author = None,
     json: AsJson = False,
 ) -> None:
-    """Find what is not as the last update left it, also what a refresh does not see. Changes nothing. Ends with 7 where
-    something has drifted."""
+    """Find changes since the last update, including those that a refresh does not detect. Changes nothing. Exit code 7
+    if something has drifted."""
     _, chosen, _ = _chosen(project, environments, None, None)
     engine = Engine.find(project)
     forge = Forge.from_environment() if issue else None

@@ -85,7 +85,7 @@ def ab(
             "--try", metavar="TYPE", help="At the end, run the cheapest format that passes on this type, and check it."
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Only show how far the comparison is.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show the progress of the comparison.")] = False,
     json: Json = False,
 ) -> None:
     """Compare number formats: does a cheaper one reach the same metric? Run it again to continue.
@@ -93,8 +93,8 @@ def ab(
     Each format runs once with each seed: the same data in the same order. The runs are ordinary jobs. Differences from
     the first format are taken seed by seed, with a 95 % interval by Student's t.
 
-    Exit code 0 only if every other format is equivalent or better, and with --try fits the type; otherwise 1, also
-    while runs have not ended.
+    Exit code 0 only if every other format is equivalent or better, and with --try fits the type. Otherwise the exit
+    code is 1, also while runs have not ended.
     """
     session = current_session(context, json)
     if show and try_type is not None:

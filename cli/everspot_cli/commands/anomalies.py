@@ -19,12 +19,13 @@ def register(app: typer.Typer) -> None:
 
 def anomalies(
     context: typer.Context,
-    include_over: Annotated[bool, typer.Option("--all", help="Include the last hundred that are over.")] = False,
+    include_over: Annotated[bool, typer.Option("--all", help="Include the last hundred closed anomalies.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, expensive pools.
+    """Show anomalies: jobs far over their estimate, teams over their norm, idle instances, expensive pools.
 
-    The scheduler looks every few minutes, and sends each finding once to the topic or webhook of `notifications`.
+    The scheduler looks for anomalies every few minutes, and sends each one once to the topic or webhook of
+    `notifications`.
     """
     session = current_session(context, json)
     note = None

@@ -51,7 +51,7 @@ def audit(
 ) -> None:
     """Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.
 
-    Each saving is computed from the month's use, and says how. The sums are those of the report.
+    Each saving is computed from the month's use, and shown with its calculation. The sums are those of the report.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

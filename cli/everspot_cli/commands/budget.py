@@ -47,10 +47,10 @@ def budget(
     gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="With set: the cap.")] = None,
     json: Json = False,
 ) -> None:
-    """Show what teams and the environment have spent and may spend, or set a cap.
+    """Show the spending and the caps of teams and the environment, or set a cap.
 
-    Days and months are those of the calendar in UTC. A job that would pass a cap waits; one that runs when the cap is
-    reached checkpoints and waits, until the cap is raised or the next period begins.
+    Days and months are those of the calendar in UTC. A job that would exceed a cap waits. When a cap is reached,
+    running jobs checkpoint and wait until the cap is raised or the next period begins.
     """
     session = current_session(context, json)
     _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})

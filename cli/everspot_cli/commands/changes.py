@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def changes(context: typer.Context, json: Json = False) -> None:
-    """List the reviewed changes that were applied: pull request, what each did, a month's cost before and after."""
+    """List the reviewed changes that were applied: pull request, effect, monthly cost before and after."""
     session = current_session(context, json)
     applied_changes = session.store.changes.all()
     if session.json:

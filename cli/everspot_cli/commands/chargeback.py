@@ -49,7 +49,7 @@ def chargeback(
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the lines as CSV.")] = None,
     json: Json = False,
 ) -> None:
-    """Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.
+    """Allocate a month's cost to teams, and to time without a job, in lines that add up to the total.
 
     Time lost to interruptions, boot, idle time, unused shares and the scheduler are lines of their own. Jobs chained by
     `after` are shown with the cost of each, and of each point of a metric.

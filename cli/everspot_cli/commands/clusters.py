@@ -36,7 +36,7 @@ def use(
     forget: Annotated[bool, typer.Option("--forget", help="Forget the name; the cluster stays.")] = False,
     json: Json = False,
 ) -> None:
-    """Choose the cluster that all commands talk to from now on, in any folder.
+    """Choose the cluster that all commands use from now on, in any folder.
 
     The first time, --store or --stack says where the cluster is. The names are in
     $XDG_CONFIG_HOME/everspot/config.toml.
@@ -98,7 +98,7 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
 
 
 def clusters(context: typer.Context, json: Json = False) -> None:
-    """List the clusters that this user knows, and which of them is in use."""
+    """List the user's saved clusters, and mark the one in use."""
     session, config = current_session(context, json), userconfig.load()
     rows = [
         {

@@ -36,8 +36,8 @@ def commitments(
 ) -> None:
     """Show which commitments would save: Savings Plans, Reserved Instances, committed use discounts.
 
-    They cover at most the floor of on-demand use, and are shown with break-even and past savings. A discount that the
-    cloud does not publish as one figure must be given.
+    Commitments cover at most the floor of on-demand use, and are shown with break-even and past savings. Discounts that
+    the cloud does not publish as one figure need --discount.
     """
     session = current_session(context, json)
     material = gather(session)

@@ -43,9 +43,9 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.
+    """Compare a job with the same job on-demand, two jobs, or two sets of jobs: cost, time, interruptions.
 
-    Of one job the on-demand side is computed: its useful seconds at list price, without interruptions. With --a and --b
+    The on-demand cost of one job is computed: its useful seconds at list price, without interruptions. With --a and --b
     the succeeded jobs of each set are compared: the difference of the means with its 95 % confidence interval.
     """
     session = current_session(context, json)

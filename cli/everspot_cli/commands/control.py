@@ -32,7 +32,7 @@ def _report(session: Session, answer: dict[str, Any], words: str) -> None:
 
 
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
-    """End a job. Its instance is free for others immediately; its checkpoints stay.
+    """Cancel a job. Its instance is free for other jobs immediately; its checkpoints stay.
 
     For a series, this ends the present or next run, and the series.
     """
@@ -47,7 +47,7 @@ def interrupt(
     note: Annotated[str, typer.Option("--note", help="The reason, for the history.")] = "",
     json: Json = False,
 ) -> None:
-    """Drill: interrupt a running job as the cloud would, and see it resume.
+    """Interrupt a running job as the cloud would, as a drill.
 
     The job checkpoints and gives its instance back. It resumes on another instance if one is free, otherwise on the
     same one.
@@ -66,7 +66,7 @@ def drain(
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "10m",
     json: Json = False,
 ) -> None:
-    """Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."""
+    """Let every job checkpoint and wait, and assign no jobs: before an upgrade or a destroy."""
     session = current_session(context, json)
     if undo:
         session.store.clear_drain()

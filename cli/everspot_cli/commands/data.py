@@ -30,7 +30,8 @@ def data(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="With put: the dataset's name.")] = None,
     json: Json = False,
 ) -> None:
-    """List the cluster's datasets, or upload a folder as one: files that are there already are not sent again."""
+    """List the cluster's datasets, or upload a folder as a dataset. Files that are already stored are not sent
+    again."""
     session = current_session(context, json)
     if action == "put" and folder is not None and name is not None:
         _put(session, folder, name)
@@ -47,7 +48,7 @@ def pull(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where to put it. Default: here.")] = Path(),
     json: Json = False,
 ) -> None:
-    """Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts."""
+    """Download the files of a job's folder `outputs/`: the newest version of each, from all its attempts."""
     session = current_session(context, json)
     job_id = find_job(session, job).job_id
     outputs = session.store.outputs(job_id)

@@ -57,12 +57,12 @@ def down(
         bool,
         typer.Option(
             "--force",
-            help="Go on after that wait although jobs run, and delete buckets with jobs that have not ended.",
+            help="Continue after that wait even if jobs run, and delete buckets with jobs that have not ended.",
         ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing is left.
+    """Take the cluster down: drain it, release its instances, destroy its stack, and check for remaining resources.
 
     Nothing is destroyed before every job has checkpointed and every launched instance has ended. Instances that the
     scheduler does not release, and resources with the cluster's tag that are in no stack, are ended with your own

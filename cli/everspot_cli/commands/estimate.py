@@ -54,7 +54,7 @@ def estimate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.
+    """Estimate the monthly cost of environments from their settings: low, expected, high, all on-demand.
 
     It needs neither credentials nor Pulumi. A preview of the same settings gives the same figures.
     """

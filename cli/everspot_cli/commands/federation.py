@@ -36,7 +36,7 @@ Egress = Annotated[float, typer.Option(min=0, help="With --add: dollars per GB t
 def federation(
     context: typer.Context, json: Json = False, add: Add = None, remove: Remove = None, egress: Egress = 0.0
 ) -> None:
-    """Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.
+    """Show the peer clusters, the jobs that are away there, and the visiting jobs here.
 
     A cluster on a folder gets its peers by --add and --remove, one on a cloud by its stack.
     """

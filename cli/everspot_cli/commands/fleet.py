@@ -37,11 +37,11 @@ def fleet(
     watch: Watch = False,
     json: Json = False,
 ) -> None:
-    """Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.
+    """Show the pools: price, placement score, instances, lifetime of spot, and refused launches.
 
     BUSY, IDLE and COMING count living instances, LAUNCHED all that the cluster ever had from the pool, TAKEN the
-    interrupted ones, REFUSED the recently refused launches. LASTS is the running time for each interruption. A ! marks
-    a figure above its usual value.
+    interrupted instances, REFUSED the recently refused launches. LASTS is the mean running time between interruptions.
+    A ! marks a figure above its usual value.
     """
     session = current_session(context, json)
     if session.json:

@@ -27,9 +27,9 @@ def gc(
     ] = "30d",
     json: Json = False,
 ) -> None:
-    """Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it.
+    """Show the unused objects of the data bucket and their size; with --delete, remove them.
 
-    Outputs of jobs stay, and so does everything that a job or a dataset names.
+    Outputs of jobs stay, and everything that a job or a dataset refers to.
     """
     from everspot_store.garbage import Collector
 

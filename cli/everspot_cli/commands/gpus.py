@@ -37,10 +37,10 @@ def gpus(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show which GPUs there are in which regions of both clouds, and what they cost, the cheapest GPU first.
+    """Show the GPUs of both clouds by region with their prices, the cheapest GPU first.
 
-    The prices are those of the project's files and of the cluster in use, else those that come with Everspot, each with
-    its day. CLUSTER is how many instances of the type the cluster in use may have.
+    The prices are those of the project's files and of the cluster in use, otherwise those that come with Everspot, each
+    with its date. CLUSTER is the number of instances of the type that the cluster in use may have.
     """
     session = current_session(context, json)
     manifest = session.manifest if session.has_cluster else None

@@ -57,9 +57,10 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files that differ.")] = False,
     json: Json = False,
 ) -> None:
-    """Begin a project of environments that are changed by pull requests: settings, program, workflows, and the steps.
+    """Create a project whose environments are changed by pull requests: settings, program, workflows, and a set-up
+    guide.
 
-    It asks five questions and only writes files: SETUP.md says which commands to run, and what each does and costs.
+    It asks five questions and only writes files. SETUP.md lists the commands to run, with their effect and cost.
     """
     session = current_session(context, json)
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}

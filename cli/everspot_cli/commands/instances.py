@@ -29,7 +29,7 @@ def instances(
     watch: Watch = False,
     json: Json = False,
 ) -> None:
-    """List the cluster's instances: type, zone, market, what each does, and notices."""
+    """List the cluster's instances with type, zone, market, activity and notices."""
     session = current_session(context, json)
     if session.json:
         session.answer(instance_rows(session, include_ended=all))

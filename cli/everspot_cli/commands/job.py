@@ -30,12 +30,14 @@ def register(app: typer.Typer) -> None:
 def job(
     context: typer.Context,
     job_id: JobId,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended; exit code 5 if it failed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when the job has ended; exit code 5 if it failed or was cancelled.")
+    ] = False,
     timeout: Annotated[str | None, typer.Option("--timeout", help="Longest wait, such as 30m. Default: none.")] = None,
-    events: Annotated[bool, typer.Option("--events", help="The whole history, unfolded.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Show the whole history.")] = False,
     json: Json = False,
 ) -> None:
-    """Show one job: why it failed or waits, state, progress, and its history."""
+    """Show one job: its state, the reason why it waits or failed, its progress and its history."""
     session = current_session(context, json)
     submission = find_job(session, job_id)
     if wait:

@@ -58,10 +58,10 @@ def jobs(
     watch: Watch = False,
     json: Json = False,
 ) -> None:
-    """List the jobs: state, both durations, interruptions.
+    """List the jobs with their states, durations and interruptions.
 
-    TOT. DURATION runs since submission, JOB DURATION while the job had an instance: the difference is time spent
-    waiting.
+    TOT. DURATION counts from submission, JOB DURATION only the time with an instance. The difference is the waiting
+    time.
     """
     session = current_session(context, json)
     bad: list[dict[str, str]] = []

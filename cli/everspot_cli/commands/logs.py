@@ -31,7 +31,10 @@ def logs(
     context: typer.Context,
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help=_ID)] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job ends; exit code 5 if it failed.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow the output until the job ends; exit code 5 if it failed or was cancelled."
+        ),
     ] = False,
     tail: Annotated[int | None, typer.Option(min=1, help="Only this many lines from the end.")] = None,
     since: Annotated[
@@ -42,7 +45,7 @@ def logs(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print what a job has printed, over all its attempts and instances.
+    """Print the output of a job, from all its attempts and instances.
 
     A running job's output arrives once a minute, and within seconds while it is followed.
     """

@@ -13,14 +13,14 @@ JobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id, or the beginning of it. Of several, the only one that has not ended is meant.",
+        help="The job's id, or the beginning of it. If several jobs match, the only one that has not ended.",
     ),
 ]
 EndedJobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id, or the beginning of it. Of several, the only one that has ended is meant.",
+        help="The job's id, or the beginning of it. If several jobs match, the only one that has ended.",
     ),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Override the job's name.")]
@@ -36,7 +36,8 @@ Env = Annotated[
     list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Add an environment variable; repeatable.")
 ]
 WaitForCapacity = Annotated[
-    bool, typer.Option("--wait-for-capacity", help="Accept the job although the cluster has nothing that can hold it.")
+    bool,
+    typer.Option("--wait-for-capacity", help="Accept the job even if no instance type of the cluster can hold it."),
 ]
 Month = Annotated[
     str | None,

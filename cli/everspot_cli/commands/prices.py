@@ -50,7 +50,7 @@ def prices(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the prices that are known, or read newer ones from the cloud's own price lists.
+    """Show the known prices, or read newer ones from the cloud's price lists.
 
     refresh needs the internet and your credentials. With --region it writes prices/CLOUD-REGION.json of the project,
     which is committed like code; without, it writes a table into the cluster's control bucket, which catalogue,

@@ -60,9 +60,9 @@ def reconcile_bill(
 ) -> None:
     """Compare a month of the ledger with the cloud's own bill, by instance and hour.
 
-    The bill is FOCUS 1.0 or 1.2, or CUR 2.0. The time of the cluster's instances is compared; the rest of the bill is
-    listed by kind. Of a month that is not over, both sides count up to the bill's moment (x_AsOf), or without its
-    newest hour.
+    The bill is FOCUS 1.0 or 1.2, or CUR 2.0. The command compares the time of the cluster's instances, and lists the
+    rest of the bill by kind. In a month that is not over, both sides count up to the time of the bill (x_AsOf), or
+    without its newest hour.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)

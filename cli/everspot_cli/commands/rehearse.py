@@ -47,9 +47,9 @@ def rehearse(
     timeout: Annotated[str, typer.Option("--timeout", help="The longest time of one run.")] = "10m",
     json: Json = False,
 ) -> None:
-    """Run a job on this machine for a few steps, undisturbed and interrupted, and name the first thing that differs.
+    """Run a few steps of a job on this machine, undisturbed and interrupted, and show the first difference.
 
-    It needs no cluster, but torch and the job's packages on this machine. Exit codes: 0 every resumed run is exact; 1
+    It needs torch and the job's packages on this machine, and no cluster. Exit codes: 0 every resumed run is exact; 1
     something differs; 2 the job or an option is wrong; 4 something is not installed; 5 the program itself fails.
     """
     session = current_session(context, json)

@@ -30,7 +30,7 @@ def report(
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="TIME", help="Count up to this moment, such as 2026-01-31T12:00:00Z."),
+        typer.Option("--as-of", metavar="TIME", help="Report the state at this moment, such as 2026-01-31T12:00:00Z."),
     ] = None,
     settles: Annotated[
         bool,
@@ -38,9 +38,9 @@ def report(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show what was trained, what it cost, what on-demand would have cost, and what was lost.
+    """Report the jobs, their cost, the cost of the same work on-demand, and the losses by interruptions.
 
-    The report reads the ledger, which the scheduler writes. --settle is for a cluster whose scheduler no longer runs.
+    The report reads the ledger, which the scheduler writes. Use --settle for a cluster whose scheduler no longer runs.
     """
     session = current_session(context, json)
     only = find_job(session, job_id).job_id if job_id else None

@@ -27,9 +27,10 @@ def roll(
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "1h",
     json: Json = False,
 ) -> None:
-    """Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.
+    """Replace instances of an older image or older settings, including busy ones, a quarter at a time.
 
-    Without this command idle instances are replaced by themselves, and busy ones when their job leaves them.
+    Busy instances are drained first. Without this command idle instances are replaced automatically, and busy ones when
+    their job leaves them.
     """
     session = current_session(context, json)
     limit = parse_duration_option(timeout, "--timeout")

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/guide/sweeps.md describes it.")],
-    show: Annotated[bool, typer.Option("--show", help="Only show how far the sweep is.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show the progress of the sweep.")] = False,
     json: Json = False,
 ) -> None:
     """Run a job many times with different values of some fields, and find the best. Run it again to continue.

@@ -27,7 +27,7 @@ def ui(
     actions: Annotated[bool, typer.Option("--actions", help="Allow cancelling and interrupting jobs in it.")] = False,
     json: Json = False,
 ) -> None:
-    """Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.
+    """Show jobs, fleet and spending in a web UI, kept up to date until Ctrl-C.
 
     Only this machine can reach it, with the token in the printed address. To see it from elsewhere, forward the port
     (ssh -L), with the same number on both sides.

@@ -143,7 +143,7 @@ def simulate(
     clusters: _Clusters = None,
     json: Json = False,
 ) -> None:
-    """Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.
+    """Simulate one job on traces of spot capacity, submitted at many moments, and show the savings of a policy.
 
     It needs neither a store nor a cloud. A trace is `{"metadata": {"gap_seconds": 300}, "data": [1, 0, …]}`: the
     available instances at each tick, and the seconds between ticks. It may have `"prices"`, dollars an hour by tick.

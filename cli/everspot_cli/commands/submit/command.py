@@ -44,19 +44,19 @@ def submit(
     env: Env = None,
     wait_for_capacity: WaitForCapacity = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only check the job, and show what it could run on.")
+        bool, typer.Option("--dry-run", help="Only check the job, and show the instance types that could run it.")
     ] = False,
     region: Annotated[
         list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Submit it although its deadline cannot be kept.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the cheapest types for it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Submit the job even if its deadline cannot be met.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the cheapest types for the job.")] = False,
     json: Json = False,
 ) -> None:
-    """Submit a job. Once this returns, the job is never lost.
+    """Submit a job. Once the command returns, the job cannot be lost.
 
-    A job is refused if nothing of the cluster can hold it, if its deadline cannot be kept even on-demand, or if it has
-    a budget in dollars and a price is unknown. The error says what is possible.
+    A job is refused if no instance type of the cluster can hold it, if its deadline cannot be met even on-demand, or if
+    it has a budget in dollars and a price is unknown. The error names the alternatives.
     """
     session = current_session(context, json)
     overrides = Overrides.read(name, set or (), env or ())

@@ -36,7 +36,7 @@ def retry(
     wait_for_capacity: WaitForCapacity = False,
     json: Json = False,
 ) -> None:
-    """Submit a failed or cancelled job again; it goes on from its newest checkpoint.
+    """Submit a failed or cancelled job again; it continues from its newest checkpoint.
 
     The new job has the same code, datasets and settings; its retries, budget and deadline start again.
     """

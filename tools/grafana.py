@@ -85,7 +85,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
-        "What is not as usual",
+        "Anomalies",
         "none",
         (
             ("max(everspot_jobs_over_estimate{})", "jobs far over their estimate"),

@@ -106,7 +106,7 @@ class AnomalyWatch:
                 self._add_up(observation, ledger)
             self._follow([*self._find_anomalies(view, ledger), *self._orphaned(described, ledger)])
         except StoreError as error:  # notes for people: what the tick has yet to record comes first
-            _log.error("what is not as usual is not written down, and is tried again later: %s", error)
+            _log.error("the anomalies could not be stored; the next look tries again: %s", error)
 
     def _add_up(self, observation: Observation, ledger: Ledger) -> None:
         days: dict[date, dict[str, float]] = defaultdict(dict)

@@ -12,7 +12,7 @@ LONG = Finding(AnomalyKind.JOB_OVER_ESTIMATE, "j-1", "job j-1 has held instances
 
 def test_a_cluster_without_any_says_so(world):
     answer = world.run("anomalies")
-    assert (answer.code, answer.out) == (0, "Everything is as usual, as far as the scheduler has looked.\n")
+    assert (answer.code, answer.out) == (0, "The scheduler has found no anomaly.\n")
     assert world.run("--json", "anomalies").json == {
         "cluster": "test", "anomalies": [], "updated_at": None, "note": None,
     }  # fmt: skip

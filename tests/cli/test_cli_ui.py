@@ -110,8 +110,8 @@ def test_what_is_not_as_usual_is_told_above_the_jobs_and_with_the_spending(clust
     listed = cluster.run("anomalies").out
     for words in ("team <script>alert(1)</script> has spent $9.00", "2 of 3 instances have had no work"):
         assert words in listed
-    text = page.until("/", lambda text: "not as usual" in text)
-    assert "2 things are not as usual." in text
+    text = page.until("/", lambda text: "anomalies are open" in text)
+    assert "2 anomalies are open." in text
     text = page.until("/spending", lambda text: "no work" in text)
     assert "team &lt;script&gt;alert(1)&lt;/script&gt; has spent $9.00" in text and "over since long" not in text
     assert text.index("2 of 3 instances have had no work") < text.index("has spent"), "the newest first"

@@ -1,4 +1,4 @@
-"""`everspot cost anomalies`: what the scheduler finds not to be as usual."""
+"""`everspot cost anomalies`: the anomalies that the scheduler found."""
 
 from typing import Annotated, Any
 
@@ -61,7 +61,7 @@ def _print(session: Session, now_open: list[Anomaly], over: list[Anomaly], note:
         )
         session.console.print(Text(f"  {anomaly.words}"))
     if not now_open:
-        session.console.print("Everything is as usual, as far as the scheduler has looked.")
+        session.console.print("The scheduler has found no anomaly.")
     for anomaly in reversed(over):
         ended = f"{anomaly.over_at:%Y-%m-%d %H:%M} UTC" if anomaly.over_at is not None else "—"
         session.console.print(

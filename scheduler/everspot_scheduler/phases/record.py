@@ -30,7 +30,7 @@ class RecordPhase(TickPhase):
                 TickPart("prices", self._note_prices),
                 TickPart("placement scores", self._ask_for_scores),
                 TickPart("messages", self._acknowledge),
-                TickPart("what is not as usual", self._look_for_anomalies, best_effort=True),
+                TickPart("anomalies", self._look_for_anomalies, best_effort=True),
                 TickPart("notifications", self._notify, best_effort=True),
                 TickPart("changeovers", self._note_changeovers),
                 TickPart("series", self._submit_next_runs),

@@ -43,7 +43,7 @@ class SchedulerServices:
         federation: Jobs that visit other clusters, and those that visit here.
         accounts: The spending of teams.
         changeovers: How long changeovers took.
-        anomalies: What is not as usual.
+        anomalies: Finds anomalies.
         scores: The cloud's placement scores.
         waits: Why jobs wait.
     """

@@ -96,7 +96,7 @@ def _families(now: Figures) -> Iterator[Metric]:
     yield from _job_metrics(now)
     yield from _capacity_metrics(now)
     yield from _of_pools(now)
-    yield _gauge("anomalies", "What is not as usual and not over yet, by kind.", ("kind",),
+    yield _gauge("anomalies", "Open anomalies, by kind.", ("kind",),
                  (((kind,), count) for kind, count in now.anomalies.items()))  # fmt: skip
     yield _gauge(
         "budget_used_ratio", "Part of a budget that is spent in its present period.",

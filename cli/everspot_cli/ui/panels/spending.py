@@ -1,4 +1,4 @@
-"""The page of the spending: what is not as usual, teams against their budgets, and what everything has cost."""
+"""The view of the spending: open anomalies, budgets, and costs by team."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def unusual(anomalies: Anomalies | None) -> UnusualPanel:
         if anomalies is not None
         else ()
     )
-    head = "One thing is not as usual." if len(lines) == 1 else f"{len(lines)} things are not as usual."
+    head = "One anomaly is open." if len(lines) == 1 else f"{len(lines)} anomalies are open."
     return UnusualPanel(head if lines else "", lines)
 
 

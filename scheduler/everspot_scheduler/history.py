@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from everspot_core.jobs.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_core.jobs.utilization import UTILIZATION
 from everspot_core.jobs.visit_records import Trip
 from everspot_store import Store
 from everspot_store.errors import KeyTaken
@@ -72,9 +73,10 @@ class History:
 
     def lost(self, record: JobRecord, epoch: int, cause: str) -> None:
         """Write that the job was taken from `record.last_owner`."""
-        step = record.progress.step
-        at = record.changed_at
-        self.write(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
+        data: dict[str, JsonValue] = {"cause": cause, "step": record.progress.step}
+        if record.progress.attempt_use is not None:
+            data[UTILIZATION] = record.progress.attempt_use.model_dump(mode="json", exclude_none=True)
+        self.write(EventKind.LOST, record.job_id, epoch, record.changed_at, record.last_owner, **data)
 
     def departed(self, record: JobRecord) -> None:
         """Write that the job was sent to another cluster. `record`: of a job that is away."""

@@ -57,8 +57,9 @@ class CopiedVisit:
 
 
 def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
-    """Copy home what an ended visit has made: its newest checkpoint, outputs, logs and metrics. They belong to `epoch`,
-    which the job got when it left. An output that is gone, or that is here with other bytes, is left.
+    """Copy home what an ended visit has made: its newest checkpoint, outputs, logs, metrics and use of machines.
+    They belong to `epoch`, which the job got when it left. An output that is gone, or that is here with other bytes, is
+    left.
 
     Raises:
         Fenced: if the job has a later owner at home.
@@ -84,7 +85,9 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
         else:
             described.append(output)
     outputs.describe(epoch, described)
-    for source, target in ((host.logs, home.logs), (host.metrics, home.metrics)):
+    for source, target in (
+        (host.logs, home.logs), (host.metrics, home.metrics), (host.utilization, home.utilization),
+    ):  # fmt: skip
         brought += _stream(source, visit, target, job.job_id, epoch)
     return CopiedVisit(size=brought, not_copied=tuple(not_copied))
 

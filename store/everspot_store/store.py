@@ -5,6 +5,7 @@ docs/internals/store.md describes the layout.
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
+from everspot_core.jobs.utilization import UtilizationWindow
+from pydantic import ValidationError
 
 from everspot_store import code, resume_from
 from everspot_store.archive import Archive
@@ -87,6 +90,7 @@ class Store(ClusterDocuments):
         self._code = CodeStore(data, self.gc_announcements)
         self.logs = Stream(data, "logs", ".log")
         self.metrics = Stream(data, "metrics", ".jsonl")
+        self.utilization = Stream(data, "utilization", ".jsonl")
         self.agent_logs = Stream(data, "", ".log", root="agents")
         self.following = LogFollowers(Table(control, "follows", Request), clock)
 
@@ -302,6 +306,16 @@ class Store(ClusterDocuments):
     def read_metrics(self, job_id: str) -> Iterator[Chunk]:
         """Return the present chunks of the metrics in order."""
         return self.metrics.read(job_id)
+
+    def read_utilization(self, job_id: str) -> list[UtilizationWindow]:
+        """Return what each attempt of a job used of its machine, in order of attempts and time. Lines that cannot be
+        read are left out."""
+        windows = []
+        for chunk in self.utilization.read(job_id):
+            for line in chunk.data.splitlines():
+                with suppress(ValidationError):
+                    windows.append(UtilizationWindow.read(line))
+        return windows
 
 
 def _price_key(instance_type: str, zone: str, market: Market) -> str:

@@ -20,6 +20,7 @@ from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
+from everspot_train.agent.utilization.counters import JobCounters
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
 
@@ -148,6 +149,9 @@ class Holding:
 
     def cpu_seconds(self) -> float | None:
         return None
+
+    def counters(self) -> JobCounters:
+        return JobCounters()
 
     def limit_hit(self) -> float | None:
         return None

@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "training_image",
         {
             "everspot_core", "everspot_store", "everspot_clouds",
-            "torch", "numpy", "pydantic", "yaml",
+            "torch", "numpy", "pydantic", "pynvml", "yaml",
         },
     ),
     "everspot_cli": (

@@ -35,6 +35,7 @@ from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.starter import Starter, Surroundings
+from everspot_train.agent.utilization.counters import JobCounters
 from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.rundir import RunDir
 from knife import Cut, Knife, KnifedBackend
@@ -79,6 +80,9 @@ class TurnTrainer:
 
     def cpu_seconds(self) -> float | None:
         return None
+
+    def counters(self) -> JobCounters:
+        return JobCounters()
 
     def limit_hit(self) -> float | None:
         return None

@@ -49,6 +49,7 @@ from everspot_core.jobs.records import (
     Resident,
     Role,
 )
+from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Berth, Trip, TripEnd
 from pydantic import BaseModel
 
@@ -113,6 +114,15 @@ def a_berth() -> Berth:
     return every_field(Berth, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT, standing=True)
 
 
+def a_use() -> Utilization:
+    return every_field(
+        Utilization, seconds=60.5, vcpus=4, cpu_seconds=90.25, memory_gib=7.25, read_bytes=4096, written_bytes=8192,
+        io_wait_seconds=1.5, received_bytes=100, sent_bytes=40, gpu_seconds=121.0, gpu_busy_seconds=60.5,
+        gpu_memory_gib=11.5, gpu_memory_total_gib=24.0, gpu_joules=18150.5, gpu_celsius=64.0, ecc_errors=1, xids=(79,),
+        steps=20, loop_seconds=50.5, data_wait_seconds=12.25,
+    )  # fmt: skip
+
+
 def a_record() -> JobRecord:
     progress = every_field(
         Progress,
@@ -128,6 +138,8 @@ def a_record() -> JobRecord:
         gpu_memory_gib=11.5,
         mixed=True,
         steps_per_epoch=25,
+        recent_use=a_use(),
+        attempt_use=a_use(),
     )
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,

@@ -20,6 +20,7 @@ from document_parts import (
     a_spec,
     a_submission,
     a_sweep,
+    a_use,
     an_event,
     an_instance,
     an_intent,
@@ -48,6 +49,7 @@ from everspot_core.jobs.records import (
     RollRequest,
     Seat,
 )
+from everspot_core.jobs.utilization import UtilizationWindow
 from everspot_store import (
     Dataset,
     DatasetFile,
@@ -174,6 +176,7 @@ def examples() -> dict[str, Document]:
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
         agent_version="0.1.0", detail="fine", peers=[sight],
     )  # fmt: skip
+    documents["UtilizationWindow"] = every_field(UtilizationWindow, at=AT, utilization=a_use())
     documents["AppliedChange"] = a_change()
     documents["EnvironmentReport"] = a_report()
     return documents

@@ -18,7 +18,7 @@ from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.documents import Document, Duration, Utc
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Reason
-from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Step, Steps
+from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets
@@ -177,6 +177,11 @@ class Status(RunFile):
         description="The most that torch has reserved on one GPU of this process, GiB; None: it uses none.",
     )
     mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision.")
+    loop_steps: Steps = Field(default=None, description="Steps of this process; None: no step is over yet.")
+    loop_seconds: Seconds = Field(default=None, description="Real time that its loop took for them.")
+    data_wait_seconds: Seconds = Field(
+        default=None, description="The part of it in which the loop waited for the next batch."
+    )
     message: str = ""
     complete: bool | None = Field(
         default=None,

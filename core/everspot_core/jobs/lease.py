@@ -93,6 +93,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "assigned_at": now,
             "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
             "assigned_durable_step": record.progress.durable_step,
+            "progress": record.progress.model_copy(update={"recent_use": None, "attempt_use": None}),
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }

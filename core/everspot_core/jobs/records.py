@@ -19,6 +19,7 @@ from everspot_core.documents import Document, Stored, Utc
 from everspot_core.jobs.events import Event as Event
 from everspot_core.jobs.events import EventKind as EventKind
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
+from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Trip
 
 
@@ -139,6 +140,12 @@ class Progress(Stored):
         default=None, description="The most that torch reserved on one GPU of its first worker, GiB; None: not told."
     )
     mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not told.")
+    recent_use: Utilization | None = Field(
+        default=None, description="What it used of its machine in the last minute or so; None: not measured."
+    )
+    attempt_use: Utilization | None = Field(
+        default=None, description="What it used of its machine in this attempt so far; None: not measured."
+    )
 
 
 class JobRecord(Document):

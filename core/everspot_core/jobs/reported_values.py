@@ -16,7 +16,7 @@ _DEAREST = 1e9  # dollars, or GPU-hours, of one visit
 _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
-def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
+def keep_within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
     """Return a validator: a number outside of the bounds becomes `unknown`; every other value is unchanged."""
 
     def check(value: Any) -> Any:
@@ -42,13 +42,15 @@ def parse_count(value: Any) -> int | None:
     return int(value) if is_valid else None
 
 
-Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
+Step = Annotated[int, BeforeValidator(keep_within(0, MOST_STEPS, 0))]
 """A count of optimizer steps; 0 if the value cannot be one."""
-Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
-Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
-PerEpoch = Annotated[float | None, BeforeValidator(_within(_SLOWEST, MOST_STEPS))]
+Steps = Annotated[int | None, BeforeValidator(keep_within(0, MOST_STEPS))]
+Rate = Annotated[float | None, BeforeValidator(keep_within(_SLOWEST, _FASTEST))]
+PerEpoch = Annotated[float | None, BeforeValidator(keep_within(_SLOWEST, MOST_STEPS))]
 """Optimizer steps of one epoch: less than one where several epochs make a step; None: not known."""
-Seconds = Annotated[float | None, BeforeValidator(_within(0, MOST_SECONDS))]
-Gib = Annotated[float | None, BeforeValidator(_within(0, _LARGEST))]
-Billed = Annotated[float | None, AfterValidator(_within(0, _DEAREST))]
+Seconds = Annotated[float | None, BeforeValidator(keep_within(0, MOST_SECONDS))]
+Total = Annotated[float | None, BeforeValidator(keep_within(0, 1e18))]
+"""A sum that has been counted, such as of bytes; None: not measured."""
+Gib = Annotated[float | None, BeforeValidator(keep_within(0, _LARGEST))]
+Billed = Annotated[float | None, AfterValidator(keep_within(0, _DEAREST))]
 """Dollars or GPU-hours on another cluster's bill; None: not known."""

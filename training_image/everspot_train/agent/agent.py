@@ -3,8 +3,9 @@
 If a job has the machine alone, only the main thread starts, signals and ends the training process. It waits for the
 store only while none runs, so a store that hangs cannot keep it from stopping a process whose lease is over. Four
 helper threads keep in touch: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders` (checkpoints
-of programs that do not use the trainer library) and `notices` (metadata service). Jobs that share the machine have
-threads of their own: see `shared_jobs`.
+of programs that do not use the trainer library) and `notices` (metadata service). A fifth, `measurements`, reads what
+the job uses of the machine; nothing waits for it, because a broken GPU may keep it for ever. Jobs that share the
+machine have threads of their own: see `shared_jobs`.
 """
 
 import logging
@@ -26,7 +27,7 @@ from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.runner import JobRunner, Outside
 from everspot_train.agent.shared_jobs import SharedJobs, select_assignment
 from everspot_train.agent.starter import Starter
-from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, DueTimer, Repeating
+from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, MEASURE_EVERY, DueTimer, Repeating
 from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.agent.world import Memory
 
@@ -97,6 +98,7 @@ class Agent:
             Repeating("beats", HELPER_EVERY, self.beats, self._clock),
             Repeating("feeds", HELPER_EVERY, self.feeds, self._clock),
             Repeating("folders", HELPER_EVERY, self.folders, self._clock),
+            Repeating("measurements", MEASURE_EVERY, self._alone.measure, self._clock),
             Repeating("notices", limits.notice_poll, self._watch.poll_notices, self._clock),
         ]
         for helper in helpers:

@@ -7,6 +7,7 @@ from typing import Protocol
 from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.records import EventKind, JobRecord, Reason
+from everspot_core.jobs.utilization import UTILIZATION, Utilization
 from pydantic import JsonValue
 
 from everspot_train.agent.actions import StopDemand
@@ -38,21 +39,23 @@ def write_outcome(
     *,
     started: bool,
     metrics: Mapping[str, float],
+    use: Utilization | None,
 ) -> None:
     """Write the events that end an ownership. `record` is the job's record before the release; `metrics`: the newest
-    of the program.
+    of the program; `use`: what it used of the machine.
 
     A job that was given back without a start gets no event `interrupted`.
     """
     reason = ending.reason
+    measured: dict[str, JsonValue] = {UTILIZATION: use.model_dump(mode="json", exclude_none=True)} if use else {}
     if reason is Reason.FINISHED:
-        emit(EventKind.FINISHED, step=ending.step, metrics=dict(metrics))
+        emit(EventKind.FINISHED, step=ending.step, metrics=dict(metrics), **measured)
     elif reason is Reason.CANCEL:
-        emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
+        emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step, **measured)
     elif reason is Reason.BUDGET:
-        emit(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached")
+        emit(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached", **measured)
     elif reason.failure:
-        _write_failure(emit, ending, record, spec, tail)
+        _write_failure(emit, ending, record, spec, tail, measured)
     elif ending.unstarted and transitions.gives_up(record, reason):
         emit(EventKind.FAILED, reason=_failed_as(reason).value, message=short_message(ending, tail))
     elif started:
@@ -63,10 +66,13 @@ def write_outcome(
             durable_step=ending.durable_step,
             notice_to_durable_seconds=notice_to_durable(ending, stop, status),
             **({"message": short_message(ending, tail)} if ending.unstarted else {}),
+            **measured,
         )
 
 
-def _write_failure(emit: EmitEvent, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
+def _write_failure(
+    emit: EmitEvent, ending: Ending, record: JobRecord, spec: JobSpec, tail: str, measured: Mapping[str, JsonValue]
+) -> None:
     attempt = record.errors + 1
     message = short_message(ending, tail)
     emit(
@@ -77,6 +83,7 @@ def _write_failure(emit: EmitEvent, ending: Ending, record: JobRecord, spec: Job
         traceback=ending.traceback[-(transitions.DETAIL_LIMIT - MESSAGE_CHARACTERS) :],
         attempt=attempt,
         reason=ending.reason.value,
+        **measured,
     )
     if ending.hopeless or attempt > spec.retries.errors:
         emit(EventKind.FAILED, reason=ending.reason.value, message=message)

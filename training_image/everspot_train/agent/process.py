@@ -30,6 +30,7 @@ from everspot_train.agent.containment import (
 )
 from everspot_train.agent.process_table import cpu_seconds, read_processes
 from everspot_train.agent.termination import Termination
+from everspot_train.agent.utilization.counters import JobCounters, read_job
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
 SHARED_NICENESS = 5
@@ -54,6 +55,10 @@ class TrainingProcess(Protocol):
 
     def cpu_seconds(self) -> float | None:
         """Return the processor time in seconds that its processes have used; None if that cannot be measured."""
+        ...
+
+    def counters(self) -> JobCounters:
+        """Return what the kernel has counted of its processes, as far as it can be read."""
         ...
 
     def limit_hit(self) -> float | None:
@@ -126,6 +131,11 @@ class LocalProcess:
     def cpu_seconds(self) -> float | None:
         """Of its living processes and of those children that they have waited for."""
         return cpu_seconds(self._members())
+
+    def counters(self) -> JobCounters:
+        """By its control group, and where that does not count by its processes."""
+        group = self._group
+        return read_job(group.path, group.processes) if group is not None else read_job(None, self._members)
 
     def limit_hit(self) -> float | None:
         """By its control group."""

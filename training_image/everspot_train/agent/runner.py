@@ -153,6 +153,12 @@ class JobRunner:
             except Exception as error:
                 self._note("the folder of checkpoints", error)
 
+    def measure(self) -> None:
+        """Sample what the job uses of the machine, if it is due. A broken GPU may keep this for ever."""
+        session = self.session
+        if session is not None:
+            session.measure()
+
     def _note(self, subject: str, error: Exception) -> None:
         """Log an unexpected exception, once. Training goes on, because ending it would lose more."""
         words = f"{subject}: {type(error).__name__}: {error}"

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -32,6 +32,7 @@ from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.steps.recorder import StepRecorder
 from everspot_train.agent.threads import DueTimer
+from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
@@ -98,6 +99,7 @@ class JobSession:
         self._stalled: tuple[int | None, timedelta] | None = None
         self._unkept_seconds: float | None = None
         self._life: SignsOfLife | None = None
+        self._utilization: UtilizationSampler | None = None
 
     @property
     def record(self) -> JobRecord:
@@ -186,6 +188,17 @@ class JobSession:
         self.artifacts.launched()
         self._beginning.launched(**data)
 
+    def watch_machine(self, process: TrainingProcess, *, vcpus: int, gpus: Sequence[int]) -> None:
+        """Measure from now on what the program uses of the machine: of so many processors, and of these GPUs."""
+        self._utilization = UtilizationSampler(
+            self._store, self.key, self._clock, counters=process.counters, status=self.status, vcpus=vcpus, gpus=gpus
+        )
+
+    def measure(self) -> None:
+        """Sample what the program uses of the machine, if it is due. A broken GPU may keep this for ever."""
+        if self._utilization is not None and not (self._over or self._concluding):
+            self._utilization.sample()
+
     def failure(self) -> Failure:
         """Return the failure of a program that is over. It is read once, because the files are cleaned away later."""
         if self._failure is None:
@@ -244,6 +257,8 @@ class JobSession:
             self._events.write()
             self._logs.ship_if_due()
             self._steps.write()
+            if self._utilization is not None:
+                self._utilization.write()
 
     def _read_steps(self, *, last: bool = False) -> None:
         """Read what a program that does not use the trainer library has reported of its steps. An unexpected error in
@@ -283,7 +298,7 @@ class JobSession:
         if self.lease_view() is LeaseView.SUSPENDED:
             raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
-        urgent = stop is not None and stop.deadline is not None
+        urgent, measured = stop is not None and stop.deadline is not None, self._utilization
         self._quietly("last files", lambda: self._keep_last(ending, stop))
         with self._ship_lock:
             if not urgent:
@@ -299,6 +314,8 @@ class JobSession:
             _log.info("job %s, epoch %d: %s, now %s", *self.key, ending.reason.value, record.state.value)
             self._quietly("events", self._events.write)
             self._quietly("metrics", lambda: self._steps.write(last=True))
+            if measured is not None:
+                self._quietly("utilization", lambda: measured.write(last=True))
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
                 remaining = stop.deadline - self._clock.monotonic()
@@ -361,6 +378,9 @@ class JobSession:
         status, last = self.status(), self._lease.record.progress
         used = memory.most(last, self.process.memory_gib() if self.process is not None else None, status)
         used["unkept_seconds"] = self._unkept_seconds
+        measured = self._utilization
+        used["recent_use"] = measured.recent if measured is not None else None
+        used["attempt_use"] = measured.total if measured is not None else None
         if status is None and self._stalled is not None and self._life is not None:
             since = self._stalled[1]
             used["stalled_seconds"] = (
@@ -380,7 +400,10 @@ class JobSession:
             if ending.step is None:
                 ending = replace(ending, step=self._steps.step)
             metrics = status.metrics if status is not None else self._steps.metrics
-            write_outcome(self.emit, ending, stop, status, record, spec, self._tail(), started=started, metrics=metrics)
+            write_outcome(
+                self.emit, ending, stop, status, record, spec, self._tail(),
+                started=started, metrics=metrics, use=self._utilization.total if self._utilization else None,
+            )  # fmt: skip
             self._ending_told = True
 
     def _release(self, ending: Ending) -> JobRecord | None:

@@ -17,7 +17,7 @@ from everspot_core.jobs.records import Assignment, Seat
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.runner import JobRunner, Outside
-from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, Repeating
+from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, MEASURE_EVERY, Repeating
 from everspot_train.agent.world import REMEMBERED
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,8 @@ class SharedJobs:
 
 
 class _Member:
-    """A runner and its threads: one decides and acts; three renew the lease, write logs, and keep the folder."""
+    """A runner and its threads: one decides and acts; four renew the lease, write logs, keep the folder, and
+    measure."""
 
     def __init__(self, key: JobKey, runner: JobRunner, outside: Callable[[], Outside], clock: Clock) -> None:
         self._key = key
@@ -91,6 +92,7 @@ class _Member:
             Repeating(f"beats {name}", HELPER_EVERY, runner.renew, clock),
             Repeating(f"feeds {name}", HELPER_EVERY, runner.ship, clock),
             Repeating(f"folders {name}", HELPER_EVERY, runner.keep_folder, clock),
+            Repeating(f"measurements {name}", MEASURE_EVERY, runner.measure, clock),
         ]
         self._thread = threading.Thread(target=self._run, name=f"runner {name}", daemon=True)
 

@@ -242,6 +242,11 @@ class Starter:
             session.note(_attempt_words(session, self._identity.instance_id))
         session.watch_steps(cwd)
         process = self._processes.launch(command, folder, cwd, environment, seat)
+        session.watch_machine(
+            process,
+            vcpus=seat.vcpus if seat is not None else vcpus,
+            gpus=range(spec.resources.gpus) if gpus is None else gpus,
+        )
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 

@@ -9,6 +9,8 @@ from everspot_core.clock import Clock
 
 LOOK_EVERY = timedelta(milliseconds=100)
 HELPER_EVERY = timedelta(milliseconds=250)
+MEASURE_EVERY = timedelta(seconds=1)
+"""The time between two looks whether a sample of the machine is due."""
 
 _log = logging.getLogger(__name__)
 

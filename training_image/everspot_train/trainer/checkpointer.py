@@ -28,6 +28,7 @@ from everspot_train.trainer.agent_link import (
 )
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
+from everspot_train.trainer.loop_timing import LoopTiming
 from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
@@ -113,10 +114,12 @@ class Checkpointer:
             self._link.drop_restored()
         return step
 
-    def begin(self, step: int, total_steps: int, metrics: dict[str, float]) -> None:
-        """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts."""
+    def begin(self, step: int, total_steps: int, metrics: dict[str, float], timing: LoopTiming) -> None:
+        """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts; `timing`: of
+        the loop, reported with each step."""
         self._info, self._final = self._info | {TOTAL_STEPS: total_steps}, None
         if self._link:
+            self._link.reporter.timing = timing
             lower = mixed(Precision(str(self._info["precision"])))
             self._link.training(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
 

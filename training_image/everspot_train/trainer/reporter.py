@@ -14,6 +14,7 @@ from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.rundir import RunContext, RunDir, Status
 from everspot_train.trainer.environment import gpu_memory_gib
+from everspot_train.trainer.loop_timing import LoopTiming
 
 log = logging.getLogger("everspot.trainer")
 
@@ -38,6 +39,8 @@ class Reporter:
         self._seq = 0
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-reporter")
         self._flight: Future[None] | None = None
+        self.timing: LoopTiming | None = None
+        """Of the loop; None before it begins."""
 
     def update(self, **fields: Any) -> None:
         """Change fields of the status and write it now."""
@@ -85,8 +88,18 @@ class Reporter:
 
     def _write(self) -> None:
         self._written = self._clock.monotonic()
-        self._status = self._status.model_copy(update={"gpu_memory_gib": gpu_memory_gib()})
+        self._status = self._status.model_copy(update={"gpu_memory_gib": gpu_memory_gib(), **self._times()})
         self._rundir.write(self._status)
+
+    def _times(self) -> dict[str, float]:
+        timing = self.timing
+        if timing is None or not timing.steps:
+            return {}
+        return {
+            "loop_steps": timing.steps,
+            "loop_seconds": timing.loop_seconds,
+            "data_wait_seconds": timing.wait_seconds,
+        }
 
     def _send(self) -> None:
         """Send the waiting metrics as one chunk. A chunk whose answer was lost is sent again unchanged."""

@@ -24,6 +24,7 @@ from everspot_train.trainer.feed_parts import Feed, count_batches
 from everspot_train.trainer.feeds import as_feed, read_batch_size, read_epochs, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
+from everspot_train.trainer.loop_timing import LoopTiming
 from everspot_train.trainer.model_setup import Blocks, gradient_sync, set_up_model
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.precision import MixedPrecision
@@ -69,6 +70,7 @@ class Run:
         self._recorder: Recorder | None = None
         self._restore_done = self._settled = False
         self._loop = LoopState()
+        self._timing = LoopTiming()
         self._modules = ModuleState({})
         self._untracked: UntrackedState | None = None
         self._departure: RunStopped | RunFenced | None = None
@@ -365,7 +367,7 @@ class Run:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         self._loop.total_steps = total_steps
         if self._checkpointer:
-            self._checkpointer.begin(self.steps_done, total_steps, self._loop.metrics)
+            self._checkpointer.begin(self.steps_done, total_steps, self._loop.metrics, self._timing)
             batches = count_batches(self._loader)
             self._checkpointer.report_epochs(batches / stepper.accumulation if batches else None)
         over, goes_on = self._loop.finished, self._goes_on()  # `over`: since an attempt before
@@ -386,6 +388,7 @@ class Run:
         try:
             while True:
                 if stepper.at_boundary or over:
+                    self._timing.end_step()
                     if self._recorder:
                         self._recorder.boundary(self.steps_done)
                     if not self._goes_on():
@@ -393,8 +396,9 @@ class Run:
                     if self._recorder:
                         self._recorder.wait(self.steps_done)
                     self._between_steps(stepper.metrics())
+                    self._timing.begin_step()
                 assert self._stream is not None  # noqa: S101 - there is a step to do
-                with untracked.tracked_read():
+                with self._timing.waiting(), untracked.tracked_read():
                     batch = next(self._stream)
                 stepper.count_batch()
                 if self._recorder:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
+from everspot.aws import policies
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 Cluster = Callable[..., Any]
@@ -307,6 +308,18 @@ def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:
     assert (send["Principal"], send["Action"]) == ({"Service": "events.amazonaws.com"}, "sqs:SendMessage")
     assert (deny["Effect"], deny["Sid"]) == ("Deny", "TlsOnly")
     assert all(q.inputs["sqsManagedSseEnabled"] for q in recorder.of_type("aws:sqs/queue:Queue"))
+
+
+def test_without_interruption_events_there_is_no_queue_no_way_to_it_and_no_permission(cluster: Cluster) -> None:
+    recorder = cluster(interruption_events=False)
+    left_out = {name for name in EXPECTED if name.startswith("train-events")} | {"train-network-endpoint-sqs"}
+    assert recorder.types_by_name() == {name: kind for name, kind in EXPECTED.items() if name not in left_out}
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert user_data(recorder.inputs(template)).get("queue_url") is None
+    policy = recorder.inputs("train-identity-scheduler-permissions")["policy"]
+    assert "sqs:" not in policy
+    own = policies.scheduler_policy(cluster="train", control_arn="arn:aws:s3:::control")["Statement"]
+    assert [s["Resource"] for s in own if s["Sid"] == "TagVolumes"] == [["arn:aws:ec2:*:*:volume/*"]]
 
 
 def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: AwsTrainingClusterArgs) -> None:

@@ -19,9 +19,16 @@ PRICES: dict[str, Price] = {
 LEAST = fixed.SAME[0]
 """The region whose price stands for regions that the table lacks."""
 
-SERVICES = ("ec2", "sqs")
-"""Services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway endpoint is free.
-No instance calls KMS: AWS itself does, for S3 and for volumes."""
+EVENT_SERVICE = "sqs"
+"""The service that delivers EC2's notices to the scheduler."""
+
+
+def base_services(*, events: bool) -> tuple[str, ...]:
+    """Return the services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway
+    endpoint is free. No instance calls KMS: AWS itself does, for S3 and for volumes. `events`: whether the cluster has
+    a queue of EC2's notices."""
+    return ("ec2", EVENT_SERVICE) if events else ("ec2",)
+
 
 SHELL_SERVICES = ("ssm", "ssmmessages")
 """Further services that Session Manager needs, if it is on."""
@@ -31,7 +38,7 @@ SECRET_SERVICES = ("secretsmanager", "ssm")
 
 
 def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, nat: bool) -> list[str]:
-    """Return the services that a cluster's settings ask for beyond `SERVICES`. `own`: the name of the setting of
+    """Return the services that a cluster's settings ask for beyond `base_services`. `own`: the name of the setting of
     secrets' ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
     services = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
     services += notified

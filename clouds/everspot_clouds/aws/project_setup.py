@@ -38,8 +38,9 @@ config:
     tags: {Project: everspot, Team: "$team"}
 """
 DEV_SETTINGS = """\
-# For trying things: one zone (endpoints cost money per zone), a store that goes with the stack, and no instance but the
-# scheduler while no job waits; that is small, and a cluster of hundreds of jobs needs the usual t3.small.
+# For trying things: one zone (endpoints cost money per zone), no queue of EC2's notices (it needs an endpoint; agents
+# hear of interruptions by themselves), a store that goes with the stack, and no instance but the scheduler while no job
+# waits; that is small, and a cluster of hundreds of jobs needs the usual t3.small.
 config:
   aws:region: $region
   everspot:cluster:
@@ -50,6 +51,7 @@ config:
     zones: [${region}a]
     schedulerType: t3.micro
     retainStore: false
+    interruptionEvents: false
     capacity:
       instanceTypes: [$dev]
       elastic: {maxInstances: 4, maxUsdPerHour: 10}

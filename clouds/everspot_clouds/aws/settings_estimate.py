@@ -10,7 +10,7 @@ from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
 from everspot_core.validation.problems import Problems
 
 from everspot_clouds.aws.alarms import ALARMS
-from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, needs_internet, services_for
+from everspot_clouds.aws.endpoints import SHELL_SERVICES, base_services, needs_internet, services_for
 from everspot_clouds.aws.fleet import (
     AwsOnDemandAllocation,
     AwsSpotAllocation,
@@ -170,7 +170,8 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
         settings, "secretArns", [service for service, key in channels if key in notifications], nat=nat
     )
     shell = SHELL_SERVICES if settings.get("sessionManager") else ()
-    for service in dict.fromkeys((*SERVICES, *shell, *settings.get("services", ()), *requested)):
+    base = base_services(events=settings.get("interruptionEvents", True))
+    for service in dict.fromkeys((*base, *shell, *settings.get("services", ()), *requested)):
         inputs = {"vpcEndpointType": "Interface", "subnetIds": [UNKNOWN] * len(zones), "tags": whole.tags}
         whole.add("aws:ec2/vpcEndpoint:VpcEndpoint", f"network-endpoint-{service}", inputs, _NETWORK)
     if nat:
@@ -183,7 +184,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
 def _storage_and_monitoring(whole: ClusterOutline) -> None:
     for bucket in ("control", "data"):
         whole.add("aws:s3/bucket:Bucket", f"store-{bucket}", {}, _STORE)
-    for queue in ("dead", "queue"):
+    for queue in ("dead", "queue") if whole.settings.get("interruptionEvents", True) else ():
         whole.add("aws:sqs/queue:Queue", f"events-{queue}", {}, _EVENTS)
     if "monitoring" in whole.settings:
         whole.add(_MONITORING, "monitoring", {})

@@ -84,6 +84,10 @@ class AwsTrainingClusterArgs(TypedDict):
     none."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
+    interruption_events: NotRequired[bool]
+    """Whether EC2's notices reach the scheduler through a queue. A new network gets an interface endpoint for it, which
+    costs money by the hour and zone. Without it agents alone hear notices, from their own metadata, and the scheduler
+    learns of ended instances at its next tick. Default: true."""
     retain_store: NotRequired[bool]
     """Whether the buckets outlive `pulumi destroy`. Default: true."""
     jobs_expire_days: NotRequired[int]

@@ -49,7 +49,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     data_url: pulumi.Output[str]
     """URL of the data bucket."""
     queue_url: pulumi.Output[str]
-    """URL of the queue of interruption events."""
+    """URL of the queue of interruption events; empty without one."""
     on_demand_fleet_id: pulumi.Output[str]
     """Id of the on-demand EC2 Fleet."""
     spot_fleet_id: pulumi.Output[str]
@@ -84,14 +84,17 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.region = asking.read_region(self)
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
         # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
-        events = AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
-        self.queue_url = events.queue_url
+        events = []
+        if args.get("interruption_events", True):
+            events = [AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)]
+        self.queue_url = events[0].queue_url if events else pulumi.Output.from_input("")
         store = AwsStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
         network = AwsNetwork(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
         self.security_group_id = network.security_group_id
-        arns = {"control_arn": store.control_arn, "data_arn": store.data_arn, "queue_arn": events.queue_arn}
+        arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
+        arns |= {"queue_arn": events[0].queue_arn} if events else {}
         identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), child)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         # An instance without its endpoints reaches nothing.
@@ -131,7 +134,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         peers = add_federation(self, name, args, identity, store)
         self.peer = card(name, CLOUD, store, self.scheduler_role_arn)
         watched = add_monitoring(self, name, args, identity.scheduler_role_arn)
-        whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
+        whole = [*events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         always = Always(
             scheduler_type=kind,
@@ -195,7 +198,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             "control_url": self.control_url,
             "data_url": self.data_url,
         }
-        if published or role is Role.SCHEDULER:
+        if self._args.get("interruption_events", True) and (published or role is Role.SCHEDULER):
             facts["queue_url"] = self.queue_url
         if elastic is not None:
             facts["template"] = elastic.launch_template_id

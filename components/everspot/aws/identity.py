@@ -27,8 +27,8 @@ class AwsIdentityArgs(TypedDict):
     """ARN of the control bucket."""
     data_arn: pulumi.Input[str]
     """ARN of the data bucket."""
-    queue_arn: pulumi.Input[str]
-    """ARN of the queue of interruption events."""
+    queue_arn: NotRequired[pulumi.Input[str]]
+    """ARN of the queue of interruption events. Default: there is none."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """ARN of the customer-managed KMS key of the buckets, if they have one."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
@@ -85,7 +85,7 @@ class AwsIdentity(pulumi.ComponentResource):
                 session_manager=shell,
             ),
         )
-        facts = pulumi.Output.all(control=args["control_arn"], queue=args["queue_arn"], key=key)
+        facts = pulumi.Output.all(control=args["control_arn"], queue=args.get("queue_arn"), key=key)
         self.scheduler_role_arn, self.scheduler_profile_arn = self._role(
             Role.SCHEDULER,
             facts,

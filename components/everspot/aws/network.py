@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import egress_problems
-from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, endpoints_cost
+from everspot_clouds.aws.endpoints import SHELL_SERVICES, base_services, endpoints_cost
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, zone_problems
 from everspot_core.validation.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
@@ -49,6 +49,8 @@ class AwsNetworkArgs(TypedDict):
     which costs money per zone. An existing VPC is checked for it."""
     session_manager: NotRequired[bool]
     """Whether instances have to reach Session Manager. Default: false."""
+    interruption_events: NotRequired[bool]
+    """Whether the scheduler has to reach a queue of EC2's notices. Default: true."""
     bucket_arns: NotRequired[list[pulumi.Input[str]]]
     """ARNs of the only buckets that can be reached through the S3 endpoint of a new VPC. Default: all buckets."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
@@ -304,7 +306,8 @@ def has_nat(args: AwsNetworkArgs) -> bool:
 def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
     """Return the services that instances reach through interface endpoints, each once."""
     shell = SHELL_SERVICES if args.get("session_manager", False) else ()
-    return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
+    base = base_services(events=args.get("interruption_events", True))
+    return tuple(dict.fromkeys((*base, *shell, *args.get("services", []))))
 
 
 def _check_zones(name: str, zones: Sequence[str], region: str, region_zones: Sequence[str]) -> bool:

@@ -90,14 +90,14 @@ def scheduler_policy(
     *,
     cluster: str,
     control_arn: str,
-    queue_arn: str,
+    queue_arn: str | None = None,
     key_arn: str | None = None,
     topic_arn: str | None = None,
     webhook_secret_arn: str | None = None,
     session_manager: bool = False,
 ) -> Document:
-    """Return what the scheduler may do. It has no permission on the data bucket. `topic_arn`, `webhook_secret_arn`:
-    where it sends notifications."""
+    """Return what the scheduler may do. It has no permission on the data bucket. `queue_arn`: of EC2's notices, if
+    there is one; `topic_arn`, `webhook_secret_arn`: where it sends notifications."""
     statements = [
         _read_control(control_arn),
         listing("ListControl", control_arn),
@@ -115,15 +115,12 @@ def scheduler_policy(
             ],
             ["*"],
         ),
-        _tag_volumes(cluster, queue_arn),
-        allow(
-            # The batch form of a call is allowed by the action of its single form (Amazon SQS Developer Guide,
-            # "Amazon SQS API permissions").
-            "HearInterruptions",
-            ["sqs:ReceiveMessage", "sqs:DeleteMessage"],
-            [queue_arn],
-        ),
+        _tag_volumes(cluster, queue_arn or control_arn),
     ]
+    if queue_arn is not None:
+        # The batch form of a call is allowed by the action of its single form (Amazon SQS Developer Guide, "Amazon SQS
+        # API permissions").
+        statements.append(allow("HearInterruptions", ["sqs:ReceiveMessage", "sqs:DeleteMessage"], [queue_arn]))
     if topic_arn is not None or webhook_secret_arn is not None:
         remembers = ["s3:PutObject", "s3:DeleteObject"]
         statements.append(allow("RememberWhatWasTold", remembers, _under(control_arn, NOTIFIER_KEEPS)))
@@ -175,11 +172,14 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
     )
 
 
-def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
+def _tag_volumes(cluster: str, cluster_arn: str) -> Statement:
     """Return the permission of the scheduler to tag the volumes of Spot instances, which no launch template does in a
-    fleet of type maintain. It may set only the cluster's own tag, and may not tag another cluster's volumes."""
-    _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
-    statement = allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
+    fleet of type maintain. It may set only the cluster's own tag, and may not tag another cluster's volumes.
+    `cluster_arn`: of something of the cluster. A bucket's ARN has neither region nor account, and those of the role's
+    own account are all that it reaches."""
+    _, partition, _, region, account, *_ = f"{cluster_arn}:::::".split(":")
+    volumes = f"arn:{partition or 'aws'}:ec2:{region or '*'}:{account or '*'}:volume/*"
+    statement = allow("TagVolumes", ["ec2:CreateTags"], [volumes])
     statement["Condition"] = {
         "StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": cluster},
         "StringEqualsIfExists": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster},

@@ -49,6 +49,8 @@ class LiveCluster:
     Attributes:
         scale: market seconds in a real second.
         limits: time limits of its machines.
+        target: number of agents' instances that the fleet has.
+        shutdown: how long an instance may take to switch off, market time.
 
     Args:
         folder: of the local cloud's state.
@@ -56,10 +58,13 @@ class LiveCluster:
         events: whether EventBridge sends events to the queue.
         generation: of the first instances.
         cpus: number of processors that agents see, where the machine has fewer than a test needs.
+        boot: what every instance runs, in place of the agent of this checkout.
     """
 
     scale: float = SCALE
     limits: Limits = LIMITS
+    target: int = 2
+    shutdown: timedelta = Delays().shutdown
 
     def __init__(
         self,
@@ -69,12 +74,13 @@ class LiveCluster:
         events: bool = True,
         generation: str = "",
         cpus: int | None = None,
+        boot: tuple[str, ...] | None = None,
     ) -> None:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
-        boot = ("/usr/bin/env", *words, sys.executable, *self.agent(cpus))
+        boot = ("/usr/bin/env", *words, *(boot or (sys.executable, *self.agent(cpus))))
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
-        delays = Delays(remembered=timedelta(days=1))
+        delays = Delays(remembered=timedelta(days=1), shutdown=self.shutdown)
         busy = DisturbanceRates(conflict=0.03, slow_down=0.03)
         self.cloud = LocalCloud(
             Options(folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays, disturbances=busy)
@@ -229,7 +235,7 @@ class LiveCluster:
         self.client("ec2").create_fleet(
             Type="maintain",
             SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
-            TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "spot"},
+            TargetCapacitySpecification={"TotalTargetCapacity": self.target, "DefaultTargetCapacityType": "spot"},
             LaunchTemplateConfigs=[
                 {
                     "LaunchTemplateSpecification": {

@@ -57,6 +57,15 @@ def test_the_environment_is_made_from_scratch(kit: Any, helpers: Any, monkeypatc
     assert (home / "console.log").read_text() == "up\n"
 
 
+def test_the_console_shows_what_the_instance_wrote(kit: Any, helpers: Any) -> None:
+    instance_id, _, home = start(kit, helpers)
+    answer = kit.ec2.get_console_output(InstanceId=instance_id)
+    assert (answer["InstanceId"], answer["Output"]) == (instance_id, "up\n")
+    with (home / "console.log").open("a") as console:
+        console.write("x" * 70_000)
+    assert kit.ec2.get_console_output(InstanceId=instance_id)["Output"] == "x" * 65_536
+
+
 def test_terminating_leaves_no_process_not_even_a_daemon_that_forgot_its_mark(kit: Any, helpers: Any) -> None:
     instance_id, pids, _ = start(kit, helpers)
     assert all(alive(pid) for pid in pids)

@@ -3,6 +3,7 @@
 It does not know attribute-based selection, nor Spot requests outside fleets.
 """
 
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -36,6 +37,8 @@ from everspot_local.aws.ec2.prices import price_history
 from everspot_local.market.clock import stamp
 
 FORBIDDEN = 403
+CONSOLE_BYTES = 64 << 10
+"""EC2 API Reference, GetConsoleOutput: "the most recent 64 KB"."""
 CHECKS_BEFORE_DRY_RUN = ("run_instances", "create_fleet")
 """Actions that EC2 checks as a whole before it answers a dry run: a launch that it would refuse is refused."""
 
@@ -83,6 +86,15 @@ class LocalEC2Response(EC2Response):
         filters: dict[str, Any] = self._filters_from_querystring()
         matches = instance_status.select(instances, filters)
         return ActionResult({"InstanceStatuses": [instance_status.status_document(i) for i in matches]})
+
+    def get_console_output(self) -> ActionResult:
+        """Answer GetConsoleOutput: the end of what the instance's programs wrote, which Nitro has at once."""
+        instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+        here = account.current()
+        log = here.machines.processes.folder(instance.id) / "console.log"
+        output = log.read_bytes()[-CONSOLE_BYTES:] if log.is_file() else b""
+        at = here.market.clock.now()
+        return ActionResult({"InstanceId": instance.id, "Timestamp": at, "Output": b64encode(output).decode()})
 
     def describe_capacity_reservations(self) -> ActionResult:
         """Answer DescribeCapacityReservations: the account has none, and nobody can make one here."""

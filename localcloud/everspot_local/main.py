@@ -286,6 +286,9 @@ def _boot_command(
         if image is not None:
             fail("--image: only --machines contained boots one")
         return tuple(shlex.split(stated)) or None
+    if cloud not in METADATA_VARIABLES:
+        # Health checks of instance groups come from outside, and such a machine takes no connection.
+        fail(f"--machines contained: there are such machines for {' and '.join(METADATA_VARIABLES)} alone")
     if stated or no_processes:
         fail("--machines contained: its instances boot the image, and run no --boot-command")
     if image is None:
@@ -296,6 +299,9 @@ def _boot_command(
         contained.read_layers(image)
     except ValueError as error:
         fail(f"--image: {error}")
+    baked_for = json.loads((image / contained.MANIFEST).read_text())["cloud"]
+    if baked_for != cloud:
+        fail(f"--image: {image} is an image for {baked_for}: everspot-local image --cloud {cloud}")
     if reason := namespaces.why_not():
         fail(f"--machines contained: {reason}")
     program = (sys.executable, "-m", "everspot_local.machines.contained")

@@ -18,8 +18,9 @@ DELAYS = {
 """How long things take by themselves, where nobody says otherwise."""
 DISTURBANCES = {"aws": DisturbanceRates(), "gcp": CALM}
 """What the services do wrong by themselves, where nobody says otherwise. A lenient cloud disturbs nothing."""
-METADATA_VARIABLES = {"aws": "AWS_EC2_METADATA_SERVICE_ENDPOINT", "gcp": "GCE_METADATA_HOST"}
-"""Variable with the address of a machine's metadata service, of the clouds' own SDKs."""
+METADATA_VARIABLES = {"aws": "AWS_EC2_METADATA_SERVICE_ENDPOINT"}
+"""Variable of the cloud's SDKs with the address of a machine's metadata service, of clouds whose machines can boot an
+image here."""
 SCALE = 12.0
 """Market seconds in a real second, by default."""
 ONE_PRICE = {"aws": False, "gcp": True}

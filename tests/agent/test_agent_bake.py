@@ -349,18 +349,18 @@ def locked() -> dict[str, tuple[str, int]]:
     return {entry[1]: (entry[2], entry[3].count("--hash")) for entry in entries if entry}
 
 
-def required(line: str, seen: set[str]) -> set[str]:
+def required(line: str, visited: set[str]) -> set[str]:
     """The names of a requirement and of what that needs here, by the metadata of what is installed."""
     requirement = Requirement(line)
-    if line in seen or not (requirement.marker is None or requirement.marker.evaluate()):
+    if line in visited or not (requirement.marker is None or requirement.marker.evaluate()):
         return set()
-    seen.add(line)
+    visited.add(line)
     names = {canonicalize_name(requirement.name)}
     for needed in map(Requirement, importlib.metadata.requires(requirement.name) or []):
         extras = requirement.extras or {""}
         if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
             needed.marker = None
-            names |= required(str(needed), seen)
+            names |= required(str(needed), visited)
     return names
 
 

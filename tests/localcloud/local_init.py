@@ -48,7 +48,7 @@ def writable(path: str) -> bool:
 
 def facts() -> dict[str, object]:
     settings = Path("/run/systemd/system.conf.d/machine.conf").read_text()
-    url = next((word.partition("=")[2] for word in settings.split('"') if word.startswith("SERVICE_URL=")), "")
+    url = next((part.partition("=")[2] for part in settings.split('"') if part.startswith("SERVICE_URL=")), "")
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -67,10 +67,10 @@ def facts() -> dict[str, object]:
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN + 4})
     order = user_data()
-    seen = facts()
+    properties = facts()
     Path("/written").write_text("by the machine")
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    print(json.dumps({**seen, "order": order}), flush=True)
+    print(json.dumps({**properties, "order": order}), flush=True)
     if order.get("do") != "leave":
         signal.sigwait({signal.SIGRTMIN + 4})
         print("asked to switch off", flush=True)

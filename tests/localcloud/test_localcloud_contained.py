@@ -220,9 +220,13 @@ def test_a_machines_doors_lead_to_its_metadata_service_and_to_loopback_urls() ->
         (["--machines", "contained"], "`everspot-local image` bakes one"),
         (["--machines", "contained", "--image", "."], "holds no image"),
         (["--machines", "contained", "--no-processes"], "run no --boot-command"),
+        (["--cloud", "gcp", "--machines", "contained"], "there are such machines for aws alone"),
+        (["--machines", "contained", "--image", "IMAGE"], "is an image for gcp: everspot-local image --cloud aws"),
     ],
 )
 def test_up_says_what_its_machines_need(tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "IMAGE").mkdir()
+    (tmp_path / "IMAGE" / "image.json").write_text(json.dumps({"layers": ["/"], "cloud": "gcp"}))
     command = [sys.executable, "-m", "everspot_local.main", "up", *words, "--state-dir", str(tmp_path)]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (answer.returncode, message in " ".join(answer.stderr.split())) == (1, True), answer.stderr

@@ -1,0 +1,36 @@
+"""The baked image that the tests of this folder boot, and whether it can be had here."""
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from everspot_local.image.bake import bake, has_dependencies
+from everspot_local.image.inputs import Base
+from everspot_local.machines import namespaces
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".everspot" / "image"
+REQUIRED = "EVERSPOT_IMAGE_TESTS"
+"""`required`: that the image cannot be had is a failure. `.ci/run` says so where machines can have namespaces."""
+
+for folder in (Path(__file__).parent, ROOT / "tests" / "e2e"):  # what tests of several files share
+    sys.path.insert(0, str(folder))
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip what needs the image, or fail where it is required."""
+    if os.environ.get(REQUIRED) == "required":
+        pytest.fail(f"the image is not tested: {reason}")
+    pytest.skip(f"the image is not tested: {reason}")
+
+
+@pytest.fixture(scope="session")
+def image() -> Path:
+    """The folder of the image of this checkout."""
+    if reason := namespaces.why_not():
+        unavailable(reason)
+    if not has_dependencies(ROOT, CACHE, Base()):
+        unavailable("its dependencies are not there, which take minutes: `make image` bakes it")
+    return bake(ROOT, CACHE, "aws", Base(), print)

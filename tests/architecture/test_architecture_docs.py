@@ -137,6 +137,11 @@ def test_readme_has_at_most_600_words():
     assert len((ROOT / "README.md").read_text().split()) <= 600
 
 
+def test_the_documents_have_at_most_55000_words():
+    words = sum(len(re.findall(r"\S*\w\S*", path.read_text())) for path in (ROOT / "docs").rglob("*.md"))
+    assert words <= 55_000
+
+
 def test_no_document_tells_of_the_machine_it_was_written_on():
     for name, text in texts():
         assert not re.search(r"/wor[k]/|/roo[t]/|/home/\w|\bissue #?\d|127\.0\.0\.1", text), name

@@ -106,6 +106,7 @@ class AgentLink:
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
         self._notes: list[threading.Thread] = []
+        self._notes_lock = threading.Lock()
         self._warmup = Warmup(self.clock)
         self._interval = CheckpointInterval(context, self.clock, self.note)
         self._last_begun = self.clock.monotonic()
@@ -355,9 +356,10 @@ class AgentLink:
             except StoreError as error:
                 log.warning("event %s was not written: %s", kind.value, error)
 
-        self._notes = [note for note in self._notes if note.is_alive()]
-        self._notes.append(threading.Thread(target=write, name="everspot-event", daemon=True))
-        self._notes[-1].start()
+        thread = threading.Thread(target=write, name="everspot-event", daemon=True)
+        with self._notes_lock:  # the loop and the thread that hears of publications may come here at once
+            thread.start()
+            self._notes = [*(note for note in self._notes if note.is_alive()), thread]
 
     def _clear_scratch(self) -> None:
         scratch = Path(self.context.scratch_dir)

@@ -106,17 +106,32 @@ class Attack:
 
     def _beginning(self) -> int | None:
         """Return the step at which the present attempt began, once it has said so."""
+        return next((int(line.split()[2]) for line in self._output() if line.startswith("began at ")), None)
+
+    def _output(self) -> list[str]:
+        """Return what the present attempt has printed."""
         runs = sorted(self.agent.home.glob("runs/job-1-*/output.log"))
-        lines = [line for path in runs[-1:] for line in path.read_text().splitlines()]
-        return next((int(line.split()[2]) for line in lines if line.startswith("began at ")), None)
+        return [line for path in runs[-1:] for line in path.read_text().splitlines()]
+
+    def _await_save(self) -> None:
+        """Wait until the program begins its next save, or is over."""
+        before = self._output().count("saves")
+        eventually("it saves", lambda: self._output().count("saves") > before or self._has_ended(), LONG)
+
+    def _has_ended(self) -> bool:
+        """Return whether the attempt is over, or about to be."""
+        return self._is_over() or any(line.startswith(("weights ", "stopped at ")) for line in self._output())
 
     def _is_over(self) -> bool:
         record = self.cluster.record("job-1")
         return record is not None and record.state in ENDED
 
     def _strike(self) -> None:
-        """Wait for a random moment, and strike in a random way."""
+        """Wait for a random moment, half of the time within a save or right after it, and strike in a random way."""
         time.sleep(self.dice.uniform(0, self.longest))
+        if self.dice.random() < 0.5:
+            self._await_save()
+            time.sleep(self.dice.choice([0, 0.05, 0.5]) * self.dice.random())
         if self._is_over():
             return
         kind = self.dice.choice((*KINDS, "rank") if self.processes > 1 else KINDS)
@@ -234,6 +249,12 @@ def test_after_random_kills_a_program_without_torch_has_computed_what_it_compute
 @pytest.mark.parametrize("framework", PLAIN)
 def test_after_many_random_kills(cluster: Cluster, framework: str) -> None:
     attack(cluster, framework, strikes=60, steps=2000, longest=8, seed=2)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(3600)
+def test_after_a_few_random_kills_a_framework_has_computed_what_it_computes_undisturbed(cluster: Cluster) -> None:
+    attack(cluster, "dcp", strikes=3, steps=60, longest=2, seed=3)
 
 
 @pytest.mark.nightly

@@ -200,7 +200,8 @@ def test_an_interruption_cuts_it_off(kit: Any, helpers: Any) -> None:
 def test_a_machines_doors_lead_to_its_metadata_service_and_to_loopback_urls() -> None:
     variables = {
         "METADATA": "127.0.0.1:4000", "ENDPOINT": "http://127.0.0.1:5000/xml", "OTHER": "https://example.com",
-        "PATH": "/bin", "HOME": "/home", keeper.MARK: "i-0", "EVERSPOT_DATA": "/nonexistent",
+        "PATH": "/bin", "HOME": "/home", "EVERSPOT_HOME": "/home", "EVERSPOT_WORK": "/work",
+        keeper.MARK: "i-0", "EVERSPOT_DATA": "/nonexistent",
     }  # fmt: skip
     machine = contained.read_settings(variables, "METADATA")
     assert machine.doors == {

@@ -35,7 +35,7 @@ MANIFEST = "image.json"
 """In an image's folder: its layers, the lowest first."""
 DISK_MIB = 4096
 DATA_VARIABLE = "EVERSPOT_DATA"
-_HOSTS_OWN = {"PATH", "HOME", "LANG", "EVERSPOT_HOME", keeper.MARK}
+_HOSTS_OWN = {"PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK}
 """Variables of a machine that is a process tree of this machine's. An image has its own."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _POWER_OFF = signal.SIGRTMIN + 4

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_store import SystemClock
 
@@ -57,7 +59,9 @@ READ_QUOTAS = {"Effect": "Allow", "Action": "servicequotas:ListServiceQuotas", "
 @pytest.fixture(scope="module")
 def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     folder = tmp_path_factory.mktemp("aws")
-    with LocalCloud(Options(state_dir=folder, boot_command=None, region=REGION, scale=120)) as cloud:
+    with LocalCloud(
+        Options(state_dir=folder, boot_command=None, region=REGION, delays=Delays(propagation=timedelta()))
+    ) as cloud:
         yield cloud
 
 

@@ -81,7 +81,7 @@ class LiveCluster:
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
         delays = Delays(remembered=timedelta(days=1), shutdown=self.shutdown)
-        busy = DisturbanceRates(conflict=0.03, slow_down=0.03)
+        busy = DisturbanceRates(conflict=0.03, slow_down=0.03, throttle=0.03)
         self.cloud = LocalCloud(
             Options(folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays, disturbances=busy)
         )

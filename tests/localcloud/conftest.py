@@ -107,6 +107,19 @@ class Kit:
         request = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", "MinCount": 1, "MaxCount": 1, **more}
         return str(self.ec2.run_instances(**request)["Instances"][0]["InstanceId"])
 
+    def wait_for_role(self, name: str) -> None:
+        """Wait until STS has heard of a role."""
+
+        def usable() -> bool:
+            try:
+                role = f"arn:aws:iam::123456789012:role/{name}"
+                self.client("sts").assume_role(RoleArn=role, RoleSessionName="session")
+            except ClientError:
+                return False
+            return True
+
+        until(usable)
+
     def wait_for_profile(self, profile: str) -> None:
         """Wait until EC2 has heard of an instance profile."""
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -103,6 +104,7 @@ def test_up_holds_roles_to_their_policies(local: Command) -> None:
     owner = client(local, "iam")
     trust = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
     role = owner.create_role(RoleName="reader", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]
+    time.sleep(2)  # four minutes of the market: STS knows of the role
     answer = client(local, "sts").assume_role(RoleArn=role["Arn"], RoleSessionName="session")
     session = boto3.Session(
         answer["Credentials"]["AccessKeyId"],

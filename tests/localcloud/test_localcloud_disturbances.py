@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
+from everspot_clouds.aws.errors import trouble
+from everspot_clouds.base import Trouble
 from everspot_local.market.disturbances import CALM, DisturbanceRates
 from everspot_local.options import DISTURBANCES, Options
 
@@ -40,6 +44,38 @@ def test_s3_asks_for_fewer_requests(kit: Any) -> None:
     kit.client("sqs").create_queue(QueueName="q")  # other services are not S3
     kit.do("disturbances", slow_down=0)
     assert s3.list_objects_v2(Bucket="control")["KeyCount"] == 0
+
+
+THROTTLED = {
+    "sqs": ("list_queues", "RequestThrottled"),
+    "iam": ("list_roles", "Throttling"),
+    "sts": ("get_caller_identity", "Throttling"),
+    "ssm": ("describe_parameters", "ThrottlingException"),
+    "events": ("list_rules", "ThrottlingException"),
+    "autoscaling": ("describe_auto_scaling_groups", "Throttling"),
+    "service-quotas": ("list_services", "TooManyRequestsException"),
+}
+
+
+@pytest.mark.parametrize("service", THROTTLED)
+def test_services_are_throttled_each_by_its_own_code(kit: Any, service: str) -> None:
+    call, expected = THROTTLED[service]
+    kit.do("disturbances", throttle=1)
+    assert code(getattr(kit.client(service), call))[0] == expected
+    assert trouble(ClientError({"Error": {"Code": expected}}, call)) is Trouble.THROTTLED
+    kit.ec2.describe_vpcs()  # EC2's own buckets decide over its calls
+    kit.client("s3").list_buckets()
+
+
+def test_a_client_that_tries_again_is_not_disturbed_by_some_throttling(kit: Any) -> None:
+    kit.do("disturbances", throttle=0.3)
+    iam = boto3.client(
+        "iam", endpoint_url=kit.cloud.endpoint, aws_access_key_id="a", aws_secret_access_key="b",
+        region_name="us-east-1", config=Config(retries={"mode": "standard", "total_max_attempts": 10}),
+    )  # fmt: skip
+    for _ in range(20):
+        iam.list_roles()
+    assert kit.cloud.market.disturbances.counts["throttle"] > 0
 
 
 def test_a_share_of_the_requests_is_disturbed(kit: Any) -> None:
@@ -93,7 +129,7 @@ def test_rates_are_settings_of_the_cloud(kit: Any) -> None:
     assert DISTURBANCES["aws"].duplicate > 0 and DISTURBANCES["aws"].reorder > 0 and DISTURBANCES["aws"].late > 0
     with pytest.raises(ValueError, match=r"share from 0 to 1.*no disturbance 'rain'"):
         kit.do("disturbances", late=1.5, rain=0.1)
-    with pytest.raises(ValueError, match="conflict, slow_down, duplicate, reorder, late"):
+    with pytest.raises(ValueError, match="conflict, slow_down, duplicate, reorder, late, throttle"):
         kit.do("disturbances")
     kit.do("disturbances", late=0.5)
     kit.cloud.reset()

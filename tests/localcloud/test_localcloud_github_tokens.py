@@ -88,6 +88,7 @@ class Account:
         for part in (ReviewPart.DEPLOY, ReviewPart.PREVIEW):
             document = json.dumps(trust(self.provider, REPOSITORY, part, []))  # type: ignore[arg-type]
             self.iam.create_role(RoleName=part.value, AssumeRolePolicyDocument=document)
+            kit.wait_for_role(part.value)
         kit.do("issuer", url=ISSUER, address=forge.address)
 
     def assume(self, token: str, part: ReviewPart = ReviewPart.DEPLOY) -> dict[str, Any]:

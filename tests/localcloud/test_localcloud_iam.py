@@ -1,12 +1,13 @@
 """Roles held to their policies, and the book of calls."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_local.options import Options
-from localcloud_worker import Worker, enforcing, refused
+from localcloud_worker import TRUST, Worker, enforcing, refused
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,19 @@ def test_a_role_leaves_a_profile_once(kit: Any) -> None:
     iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")
     with pytest.raises(iam.exceptions.NoSuchEntityException):
         iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")
+
+
+def test_a_role_that_was_just_made_is_refused_for_some_seconds(kit: Any) -> None:
+    kit.do("delays", propagation="1h")
+    iam, sts = kit.client("iam"), kit.client("sts")
+    iam.create_role(RoleName="young", AssumeRolePolicyDocument=TRUST)
+    arn = "arn:aws:iam::123456789012:role/young"
+    assert refused(sts.assume_role, RoleArn=arn, RoleSessionName="session") == "AccessDenied"
+    kit.do("delays", propagation="10s")
+    iam.create_role(RoleName="older", AssumeRolePolicyDocument=TRUST)
+    started = kit.cloud.market.clock.now()
+    kit.wait_for_role("older")
+    assert kit.cloud.market.clock.now() >= started + timedelta(seconds=10)
 
 
 def test_the_simulator_evaluates_a_roles_policies_and_its_boundary(kit: Any, worker: Worker) -> None:

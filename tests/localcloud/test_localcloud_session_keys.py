@@ -115,6 +115,7 @@ def test_an_external_id_is_compared(kit: Any) -> None:
     arn = "arn:aws:iam::123456789012:role/worker"
     trust = trusting({"AWS": arn}, Condition={"StringEquals": {"sts:ExternalId": "their-id"}})
     kit.client("iam").create_role(RoleName="guest", AssumeRolePolicyDocument=trust)
+    kit.wait_for_role("guest")
     sts, guest = worker.client("sts"), "arn:aws:iam::123456789012:role/guest"
     sts.assume_role(RoleArn=guest, RoleSessionName="session", ExternalId="their-id")
     for more in ({}, {"ExternalId": "another"}):

@@ -7,12 +7,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
@@ -23,6 +25,8 @@ from peer_clouds import GUEST, HOME, POOL, SCHEDULER, VISITOR, Clouds, google_tr
 from stillness import standing_still
 
 SCALE = 120.0  # a notice of 120 s takes one real second
+NO_PROPAGATION = Delays(propagation=timedelta())
+"""STS knows of a role as soon as it is made: these tests are about what it may do."""
 COMPUTE = "/compute/v1/projects/everspot-local"
 HERE = f"{COMPUTE}/regions/europe-west4"
 ZONE = "europe-west4-a"
@@ -188,7 +192,9 @@ def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GcpKit:
 @pytest.fixture(scope="module")
 def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     folder = Path(tmp_path_factory.mktemp("aws"))
-    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None)) as cloud:
+    with LocalCloud(
+        Options(folder, region="eu-west-1", scale=120.0, boot_command=None, delays=NO_PROPAGATION)
+    ) as cloud:
         yield cloud
 
 

@@ -18,6 +18,7 @@ from everspot_clouds.visiting import pool, pool_provider, visitor
 from everspot_core.jobs.visit_records import TripEnd, visit_prefix
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.federation.peer_access import open_peer
@@ -26,6 +27,8 @@ from everspot_store import ManualClock, Store
 from federation_helpers import Member
 
 REGIONS = {AWS: "eu-west-1", GCP: "europe-west4"}
+NO_PROPAGATION = Delays(propagation=timedelta())
+"""STS knows of a role as soon as it is made: these tests are about what it may do."""
 ROOT = "projects/everspot-local"
 SCHEDULER = "arn:aws:iam::123456789012:role/everspot-aws-identity-scheduler-1"
 ACCOUNT = "everspot-gcp-scheduler@everspot-local.iam.gserviceaccount.com"
@@ -49,7 +52,9 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 @pytest.fixture(scope="module")
 def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     folder = Path(tmp_path_factory.mktemp("aws"))
-    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None)) as cloud:
+    with LocalCloud(
+        Options(folder, region="eu-west-1", scale=120.0, boot_command=None, delays=NO_PROPAGATION)
+    ) as cloud:
         yield cloud
 
 

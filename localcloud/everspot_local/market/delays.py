@@ -26,6 +26,7 @@ class Delays:
     notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
     access: timedelta = timedelta(seconds=120)  # a change of a policy until it has effect
+    propagation: timedelta = timedelta(seconds=10)  # a new role or profile until other services know of it
     visible: timedelta = timedelta(seconds=3)  # launch until every description shows the instance
     operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
     late: timedelta = timedelta(seconds=60)  # an event that is late (see `disturbances`), at most

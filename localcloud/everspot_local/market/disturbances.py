@@ -22,6 +22,8 @@ class DisturbanceRates:
         duplicate: messages that a queue delivers a second time.
         reorder: receptions of messages in another order than they were sent in.
         late: events that arrive late.
+        throttle: requests to other services than those of instances and of objects that are refused because there are
+            too many.
     """
 
     conflict: float = 0.0
@@ -29,6 +31,7 @@ class DisturbanceRates:
     duplicate: float = 0.02
     reorder: float = 0.02
     late: float = 0.02
+    throttle: float = 0.0
 
     def changed(self, overrides: Mapping[str, Any]) -> "DisturbanceRates":
         """Return the rates with some changed, by name.

@@ -28,6 +28,16 @@ from everspot_local.aws.signatures import check_region
 from everspot_local.aws.strict import strict
 from everspot_local.market.clock import stamp
 
+THROTTLING = {
+    # Where the service's own model names another code (botocore).
+    **dict.fromkeys(("autoscaling", "cloudwatch", "iam", "sts"), "Throttling"),
+    "sqs": "RequestThrottled",
+    "service-quotas": "TooManyRequestsException",
+    "resourcegroupstaggingapi": "ThrottledException",
+    "ce": "LimitExceededException",
+}
+"""The codes of refusals because of too many requests. "Common errors" of services that speak JSON:
+ThrottlingException."""
 CODES = {
     "ec2": "UnauthorizedOperation",
     "ssm": "AccessDeniedException",
@@ -65,6 +75,8 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     action = _action(handler)
     if action is None:
         return
+    if service not in ("ec2", "s3") and here.market.disturbances.occurs("throttle"):
+        raise Refused(THROTTLING.get(service, "ThrottlingException"), "Rate exceeded")
     if strict() and service != "sts":
         check_credentials(handler, service)
     if s3_resource is None:

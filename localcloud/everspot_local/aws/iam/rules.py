@@ -1,5 +1,8 @@
-"""Stands in for IAM's quotas and delays: policy sizes, boundaries that must exist, and instance profiles that EC2 knows
-only after a while.
+"""Stands in for IAM's quotas and delays: policy sizes, boundaries that must exist, and roles and instance profiles that
+other services know only after a while.
+
+AWS names no time for that: changes are not always immediately visible ("Troubleshoot IAM"); the upstream provider
+allows two minutes (`ec2/ec2_instance.go`). Here it is the delay `propagation`.
 
 Lengths and characters of names and tags are in IAM's own model: see `model_limits`. The quotas are the default ones of
 "IAM and AWS STS quotas" in the IAM user guide, which also says that white space does not count.
@@ -7,7 +10,7 @@ Lengths and characters of names and tags are in IAM's own model: see `model_limi
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
@@ -26,10 +29,6 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.strict import strict
 
 INLINE, MANAGED, TRUST, ATTACHED = 10_240, 6_144, 2_048, 10
-VISIBLE_AFTER = timedelta(seconds=10)
-"""From the last change of an instance profile until EC2 knows of it. AWS names no time: changes are not always
-immediately visible ("Troubleshoot IAM"); the upstream provider allows two minutes (`ec2/ec2_instance.go`)."""
-
 _create_role = IAMBackend.create_role
 _put_boundary = IAMBackend.put_role_permissions_boundary
 _put_role_policy = IAMBackend.put_role_policy
@@ -52,7 +51,15 @@ def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: s
         _boundary(self, more.get("permissions_boundary") or (words[1] if len(words) > 1 else None))
         if any(role.name.lower() == role_name.lower() for role in self.roles.values()):
             raise EntityAlreadyExists(f"Role with name {role_name} already exists.")
-    return _create_role(self, role_name, assume_role_policy_document, *words, **more)
+    role = _create_role(self, role_name, assume_role_policy_document, *words, **more)
+    _changed(role)
+    return role
+
+
+def is_propagated(role: Any) -> bool:
+    """Return whether STS knows of a role. Linked roles are those of services, which know them at once."""
+    usable_from = getattr(role, "everspot_usable_from", None)
+    return usable_from is None or not strict() or account.current().market.clock.now() >= usable_from
 
 
 def update_assume_role_policy(self: IAMBackend, role_name: str, assume_role_policy: str) -> None:
@@ -196,8 +203,9 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _changed(profile: Any) -> None:
-    profile.everspot_usable_from = account.current().market.clock.now() + VISIBLE_AFTER
+def _changed(entity: Any) -> None:
+    market = account.current().market
+    entity.everspot_usable_from = market.clock.now() + market.delays.propagation
 
 
 def _usable_from(profile: Any) -> datetime:

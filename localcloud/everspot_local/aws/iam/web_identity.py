@@ -26,6 +26,7 @@ from moto.sts.responses import TokenResponse
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
+from everspot_local.aws.iam.rules import is_propagated
 from everspot_local.aws.refusals import NOT_IMPLEMENTED, Refused, in_own_words
 from everspot_local.aws.strict import strict
 from everspot_local.machines.issuers import IssuerUnavailable
@@ -51,9 +52,12 @@ _assume_role = TokenResponse.assume_role
 
 @in_own_words
 def assume_role(self: TokenResponse) -> ActionResult:
-    """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here."""
+    """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here,
+    once STS knows of it."""
     assumed_role = self.backend.get_assumed_role_from_access_key(self.get_access_key())
     _check_supported(self)
+    if strict() and assumed_role is None:
+        _role(self._get_param("RoleArn"), "AssumeRole", f"arn:aws:iam::{ACCOUNT}:root")
     if strict() and assumed_role is not None:
         role = _role(self._get_param("RoleArn"), "AssumeRole", assumed_role.arn)
         external_id = self._get_param("ExternalId")
@@ -165,7 +169,7 @@ def _google_keys(machines: Machines) -> list[dict[str, Any]]:
 
 def _role(arn: str, action: str, caller_arn: str) -> Any:
     iam_role = next((role for role in iam_backends[ACCOUNT]["aws"].roles.values() if role.arn == arn), None)
-    if iam_role is None:  # STS does not say whether there is such a role
+    if iam_role is None or not is_propagated(iam_role):  # STS does not say whether there is such a role
         begins = f"User: {caller_arn} is not authorized to perform" if caller_arn else "Not authorized to perform"
         raise Refused("AccessDenied", f"{begins}: sts:{action}" + (f" on resource: {arn}" if caller_arn else ""), 403)
     return iam_role

@@ -209,7 +209,7 @@ def _clouds() -> list[str]:
     """What each cloud has laid down for job files. Where a cluster's instances come from decides which row counts."""
     rows = [(cloud, provider(cloud).jobs) for cloud in CLOUDS]
     return [
-        "## What clouds lay down", "",
+        "## Rules of the clouds", "",
         _wrapped("`EVERSPOT_*` belongs to the instance everywhere, and so do the variables of each cloud here: a job "
                  "may move. An instance reads secrets of its own cloud."), "",
         "| cloud | variables that belong to the instance | forms of a secret |", "| --- | --- | --- |",

@@ -25,12 +25,12 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.OK: "done",
-    Exit.USER: "something is wrong with what was asked: a bad spec, a job that has already ended, a failed check, "
-    "a wait that took longer than its `--timeout`",
+    Exit.USER: "the request is wrong: a bad spec, a job that has already ended, a failed check, a wait that took "
+    "longer than its `--timeout`",
     Exit.USAGE: "the command line cannot be read: unknown option, missing argument",
-    Exit.NOT_FOUND: "no such job, file or dataset, or several jobs begin with what was given",
-    Exit.UNAVAILABLE: "the store or the credentials for it are not available: try again, or ask `everspot doctor`; "
-    "or a program that it needs is not installed (`exec`, `forward`)",
+    Exit.NOT_FOUND: "no such job, file or dataset, or several jobs begin with the given id",
+    Exit.UNAVAILABLE: "the store or the credentials for it are not available: try again, or run `everspot doctor`; "
+    "or a required program is not installed (`exec`, `forward`)",
     Exit.JOB_FAILED: "the job that was waited for ended as FAILED or CANCELLED (`job --wait`, `logs -f`)",
     Exit.INTERRUPTED: "stopped with Ctrl-C",
 }

@@ -22,12 +22,12 @@ MEANING_OF_STATUS = {
     "PENDING": "waits for an instance",
     "STARTING": "has an instance, which fetches code, data and packages, runs the set-up, and starts the program",
     "RUNNING": "trains",
-    "STALLED": "runs, and has made no step for ten times as long as it usually takes, or gives no sign of life",
+    "STALLED": "runs, but has made no step for ten times as long as usual, or shows no activity",
     "AWAY": "is offered to another cluster, or runs there",
-    "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
+    "RECOVERING": "lost its instance, or is retried after an error, and waits for an instance",
     "CANCELLING": "will stop at its next step",
     "SUCCEEDED": "finished",
-    "FAILED": "will not be tried again: its own error, more often than `retries.errors`, or its budget",
+    "FAILED": "will not be retried: too many errors, a used-up budget, or a reason that `everspot job` shows",
     "CANCELLED": "was cancelled",
 }
 

@@ -1,8 +1,8 @@
 """The price tables of a project: one dated file for each region, committed and reviewed like code.
 
-They lie in `prices/` beside the project's Pulumi.yaml, and are written by `everspot cost prices refresh --region R`.
-They count before a cluster's own table and before the catalogue that comes with Everspot. Below them lie the tables
-that a preview has asked for because there was no file (`price_lookup`).
+They are in `prices/` beside the project's Pulumi.yaml, and are written by `everspot cost prices refresh --region R`.
+They take precedence over a cluster's own table, over the tables that a preview has read because there was no file
+(`price_lookup`), and over the catalogue that comes with Everspot.
 """
 
 import os
@@ -111,7 +111,7 @@ def cache_folder() -> Path:
 
 
 def read_cached(now: datetime) -> list[PriceTable]:
-    """Return the tables that previews have asked for lately. A file that cannot be read is left out, because nobody
+    """Return the tables that previews have read recently. A file that cannot be read is left out, because nobody
     wrote it by hand."""
     folder, tables = cache_folder(), []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -160,8 +160,8 @@ def project_prices(tables: Sequence[PriceTable]) -> Iterator[None]:
 
 
 def load_catalogue(*, now: datetime | None = None, cluster: Iterable[PriceTable] = ()) -> Catalogue:
-    """Return the types and prices that are known here: the catalogue that comes with Everspot, and over it the tables
-    that previews have asked for, a cluster's, and the project's files.
+    """Return the known types and prices: the catalogue that comes with Everspot, overridden by the tables of previews,
+    by those of a cluster, and by the project's files.
 
     Args:
         now: The time against which the tables of earlier previews are too old; None for this moment.

@@ -1,7 +1,7 @@
-"""Prices that a preview asks of a cloud's price lists itself, because the project has no file of its region yet.
+"""Reads prices from a cloud's price lists in a preview, if the project has no file of the region yet.
 
-Each region is asked once in a process, with the credentials of the environment and for a bounded time, and the answer
-is kept below the user's cache for a day. A preview tells that it did so: a file of the project is what reviews see.
+Each region is read once per process, with the credentials of the environment and within a time limit, and cached in the
+user's cache folder for a day. The preview prints that it did so, because reviews only see files of the project.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from everspot_clouds.price_files import cache_folder, project_table, read_cached
 from everspot_clouds.registry import provider
 
 ASKED_AGAIN = timedelta(days=1)
-"""Age from which on a table of the cache is asked for anew."""
+"""Age at which a table of the cache is read again."""
 
 AT_MOST = timedelta(seconds=90)
 """Time for all pages of an answer; each page has its own limit."""
@@ -32,7 +32,7 @@ _REDIRECTIONS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_U
 
 @dataclass(frozen=True)
 class LookUp:
-    """What the price lists of a region answered: a table, or the reason why there is none."""
+    """The answer of a region's price lists: a table, or the reason why there is none."""
 
     table: PriceTable | None = None
     refusal: str = ""
@@ -47,10 +47,10 @@ class _TookTooLong(Exception):
 
 
 def look_up(region: str, types: Collection[str], clock: Clock | None = None) -> LookUp:
-    """Return the prices of some types in a region, asked of the cloud's price lists.
+    """Return the prices of some types in a region from the cloud's price lists.
 
-    A region that the project has a file of is not asked: whoever wants newer prices refreshes it. `clock`: None for
-    this machine's.
+    A region with a file in the project is not read, since `everspot cost prices refresh` updates the file. `clock`:
+    None for this machine's.
 
     Raises:
         BadPriceFile: if a file of the project's prices cannot be read.

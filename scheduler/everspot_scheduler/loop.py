@@ -1,7 +1,7 @@
-"""The scheduler's loop: observe, decide, act, record, publish. It holds no state that the next scheduler could miss.
+"""The scheduler's loop: observe, decide, act, record, publish. It holds no state that another scheduler would need.
 
-Between ticks it remembers only caches and spans of its own time: since when it has seen each ETag, and which messages
-it has not handled yet. If it crashes, the next tick of any scheduler repairs the half-done writes.
+Between ticks it keeps only caches, the time at which it first saw each ETag, and unhandled messages. After a crash, the
+next tick of any scheduler completes half-done writes.
 """
 
 import logging
@@ -34,10 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """One scheduler of a cluster. There may be others at the same time.
+    """One scheduler of a cluster. Other schedulers of the cluster may run at the same time.
 
     Attributes:
-        services: What several phases use.
+        services: The objects that several phases share.
         observe: The first phase.
         publish: The last phase.
         phases: All phases of a tick, in their order.
@@ -66,7 +66,7 @@ class Scheduler:
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Tick until `stopped` says so. Errors are logged and the loop goes on; the next tick starts afresh."""
+        """Tick until `stopped` returns True. Errors are logged, and the next tick starts anew."""
         clock, failures = self._store.clock, 0
         while not stopped():
             began = clock.monotonic()
@@ -94,8 +94,7 @@ class Scheduler:
         """Do each phase, once.
 
         Raises:
-            StoreError: if the store failed. The documents written until then remain, and the next tick goes on from
-                them.
+            StoreError: if the store failed. Documents written until then remain, and the next tick continues from them.
         """
         tick = Tick()
         for phase in self.phases:

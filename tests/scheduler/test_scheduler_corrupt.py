@@ -149,5 +149,5 @@ def test_what_cannot_be_told_to_people_is_logged_once_and_stops_nothing(
 
     monkeypatch.setattr(FleetStatusWriter, "write", broken)
     worn.run(5)
-    assert caplog.text.count("the state of pools cannot be told") == 1
+    assert caplog.text.count("the state of pools failed") == 1
     goes_on(worn)

@@ -38,7 +38,7 @@ def test_an_error_in_a_part_for_people_does_not_stop_the_next_one(caplog: pytest
     )
     phase.run(Tick())
     assert steps == ["heartbeat"]
-    assert "figures cannot be told" in caplog.text
+    assert "figures failed" in caplog.text
 
 
 @pytest.mark.parametrize(("error", "best_effort"), [(ValueError("x"), False), (StoreUnavailable("x"), True)])

@@ -1,4 +1,4 @@
-"""A cloud's billing rules as values, which each cloud's `rules.py` gives."""
+"""The billing rules of a cloud, as values. Each cloud's `rules.py` defines its own."""
 
 from dataclasses import dataclass
 from datetime import timedelta

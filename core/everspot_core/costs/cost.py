@@ -1,10 +1,10 @@
 """The bill: the cost of every instance, the jobs it worked for, and the cost of the same useful work on-demand.
 
 Every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`. A spot instance costs
-the price of each moment, or nothing if the cloud takes it so soon that it does not bill it. An on-demand instance costs
-its list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's life:
-boot, idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment
-(`sharing`), and the fleet bears the time that no share covers. So the parts always add up to the cost of the instance.
+the price of each moment, or nothing if the cloud interrupts it within its free time. An on-demand instance costs its
+list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's life: boot,
+idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment (`sharing`),
+and the fleet bears the time that no share covers. So the parts always add up to the cost of the instance.
 
 `on_demand_cost` is the cost of the same fleet on-demand without interruptions: the useful seconds of the jobs and the
 seconds of boot and idling at list price. It leaves out seconds lost to interruptions.

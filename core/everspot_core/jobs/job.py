@@ -87,13 +87,13 @@ class JobSpec(Frozen):
     )
     setup: list[str] = Field(
         default_factory=list,
-        description="Shell commands, run by bash in the root of `code` before each start of the program. If one fails, "
-        "this is an error of the job.",
+        description="Shell commands, run by bash in the root of `code` before each start of the program. A failing "
+        "command is an error of the job.",
     )
     secrets: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment variables whose values are secrets of the cloud. Each is given by the secret's "
-        "name, in a form that is listed below. The instance reads the values with its role, stores them "
+        description="Environment variables that get secrets of the cloud. Give the secret's name, in a form that is "
+        "listed below. The instance reads the values with its role, stores them "
         "nowhere and removes them from the log.",
     )
     resources: Resources = Resources()
@@ -102,15 +102,15 @@ class JobSpec(Frozen):
         ge=1,
         le=MOST_PROCESSES,
         description="Processes of the program on its instance, as torchrun's `--nproc-per-node`. Default: one for "
-        "each of `resources.gpus`, else one. With GPUs they are at most as many, since NCCL takes no two"
-        " ranks on one GPU; each process sees all GPUs of the job. Without GPUs they share the vCPUs.",
+        "each of `resources.gpus`, else one. With GPUs at most one per GPU, since NCCL does not allow two "
+        "ranks on one GPU; each process sees all GPUs of the job. Without GPUs the processes share the vCPUs.",
     )
     priority: Priority = Priority.NORMAL
     deadline: Span | Utc | None = Field(
         default=None,
-        description="A moment, or a duration from submission. With `expected_duration`, a deadline that is not at "
-        "least `expected_duration` and a changeover away is refused (without `everspot submit --force`)."
-        " A changeover counts 15m until the cluster has measured its own, and a tick of its scheduler.",
+        description="A moment, or a duration from submission. With `expected_duration`, a deadline that is closer "
+        "than `expected_duration`, a changeover and a scheduler's tick together is refused (unless `everspot submit "
+        "--force`). A changeover counts as 15m until the cluster has measured its own.",
     )
     expected_duration: Span | None = Field(
         default=None,
@@ -119,12 +119,12 @@ class JobSpec(Frozen):
     )
     after: list[str] = Field(
         default_factory=list,
-        description="Jobs that have to succeed first, by id or by name (then the newest job with this name). If one of "
+        description="Jobs that must succeed first, by id or by name (the newest job with this name). If one of "
         "them fails, this job fails too. The program finds the `outputs/` of each in a folder of its name below "
         "`EVERSPOT_INPUTS`.",
     )
     start_after: Span | Utc | None = Field(
-        default=None, description="A moment, or a duration from submission. The job does not begin earlier."
+        default=None, description="A moment, or a duration from submission. The job does not start earlier."
     )
     window: Hours | None = Field(
         default=None,
@@ -133,7 +133,7 @@ class JobSpec(Frozen):
     )
     every: Span | None = Field(
         default=None,
-        description="Makes a series: each run begins this long after the planned begin of the last one, but never "
+        description="Makes a series: each run starts this long after the planned start of the last one, but never "
         "before the last one has ended. `everspot cancel` of a run ends the series.",
     )
     skip_if: Skip | None = Field(
@@ -144,21 +144,22 @@ class JobSpec(Frozen):
     clouds: list[Name] = Field(
         default_factory=list,
         max_length=20,
-        description="The clouds in which it may run, by name. It may then move, with its checkpoint, to "
-        "peers of its cluster there. Without `clouds` and `clusters` it stays in the cluster that it was submitted to.",
+        description="The clouds in which the job may run, by name. It may then move, with its checkpoint, to peers of "
+        "its cluster in these clouds. Without `clouds` and `clusters` the job stays in the cluster to which it "
+        "was submitted.",
     )
     clusters: list[Name] = Field(
         default_factory=list,
         max_length=20,
-        description="The only peers, by name, to which it may move. Without it: all that are in one of `clouds`.",
+        description="The only peers, by name, to which the job may move. Default: all peers in one of `clouds`.",
     )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
     mixed_on_failover: Flag = Field(
         default=False,
         description="With `precision: auto` and the trainer library: the run begins in fp32, and changes to mixed "
-        "precision when it moves, after a failover, to a type whose GPUs have less memory than it uses in fp32. The "
-        "change is an event of the job; its numbers differ from then on.",
+        "precision when it moves, after a failover, to a type whose GPUs have less memory than it uses in "
+        "fp32. The change is recorded as an event; the job's numbers differ from then on.",
     )
     budget: Budget = Budget()
     retries: Retries = Retries()

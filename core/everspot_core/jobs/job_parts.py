@@ -46,7 +46,7 @@ class Precision(StrEnum):
 
 
 class Resources(Frozen):
-    """The least that one instance must have for the job to run on it."""
+    """The least resources of an instance that can run the job."""
 
     vcpus: Whole = Field(default=1, ge=1, le=10_000)
     memory_gib: Number = Field(default=1, gt=0, le=100_000)
@@ -55,8 +55,8 @@ class Resources(Frozen):
     gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
     shared: Flag = Field(
         default=False,
-        description="The job may share an instance with others, if the cluster allows it. It then gets the resources "
-        "that are given here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
+        description="The job may share an instance with others, if the cluster allows it. It then gets exactly these "
+        "resources, and pays its part of the instance. Otherwise the job has the instance alone.",
     )
 
     @field_validator("memory_gib")
@@ -173,8 +173,8 @@ class Retries(Frozen):
     )
     stalled: Flag = Field(
         default=False,
-        description="Restart a program that has made no step for ten times its usual step, and at least a minute, or "
-        "has given no sign of life for half an hour before its second step or without reported steps. Each "
-        "restart counts as one of `errors`. Without this the stall is only reported.",
+        description="Restart a program that has made no step for ten times its usual step time (at least a minute), or "
+        "has neither printed nor used the processor for half an hour before its second step or without "
+        "reported steps. Each restart counts as one of `errors`. Without this a stall is only reported.",
     )
     backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")

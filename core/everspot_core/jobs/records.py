@@ -1,6 +1,6 @@
 """The documents of a running cluster: job records with their lease, assignments, instances, events.
 
-docs/internals/store.md says who writes which of them, and under which key.
+docs/internals/store.md lists their keys and writers.
 """
 
 from datetime import datetime, timedelta
@@ -24,8 +24,8 @@ from everspot_core.jobs.visit_records import Away, Trip
 
 
 class JobState(StrEnum):
-    """PENDING waits for an instance; ASSIGNED has one that has not started it yet; AWAY: it is offered to another
-    cluster, or visits it; the last three are final."""
+    """The state of a job. PENDING: it waits for an instance. ASSIGNED: it has an instance that has not started it yet.
+    AWAY: it is offered to another cluster, or runs there. The last three are final."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
@@ -47,7 +47,7 @@ class JobState(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reason why an owner was told to stop, or why a job left its owner."""
+    """The reason for an order to stop, or for the end of an attempt."""
 
     FINISHED = "finished"
     NOTICE = "notice"  # the cloud's interruption notice
@@ -61,21 +61,21 @@ class Reason(StrEnum):
     MOVE = "move"  # the scheduler has a better instance for the job
     SHUTDOWN = "shutdown"  # the instance or its agent is being stopped for another reason
     ROLL = "roll"  # the instance is replaced by one of the current image and settings
-    RELEASE = "release"  # the fleet holds more than its target: this instance goes
-    CORDON = "cordon"  # the machine is found to be broken: jobs leave it, and it goes
+    RELEASE = "release"  # the fleet is larger than its target: this instance leaves
+    CORDON = "cordon"  # the machine is broken: its jobs move, and it leaves
     MACHINE = "machine"  # the machine failed the program: a full disk, a broken GPU
     DENIED = "denied"  # the store refused what the job needs: a permission is missing
     DAMAGED = "damaged"  # there are checkpoints, and none of them is whole
     AGENT = "agent"  # the instance's agent failed, or was restarted again and again, while it had the job
-    MISSING = "missing"  # what was submitted is not there: the job's code
+    MISSING = "missing"  # the submitted code of the job is missing
     CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
-    AFTER = "after"  # a job that it was to come after has not succeeded
+    AFTER = "after"  # a job of its `after` has not succeeded
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
-    INFEASIBLE = "infeasible"  # no capacity that there is could have kept its deadline: it was not begun
+    INFEASIBLE = "infeasible"  # no capacity could have met its deadline: it was not started
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
-    NO_PROGRESS = "no-progress"  # its owner vanished too often in a row, and the job came no further
+    NO_PROGRESS = "no-progress"  # its owner vanished too often in a row without progress of the job
     SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record: no owner could write any
-    STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then
+    STALLED = "stalled"  # the program made no step for many times its usual step time, and `retries.stalled` is set
 
     @property
     def preemption(self) -> bool:
@@ -106,40 +106,40 @@ class Reason(StrEnum):
 
     @property
     def failure(self) -> bool:
-        """Whether it counts against the job's `retries.errors`."""
+        """Whether the reason counts towards the job's `retries.errors`."""
         return self in (Reason.ERROR, Reason.MISSING, Reason.STALLED)
 
 
 class Progress(Stored):
-    """How far the training process has come, as it last reported."""
+    """The last reported progress of the training process."""
 
     step: Step = 0
     total_steps: Steps = None
     steps_per_epoch: PerEpoch = Field(
-        default=None, description="Steps that read its data once; None: not told, or the data has no length."
+        default=None, description="Steps that read its data once; None: not reported, or the data has no length."
     )
     durable_step: Steps = Field(
         default=None,
-        description="Steps of its newest checkpoint, where another instance would go on; None: not told.",
+        description="Steps of its newest checkpoint, from which another instance would continue; None: not reported.",
     )
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
     stalled_seconds: Seconds = Field(
-        default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
+        default=None,
+        description="Real time without a step, once it is many times the usual step time; None: not stalled.",
     )
     unkept_seconds: Seconds = Field(
         default=None,
-        description="Real time for which nothing was kept of a program that does not use the trainer library, once it "
-        "is several checkpoint intervals; None: its checkpoints are kept.",
+        description="Real time without a complete checkpoint of a program that does not use the trainer library, once "
+        "it is several checkpoint intervals; None: checkpoints are published.",
     )
     preparing: bool = Field(default=False, description="Its data, packages or set-up are being prepared.")
-    memory_gib: Gib = Field(
-        default=None, description="The most memory that it was seen to hold, GiB; None: not measured."
-    )
+    memory_gib: Gib = Field(default=None, description="The largest measured memory, GiB; None: not measured.")
     gpu_memory_gib: Gib = Field(
-        default=None, description="The most that torch reserved on one GPU of its first worker, GiB; None: not told."
+        default=None,
+        description="The most memory that torch reserved on one GPU of its first worker, GiB; None: not reported.",
     )
-    mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not told.")
+    mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not reported.")
     recent_use: Utilization | None = Field(
         default=None, description="What it used of its machine in the last minute or so; None: not measured."
     )
@@ -161,8 +161,8 @@ class JobRecord(Document):
     owner: str | None = Field(default=None, description="Instance id, while the state is ASSIGNED or RUNNING.")
     incarnation: int = Field(
         default=0,
-        description="Counts the agents of the owner that took it up under this epoch: more than one, if the "
-        "agent was restarted. What an earlier one started may write no more.",
+        description="The number of agents that have run the job under this epoch: more than one if the agent was "
+        "restarted. Processes of an earlier agent may no longer write.",
     )
     beat: int = 0
     progress: Progress = Progress()
@@ -170,25 +170,27 @@ class JobRecord(Document):
     errors: int = 0
     unstarted: list[str] = Field(
         default_factory=list,
-        description="The instances, in a row, that had it last and could not start its program, or failed it.",
+        description="The last instances in a row that could not start its program, or failed it.",
     )
-    from_zero: int = Field(default=0, description="How often it was started over for want of any checkpoint.")
-    fruitless: int = Field(
-        default=0, description="How often in a row its owner vanished before the job had come any further."
-    )
+    from_zero: int = Field(default=0, description="How often it was started from zero for lack of a checkpoint.")
+    fruitless: int = Field(default=0, description="How often in a row its owner vanished without progress of the job.")
     fruitless_ended: int = Field(
         default=0, description="How many of these losses came because the cloud had taken or ended the instance."
     )
-    assigned_step: Steps = Field(default=None, description="How far it had ever been when its owner got it.")
-    assigned_durable_step: Steps = Field(default=None, description="How much was saved when its owner got it.")
-    failed_on: list[str] = Field(
-        default_factory=list, description="The instances on which it ended with an error, the latest last."
+    assigned_step: Steps = Field(default=None, description="Its highest step when its owner got it.")
+    assigned_durable_step: Steps = Field(
+        default=None, description="The step of its newest checkpoint when its owner got it."
     )
-    failed_step: int = Field(default=0, description="How far it was at the last error.")
+    failed_on: list[str] = Field(
+        default_factory=list, description="The instances on which it ended with an error, the newest last."
+    )
+    failed_step: int = Field(default=0, description="Its step at the last error.")
     not_before: Utc | None = Field(default=None, description="No assignment before this (back-off after an error).")
     last_owner: str | None = None
     last_reason: Reason | None = None
-    detail: str = Field(default="", description="For people: last lines of the error, why it failed.")
+    detail: str = Field(
+        default="", description="Text for users: the reason of the failure, the last lines of the error."
+    )
     exit_code: int | None = None
     changed_at: Utc
     assigned_at: Utc | None = Field(default=None, description="When its owner got it, while it has one.")
@@ -200,11 +202,11 @@ class JobRecord(Document):
     away: Away | None = Field(default=None, description="While the state is AWAY.")
     waits_since: Utc | None = Field(
         default=None,
-        description="When it began to wait, of a job that has been away since and got no instance there. None: when it "
-        "last left one.",
+        description="The start of its wait, if it has been away since and got no instance there. None: the wait began "
+        "when it last left an instance.",
     )
     trips: list[Trip] = Field(
-        default_factory=list, description="Its visits to other clusters, and offers that came to nothing, newest last."
+        default_factory=list, description="Its visits to other clusters, and failed offers, newest last."
     )
 
     def held_time(self, until: datetime) -> timedelta | None:
@@ -222,7 +224,7 @@ class Order(StrEnum):
 
     RUN = "run"
     STOP = "stop"
-    LEAVE = "leave"  # as STOP, and once it has given its job back, or had none, the instance powers off
+    LEAVE = "leave"  # as STOP; then, without a job, the instance powers off
 
 
 class Seat(Stored):
@@ -263,14 +265,14 @@ class Assignment(Document):
         default=False,
         validation_alias=AliasChoices("cordoned", "doomed"),
         serialization_alias="doomed",
-        description="The instance will be taken away: nothing new is put on it.",
+        description="The instance will be interrupted: it gets no further jobs.",
     )
     seats: tuple[Seat, ...] = ()
     hours_between_interruptions: float | None = Field(
         default=None,
         gt=0,
-        description="Mean time between two interruptions of an instance of its pool, by the cluster's history: what "
-        "the interval between checkpoints is chosen by. None: not told.",
+        description="Mean time between two interruptions of an instance of its pool, by the cluster's history. It "
+        "determines the interval between checkpoints. None: unknown.",
     )
     changed_at: Utc
 
@@ -316,6 +318,6 @@ class Request(Document):
 
 
 class RollRequest(Request):
-    """The request to replace busy instances, too, by ones of this generation, one share at a time."""
+    """The request to replace instances of other generations, including busy ones, in batches."""
 
     generation: str

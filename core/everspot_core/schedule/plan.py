@@ -1,12 +1,12 @@
 """The plan: who runs where, who must stop, and which assignments need repair.
 
-The order of the passes is the order of importance: dead owners, half-done and finished assignments, instances that the
-cloud takes away, jobs that users want stopped, jobs that can be ended, jobs that can start on present instances, and
-last launches and departures.
+The passes run in the order of importance: dead owners, half-done and finished assignments, instances with an
+interruption notice, jobs to stop, jobs to end, jobs that can start on present instances, and last launches and
+releases.
 
-There are two entry points. `plan_standing` is for the driver of standing fleets, whose capacity the cloud maintains. It
-never launches and never releases, as the type of its actions says. `plan` is for a driver that also launches instances,
-in the pools of the view, and releases them.
+There are two entry points. `plan_standing` is for standing fleets, whose capacity the cloud maintains: its actions
+neither launch nor release instances. `plan` is for elastic capacity: it also launches instances, in the pools of the
+view, and releases them.
 """
 
 from datetime import datetime
@@ -25,8 +25,8 @@ from everspot_core.schedule.view import ClusterView
 def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
     """Return the next actions on standing fleets. Pure: they depend on the view and on `now` (market time) alone.
 
-    At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
-    `view.instances` is of no consequence.
+    At most one action changes a job, an instance, or a seat of an instance. The result does not depend on the order of
+    `view.jobs` and `view.instances`.
     """
     state = PlanState(reckoned(view, now), now)
     placed = _decide(state)
@@ -34,7 +34,7 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
 
 
 def plan(view: ClusterView, now: datetime) -> list[Action]:
-    """Return the next actions where instances can also be launched, in the pools of the view. Otherwise as
+    """Return the next actions, including launches in the pools of the view and releases. Otherwise as
     `plan_standing`."""
     state = PlanState(reckoned(view, now), now)
     placed = _decide(state)
@@ -66,6 +66,6 @@ def _let_go(state: PlanState) -> None:
         assignment = state.instances[action.instance_id].assignment
         job_ids = set(assignment.jobs) if assignment is not None else set[str]()
         if job_ids & state.touched_jobs:
-            continue  # the instance goes in the next plan, when what was decided of its jobs stands
+            continue  # the instance leaves in the next plan, after the actions on its jobs
         state.do(action, instance=action.instance_id)
         state.touched_jobs |= job_ids

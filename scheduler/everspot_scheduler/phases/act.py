@@ -1,4 +1,4 @@
-"""Act: carry out what the plan says, by conditional writes on exactly what was observed."""
+"""Act: carry out the actions of the plan, by conditional writes on the observed documents."""
 
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Launch, Restore, Tariff, Void
 
@@ -9,7 +9,7 @@ from everspot_scheduler.phases.services import SchedulerServices
 ROUNDS = 4
 """The most plans of a tick: clearing an instance and using it again need not wait for each other."""
 _FREEING = (Clear, Complete, Expire, Finish, Restore, Void)
-"""Actions after which a new plan may decide more: they free instances, or settle doubts."""
+"""Actions after which a new plan may decide more, because they free or repair an assignment."""
 
 
 class ActPhase(TickPhase):

@@ -1,4 +1,4 @@
-"""Decide: the plan of a view and a moment, by core alone. It reads and writes nothing."""
+"""Decide: compute the plan of a view and a moment, by core. This phase does no I/O."""
 
 from everspot_core.schedule import plan, plan_standing
 

@@ -1,4 +1,4 @@
-"""Observe: read what the store, the cloud and the peers say, and make the plan's input of it."""
+"""Observe: read the store, the cloud and the peers, and build the plan's input."""
 
 from functools import partial
 

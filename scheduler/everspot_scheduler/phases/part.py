@@ -18,10 +18,10 @@ class Tick:
     """What one tick has read and decided so far. A part sets a field, and only later parts read it.
 
     Attributes:
-        observation: The documents of the store, set by the part "tables". What writes a document puts the new version
-            there.
+        observation: The documents of the store, set by the part "tables". Every part that writes a document puts the
+            new version there.
         inputs: The plan's input beside the documents, set by the part "plan inputs".
-        view: What the last plan of the tick was made of, set by the part "view".
+        view: The input of the tick's last plan, set by the part "view".
         actions: The last plan of the tick, set by the part "plan".
     """
 
@@ -48,8 +48,7 @@ class TickPart:
     Attributes:
         name: Names the part in the documentation and in the log.
         run: Does the part's work. Raises the store's errors, which end the tick.
-        best_effort: Whether any other error is only logged: the part is for people, and stops nothing that a later part
-            has to record.
+        best_effort: Whether any other error is only logged, because the part only informs users.
     """
 
     name: str
@@ -83,15 +82,14 @@ class TickPhase:
 
 
 class BestEffort:
-    """Work for people alone, such as notes and figures: its failure stops nothing that a tick has yet to record. Errors
-    of the store go on to the caller."""
+    """Runs parts that only inform users, such as status documents and figures, so that their failure does not stop the
+    tick. Errors of the store are raised."""
 
     def __init__(self) -> None:
         self._doubts: dict[str, str] = {}
 
     def do(self, subject: str, call: Callable[[], object]) -> None:
-        """Do it. An error, which stored figures that make no sense may lead to, is logged once as long as it stays the
-        same. `subject`: for the log."""
+        """Call the function, and log its error, once as long as it stays the same. `subject`: the name for the log."""
         try:
             call()
         except StoreError:
@@ -100,6 +98,6 @@ class BestEffort:
             message = f"{type(error).__name__}: {error}"
             if self._doubts.get(subject) != message:
                 self._doubts[subject] = message
-                _log.exception("%s cannot be told, and the tick goes on", subject)
+                _log.exception("%s failed, and the tick continues", subject)
         else:
             self._doubts.pop(subject, None)

@@ -1,4 +1,4 @@
-"""Publish: tell people, peers and the next tick how things stand."""
+"""Publish: write the status for users, for peers and for the next tick."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Record: write what has happened, so that whoever comes next, or asks, finds it in the store."""
+"""Record: write the observed events to the store, for later ticks and for users."""
 
 from functools import partial
 

@@ -1,11 +1,11 @@
 """The agent: runs one job that has the machine alone, or several jobs that share it.
 
 If a job has the machine alone, only the main thread starts, signals and ends the training process. It waits for the
-store only while none runs, so a store that hangs cannot keep it from stopping a process whose lease is over. Four
-helper threads keep in touch: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders` (checkpoints
-of programs that do not use the trainer library) and `notices` (metadata service). A fifth, `measurements`, reads what
-the job uses of the machine; nothing waits for it, because a broken GPU may keep it for ever. Jobs that share the
-machine have threads of their own: see `shared_jobs`.
+store only while no process runs, so a hanging store cannot keep it from stopping a process whose lease has expired.
+Four helper threads do the I/O: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders`
+(checkpoints of programs that do not use the trainer library) and `notices` (metadata service). A fifth, `measurements`,
+reads what the job uses of the machine; nothing waits for it, because a broken GPU may keep it for ever. Jobs that share
+the machine have threads of their own: see `shared_jobs`.
 """
 
 import logging
@@ -157,7 +157,7 @@ class Agent:
         return self._poll_fresh if fresh else self._poll
 
     def folders(self) -> None:
-        """Keep the folder of a program that does not use the trainer library, which may take long."""
+        """Upload the folder of a program that does not use the trainer library, which may take long."""
         self._alone.keep_folder()
 
     def _outside(self) -> Outside:
@@ -179,7 +179,7 @@ class Agent:
         self._unfit = self._fitness.look_again()
 
     def _settle_endings(self) -> None:
-        """Check by the endings of shared jobs whether the machine is fit. While a job is left, only the folders of
+        """Check after the endings of shared jobs whether the machine is fit. While a job remains, only the folders of
         ended jobs are removed, because other files could belong to it."""
         while self._shared_jobs.endings:
             ending = self._shared_jobs.endings.popleft()

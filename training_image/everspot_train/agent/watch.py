@@ -61,7 +61,8 @@ class Observed:
 
 
 class NoticeWatcher:
-    """Polls, and keeps the last answer of each source through failures. An announced interruption stays announced."""
+    """Polls the sources, and keeps the last answer of each through failures. An announced interruption is never
+    withdrawn."""
 
     def __init__(
         self,
@@ -114,8 +115,8 @@ class NoticeWatcher:
             return
         try:
             interruption = read_interruption(self._metadata, self._clock)
-            if interruption is not None and self._interruption is None:  # whatever becomes of the other question
-                _log.warning("this instance will be taken away at %s", interruption.action_at)
+            if interruption is not None and self._interruption is None:  # even if the next request fails
+                _log.warning("this instance will be interrupted at %s", interruption.action_at)
                 self._interruption = interruption
             rebalance = read_rebalance(self._metadata, self._clock)
         except MetadataError as error:
@@ -123,7 +124,7 @@ class NoticeWatcher:
             return
         self.metadata_contact.reached()
         if rebalance is not None and (self._rebalance is None or self._rebalance.action_at != rebalance.action_at):
-            _log.warning("the cloud recommends to be ready to leave")
+            _log.warning("the cloud recommends a rebalance")
             self._rebalance = rebalance
 
     def _queued_notice(self) -> Notice | None:

@@ -27,12 +27,12 @@ _LOST_OUTPUT = (
 )
 
 ShowProgress = Callable[[str, int, int], None]
-"""Says what is being done, as which of how many runs."""
+"""Shows the name of the current run, its number and the number of runs."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is rehearsed.
+    """The job of a rehearsal.
 
     Attributes:
         code: the folder of the program; None for a recipe.
@@ -129,7 +129,7 @@ class _Rehearsal:
         )
 
     def _look_again(self) -> FirstDifference | None:
-        """Compare with a third undisturbed run, so that a script which is seldom the same is not blamed on a resume."""
+        """Compare with a third undisturbed run, to rule out that the script itself is rarely deterministic."""
         third = self._player.play([], self._steps)
         if third.failure:
             return None

@@ -1,4 +1,4 @@
-"""Keeps a run's state durable: restores, checkpoints and stops, in agreement between all ranks."""
+"""Restores, checkpoints and stops a run, in agreement between all ranks."""
 
 import logging
 import threading

@@ -281,13 +281,15 @@ def _mebibytes(layer: Path) -> int:
 
 
 def _prune(cache: Path) -> None:
-    """Remove images but the newest few, and layers that none of those has."""
-    whole = [path for path in (cache / "images").iterdir() if (path / MANIFEST).exists()]
-    newest = sorted(whole, key=lambda path: path.stat().st_mtime, reverse=True)[:_KEPT]
-    needed = {layer for path in newest for layer in json.loads((path / MANIFEST).read_text())["layers"]}
+    """Keep the newest images above the newest one's lower layers, which are large, and no other layer."""
+    images = {path: path.stat().st_mtime for path in (cache / "images").iterdir() if (path / MANIFEST).exists()}
+    newest = sorted(images, key=lambda path: images[path], reverse=True)
+    layers = {path: json.loads((path / MANIFEST).read_text())["layers"] for path in newest}
+    lower = layers[newest[0]][:-1]
+    keep = [path for path in newest if layers[path][:-1] == lower][:_KEPT]
     for path in (cache / "images").iterdir():
-        if path not in newest:
+        if path not in keep:
             shutil.rmtree(path)
     for path in (cache / "layers").iterdir():
-        if path.is_dir() and str(path) not in needed:
+        if path.is_dir() and str(path) not in lower:
             shutil.rmtree(path)

@@ -32,10 +32,10 @@ class CloudInstance:
     """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
 
     `image`: the cloud's name of its image. `ended_at`: when it stopped costing money, if the API states it.
-    `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
-    launch intent that brought it; empty for an instance of the standing fleets. `part_of`: the cloud's name of the
-    fleet or group that keeps it running; empty if the cloud does not say. `failure`: the cloud's own error, if it ended
-    the instance for one; at its launch, as a rule.
+    `interrupted`: whether the cloud interrupted it; None while the API does not state the cause of its end. `launch`:
+    the token of the launch intent that created it; empty for an instance of the standing fleets. `part_of`: the cloud's
+    name of the fleet or group that keeps it running; empty if the cloud does not say. `failure`: the cloud's own error,
+    if it ended the instance for one; at its launch, as a rule.
     """
 
     instance_id: str
@@ -55,8 +55,8 @@ class CloudInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEnd:
-    """The end of an instance that its cloud may no longer describe. `ended_at` (market time): when it stopped costing
-    money; `interrupted`: whether the cloud took it."""
+    """The end of an instance that its cloud may no longer describe. `ended_at` (market time): the time when it stopped
+    costing money; `interrupted`: whether the cloud interrupted it."""
 
     instance_id: str
     ended_at: datetime
@@ -66,7 +66,7 @@ class CloudEnd:
 class MessageKind(StrEnum):
     """Kinds of messages from the cloud to a scheduler."""
 
-    WARNING = "warning"  # the instance will be taken, `deadline`
+    WARNING = "warning"  # the instance will be interrupted, at `deadline`
     REBALANCE = "rebalance"
     LAUNCHED = "launched"  # pending or running
     ENDING = "ending"
@@ -135,7 +135,7 @@ class Cloud(Protocol):
         ...
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Delete these messages, whose meaning is recorded, so that they are not delivered again."""
+        """Delete these messages, whose effects are stored, so that they are not delivered again."""
         ...
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
@@ -160,8 +160,8 @@ class Cloud(Protocol):
         ...
 
     def terminate(self, instances: Iterable[str]) -> None:
-        """End these instances. Unknown and ended ones are skipped. An instance that cannot be ended does not keep the
-        others alive; its error is raised at the end."""
+        """End these instances. Unknown and ended ones are skipped. If an instance cannot be ended, the others are ended
+        all the same, and its error is raised at the end."""
         ...
 
     def quota_name(self, instance_type: str, market: Market) -> str:
@@ -170,8 +170,8 @@ class Cloud(Protocol):
         ...
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """Write these figures of the cluster, as of a moment, for alarms and dashboards. It is called in a thread of
-        its own."""
+        """Write these figures of the cluster, as of a moment, for alarms and dashboards. It is called in a separate
+        thread."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

@@ -36,12 +36,12 @@ START_ATTEMPTS = 10
 """A job fails when it could not be started this many times in a row, even if only on one instance."""
 
 FRUITLESS_MOST = 6
-"""A job fails when its owner has vanished this many times in a row and the job came no further."""
+"""A job fails when its owner has vanished this many times in a row without progress of the job."""
 UNTOLD = timedelta(minutes=30)
-"""Market time with an owner after which a program that tells no steps is believed to have come further."""
+"""Market time with an owner after which a program that reports no steps is presumed to have made progress."""
 
 FAILED_ON_KEPT = 16
-"""The most instances on which the job failed that its record keeps."""
+"""The largest number of failed instances in a job's record."""
 
 
 class IllegalTransition(ValueError):
@@ -59,8 +59,8 @@ def pending(job_id: str, now: datetime) -> JobRecord:
 
 
 def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
-    """Return when a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance,
-    wherever. A visit goes on with the wait that began at its home."""
+    """Return when a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance in
+    any cluster. A visit continues the wait that began at its home."""
     submitted = job.visit.waits_since if job.visit is not None else None
     moments = [submitted or job.submitted_at, job.start_at]
     ran = record is not None and record.away is not None and bool(record.away.usd)
@@ -104,8 +104,7 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
     """Return the record after the assigned instance has started the job. None if this instance does not, or no longer,
     hold the assignment of this epoch.
 
-    `from_zero`: the job begins again at step 0, because no checkpoint of the earlier run exists, and its progress is
-    lost.
+    `from_zero`: the job starts again at step 0, because it has no checkpoint, and its progress is lost.
     """
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
@@ -117,8 +116,8 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
 
 
 def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Return the record after the owner's restarted agent has taken up its running job again. None if the job does not
-    run there."""
+    """Return the record after the owner's restarted agent has adopted the running job. None if the job does not run
+    there."""
     if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
         return None
     update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}
@@ -152,10 +151,10 @@ def release(
     hopeless: bool = False,
     progress: Progress | None = None,
 ) -> JobRecord:
-    """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: as far
-    as the owner last reported.
+    """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: the
+    last reported progress.
 
-    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and count for nothing;
+    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and are not counted;
     preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
     back-off that doubles each time, until there are more errors than the spec's retries.
 
@@ -189,7 +188,7 @@ def release(
 def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
     """Return whether the job fails if its present owner could not start it either, for this reason.
 
-    A missing permission fails no job: every job of the cluster lacks it until somebody grants it.
+    A missing permission fails no job, because all jobs of the cluster lack it until it is granted.
     """
     if reason is Reason.DENIED:
         return False
@@ -215,9 +214,9 @@ def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = 
 
 
 def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Give the job back to an owner that was wrongly presumed dead, if nobody has got the job since. It runs on under
-    the same epoch, as if it had never been lost. Return None if the job was not this owner's, or has another owner
-    now."""
+    """Give the job back to an owner that was wrongly presumed dead, unless it has been assigned since. It continues
+    under the same epoch, as if it had never been lost. Return None if the job was not this owner's, or has another
+    owner now."""
     lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
     if not lost or record.epoch != epoch or record.last_owner != owner:
         return None
@@ -237,8 +236,8 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
 
 
 def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
-    """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be kept, or it
-    is a visit that goes home.
+    """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be met, or it is
+    a visit that returns home.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.

@@ -1,4 +1,4 @@
-"""Reads a checkpoint: the trees of its manifest with tensors from its streams, sharded as they are needed now."""
+"""Reads a checkpoint: the trees of its manifest with tensors from its streams, sharded as in the present run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what it holds, and where in its streams the tensors lie.
+"""The manifest of a checkpoint: its contents, and the places of the tensors in its streams.
 
 It takes the place of the `.metadata` of `torch.distributed.checkpoint`, which is a pickle: reading one executes what it
 says. A manifest is JSON, and is checked before it is used.
@@ -70,7 +70,7 @@ class RankPieces(Stored):
 
 
 class CheckpointManifest(Document):
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
         format: of the checkpoint.
@@ -119,7 +119,7 @@ class CheckpointManifest(Document):
                 raise ValueError(f"the chunks of {path} do not make up the tensor")
 
     def metadata(self) -> Metadata:
-        """Return what the planners of `torch.distributed.checkpoint` need."""
+        """Return the metadata for the planners of `torch.distributed.checkpoint`."""
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, TensorChunk] = {}
         for path, entry in self.tensors.items():

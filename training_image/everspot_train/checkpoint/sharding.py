@@ -1,4 +1,4 @@
-"""Decides how a stored tensor is sharded when it is loaded: as the object that takes it is sharded now."""
+"""Decides how a stored tensor is sharded when it is loaded: like the tensor of the object that loads it."""
 
 import re
 from collections.abc import Iterator, Mapping

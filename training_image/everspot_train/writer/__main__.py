@@ -82,7 +82,7 @@ def _open(reply: Reply) -> WriterService:
 
 
 def _show_life(reply: Reply) -> None:
-    """Tell the trainer that this process is alive: one that stands still for long is replaced."""
+    """Send heartbeats to the trainer, which replaces a writer without heartbeats."""
     while True:
         reply(AliveAnswer())
         time.sleep(ALIVE_EVERY.total_seconds())

@@ -9,7 +9,7 @@ from everspot_store import errors
 from pydantic import Field, JsonValue, TypeAdapter
 
 ALIVE_EVERY = timedelta(seconds=5)
-"""Real time between two signs of life of the writer."""
+"""Real time between two heartbeats of the writer."""
 AFTER_LOOP = "after_loop"
 """In a checkpoint's `info`: code after the loop has changed the state already."""
 
@@ -119,7 +119,7 @@ class PublishedAnswer(Stored):
 
 
 class AliveAnswer(Stored):
-    """A sign of life, every `ALIVE_EVERY` from the writer's start to its end. It answers no request."""
+    """A heartbeat, every `ALIVE_EVERY` from the writer's start to its end. It answers no request."""
 
     kind: Literal["alive"] = "alive"
 

@@ -80,7 +80,7 @@ class WriterService:
         self._rate: float | None = None
 
     def restore(self, request: RestoreRequest) -> None:
-        """Shut out earlier owners, fetch the newest whole checkpoint, and reply."""
+        """Fence off earlier owners, fetch the newest complete checkpoint, and reply."""
         self._pool.submit(self._answer, lambda: self._restore(request))
 
     def publish(self, request: PublishRequest) -> None:
@@ -231,7 +231,7 @@ def _folder_with_room(folders: Sequence[Path], size: int) -> Path:
 
 @contextmanager
 def _earlier_memory(files: Mapping[str, str]) -> Iterator[dict[str, memoryview]]:
-    """Map what an earlier attempt has left. What cannot be read is left out."""
+    """Map the memory of an earlier attempt, without unreadable parts."""
     views: dict[str, memoryview] = {}
     for name, path in files.items():
         try:

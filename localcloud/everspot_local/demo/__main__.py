@@ -136,7 +136,7 @@ def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
 
 def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
     all_passed = all(c.holds for c in checks)
-    table = Table(title=f"{'Everspot kept its word' if all_passed else 'Broken promises'} in {minutes:.1f} minutes")
+    table = Table(title=f"{'All checks passed' if all_passed else 'Failed checks'} in {minutes:.1f} minutes")
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:

@@ -41,6 +41,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "everspot_store", "everspot_clouds",
             "torch", "numpy", "pydantic", "pynvml", "yaml",
+            "accelerate", "lightning", "transformers",
         },
     ),
     "everspot_cli": (
@@ -217,6 +218,12 @@ def test_the_agent_never_imports_torch() -> None:
     agent = list((ROOT / "training_image/everspot_train/agent").rglob("*.py"))
     assert agent
     assert [p for p in agent if "torch" in imported(p.read_text())] == []
+
+
+def test_a_users_framework_is_imported_by_its_own_module_alone() -> None:
+    frameworks = {"accelerate", "lightning", "transformers"}
+    users = {path.name: names for _, path in modules() if (names := frameworks & imported(path.read_text()))}
+    assert users == {f"{name}.py": {name} for name in frameworks}
 
 
 def test_the_product_never_imports_the_local_cloud() -> None:

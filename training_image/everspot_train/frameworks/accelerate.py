@@ -1,0 +1,220 @@
+"""Accelerate: `ResumableLoop(accelerator)` gives a user's loop its epochs and batches.
+
+At a notice the loop ends between two optimizer steps, after `accelerator.save_state`, and the program ends. The next
+attempt continues from the newest checkpoint. Accelerate itself restores what was prepared and registered. Added are the
+epoch, the position in the data, and the random numbers of each rank.
+"""
+
+import logging
+import math
+import shutil
+from collections.abc import Iterable, Iterator, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.frameworks.random_states import read_random_states, restore_random_states
+from everspot_train.trainer.errors import RunStopped
+
+_FOLDER = "everspot"
+_MOST_OWN = 2
+"""The most checkpoints of one loop that are kept on the disk."""
+_log = logging.getLogger(__name__)
+_loops = 0
+"""How many loops were made in this process."""
+
+
+class ResumableLoop:
+    """The epochs and batches of one loop. Make it after `accelerator.prepare` and `register_for_checkpointing`.
+
+    Its checkpoints lie in the folder `checkpoints/everspot`. Without an agent it only yields epochs and batches.
+
+    Attributes:
+        step: optimizer steps since the job's very beginning.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        global _loops
+        _loops += 1
+        self.step = 0
+        self._accelerator = accelerator
+        self._attempt = FrameworkAttempt.from_environment()
+        self._position = _Position()
+        self._folder = Path()
+        self._epochs = 0
+        self._resuming = self._finished = False
+        if self._attempt is None:
+            return
+        self._folder = self._attempt.folder / _FOLDER / f"loop-{_loops}"
+        accelerator.register_for_checkpointing(self._position)
+        newest = self._newest_checkpoint()
+        if newest is not None:
+            accelerator.load_state(str(newest))
+            self.step, self._resuming = self._position.step, True
+        self._attempt.listen()
+        self._attempt.note_saved(self.step)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the epochs that are left of `count`, from 0. What the body does behind its batches, such as an
+        evaluation, belongs to the epoch.
+
+        Raises:
+            RunStopped: after the state was saved at a notice. Let it pass.
+        """
+        self._epochs = count
+        if self._resuming and not self._position.batch:
+            self._restore_random_states("now")
+            self._resuming = False
+        try:
+            while self._position.epoch < count:
+                epoch = self._position.epoch
+                yield epoch
+                self._position.epoch, self._position.batch = count if self._finished else epoch + 1, 0
+                if self._attempt is None:
+                    continue
+                if self._position.epoch == count:
+                    self._save()  # a program that is interrupted behind the loop does not train again
+                else:
+                    self._between_steps()
+        finally:
+            if self._attempt is not None:
+                self._attempt.close()
+
+    def finish(self) -> None:
+        """Let the present epoch be the last one, as for early stopping. All ranks call it."""
+        self._finished = True
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of the present epoch that are left, of a loader that was prepared.
+
+        Raises:
+            RunStopped: after the state was saved at a notice. Let it pass.
+        """
+        attempt, position = self._attempt, self._position
+        if attempt is None:
+            yield from loader
+            return
+        set_epoch = getattr(loader, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(position.epoch)
+        batches = len(loader) if isinstance(loader, Sized) else None
+        steps = math.ceil(batches / self._accelerator.gradient_accumulation_steps) if batches else None
+        attempt.report(self.step, total_steps=self._epochs * steps if steps else None, steps_per_epoch=steps)
+        if self._resuming:
+            self._restore_random_states("epoch", loader)
+            epoch_states = position.rank_states[self._accelerator.process_index]["epoch"] if position.batch else None
+            remaining = self._accelerator.skip_first_batches(loader, position.batch)
+        else:
+            epoch_states, remaining = None, loader
+        epoch_states = epoch_states or _read_states(loader)
+        position.epoch_states = epoch_states
+        for batch in remaining:
+            if self._resuming:
+                self._restore_random_states("now")
+                self._resuming = False
+            yield batch
+            position.batch += 1
+            if self._accelerator.sync_gradients:
+                self.step += 1
+                attempt.report(self.step)
+                if not self._accelerator.gradient_state.end_of_dataloader:  # else the epoch's body is done first
+                    self._between_steps()
+
+    def log(self, **metrics: float) -> None:
+        """Report metrics of the present step: numbers, or tensors of one."""
+        if self._attempt is not None:
+            self._attempt.report(self.step, metrics)
+
+    def _between_steps(self) -> None:
+        assert self._attempt is not None  # noqa: S101 - without an agent there is nothing to decide
+        decision = self._attempt.decide(self.step)
+        if decision is StepDecision.GO_ON:
+            return
+        self._save()
+        if decision is StepDecision.STOP:
+            raise RunStopped(self.step)
+
+    def _save(self) -> None:
+        """Save a checkpoint: under another name first, so that it is complete as soon as it has its own."""
+        assert self._attempt is not None  # noqa: S101 - as above
+        accelerator, position = self._accelerator, self._position
+        states = {"now": _read_states(None), "epoch": position.epoch_states}
+        position.step, position.rank_states = self.step, self._attempt.gather(states)
+        folder = self._folder / f"step_{self.step}-{position.epoch}"
+        temporary = folder.with_name(f"{folder.name}.tmp")
+        if accelerator.is_main_process:
+            shutil.rmtree(temporary, ignore_errors=True)
+        accelerator.wait_for_everyone()
+        settings = accelerator.project_configuration
+        automatic, settings.automatic_checkpoint_naming = settings.automatic_checkpoint_naming, False
+        try:
+            accelerator.save_state(str(temporary))
+        finally:
+            settings.automatic_checkpoint_naming = automatic
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+            for path in self._checkpoints()[:-_MOST_OWN]:
+                shutil.rmtree(path, ignore_errors=True)
+        self._attempt.note_saved(self.step)
+
+    def _checkpoints(self) -> list[Path]:
+        def order(path: Path) -> tuple[int, ...]:
+            return tuple(int(number) for number in path.name.removeprefix("step_").split("-"))
+
+        return sorted((path for path in self._folder.glob("step_*") if path.suffix != ".tmp"), key=order)
+
+    def _newest_checkpoint(self) -> Path | None:
+        checkpoints = self._checkpoints()
+        return checkpoints[-1] if checkpoints else None
+
+    def _restore_random_states(self, moment: str, loader: Any = None) -> None:
+        """Set the random numbers of a moment of the checkpoint: `now`, when it was saved, or `epoch`, when its epoch
+        began."""
+        rank_states = self._position.rank_states
+        if len(rank_states) != self._accelerator.num_processes:
+            _log.warning("the checkpoint is of %d ranks: random numbers begin anew", len(rank_states))
+            return
+        states = rank_states[self._accelerator.process_index][moment]
+        if states is None:
+            return
+        restore_random_states(states["global"])
+        generator = getattr(loader, "synchronized_generator", None)
+        if generator is not None and states["loader"] is not None:
+            generator.set_state(states["loader"])
+
+
+class _Position:
+    """What the loop adds to a checkpoint of Accelerate.
+
+    Attributes:
+        epoch: the present epoch, from 0.
+        batch: the batches of it that are done.
+        step: optimizer steps that are done.
+        epoch_states: this rank's random numbers when the epoch began, which order its data; None between two epochs.
+        rank_states: the random numbers of each rank.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = self.batch = self.step = 0
+        self.epoch_states: dict[str, Any] | None = None
+        self.rank_states: list[dict[str, Any]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, of values that need no pickle."""
+        return {"epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state."""
+        self.epoch, self.batch, self.step = state_dict["epoch"], state_dict["batch"], state_dict["step"]
+        self.rank_states = state_dict["ranks"]
+
+
+def _read_states(loader: Any) -> dict[str, Any]:
+    generator = getattr(loader, "synchronized_generator", None)
+    loader_state = generator.get_state() if isinstance(generator, torch.Generator) else None
+    return {"global": read_random_states(), "loader": loader_state}

@@ -1,0 +1,187 @@
+"""This process's part in one attempt of a job: what the agent asks for, and what is reported to it.
+
+The agent sees such programs as ones that do not use the trainer library: it asks them to stop by `stop.json` and
+SIGTERM, keeps their folder `checkpoints`, and reads their steps from their output.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from everspot_core.jobs.step_lines import StepReport, format_step_line
+from everspot_store import SystemClock
+
+from everspot_train.agent_requests import Requests
+from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, read_context
+from everspot_train.trainer.ranks import rank_from_environment
+
+STEP_EVERY = timedelta(seconds=5)
+"""The least real time between two lines that report a step alone."""
+METRICS_EVERY = timedelta(seconds=0.5)
+"""The least real time between two lines with the same metrics."""
+
+
+AUTO_INTERVAL = timedelta(minutes=10)
+"""The interval of a job that leaves it to Everspot. It bounds the work that a loss without notice costs."""
+
+
+class StepDecision(IntEnum):
+    """An action between two steps, the same on all ranks."""
+
+    GO_ON = 0
+    CHECKPOINT = 1
+    STOP = 2
+
+
+class FrameworkAttempt:
+    """One attempt under an agent. Every rank has one; the first rank decides and reports.
+
+    Attributes:
+        folder: the folder `checkpoints`, which the agent keeps.
+    """
+
+    def __init__(self, rundir: RunDir, folder: Path) -> None:
+        self.folder = folder
+        self._clock = SystemClock.from_environment()
+        self._requests = Requests(rundir, self._clock)
+        policy = read_context(rundir).submission.spec.checkpoint
+        self._interval = AUTO_INTERVAL if policy.is_auto else policy.interval
+        self._interval_steps = policy.steps
+        self._saved_at, self._saved_step = self._clock.monotonic(), 0
+        self._signalled = False
+        self._previous_handler: Any = None
+        self._group: Any = None
+        self._step = 0
+        self._reported_at: dict[frozenset[str], timedelta] = {}
+        self._unreported: dict[str, float] = {}
+
+    @classmethod
+    def from_environment(cls) -> "FrameworkAttempt | None":
+        """Return the attempt that an agent has started; None by hand."""
+        rundir, folder = RunDir.from_environment(), os.environ.get(CHECKPOINT_DIR_VARIABLE)
+        return cls(rundir, Path(folder)) if rundir is not None and folder else None
+
+    def listen(self) -> None:
+        """From now on until `close` SIGTERM is a request to stop between two steps. Outside of the main thread, where
+        no handler can be set, the request comes by file alone."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        previous = signal.signal(signal.SIGTERM, self._note_signal)
+        if self._previous_handler is None:
+            self._previous_handler = previous if previous is not None else signal.SIG_DFL
+            os.register_at_fork(after_in_child=self._restore_in_child)
+
+    def _restore_in_child(self) -> None:
+        """In a child of the program, such as of a pool: SIGTERM ends it."""
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signalled = True
+
+    def decide(self, step: int | None = None) -> StepDecision:
+        """Return what happens now, between two steps. All ranks call it at the same step.
+
+        Args:
+            step: the steps that are done, for checkpoints at the job's interval; None: only at a request.
+        """
+        decision = StepDecision.GO_ON
+        if rank_from_environment() == 0:
+            if self._signalled or self._requests.stop() is not None:
+                decision = StepDecision.STOP
+            elif self._requests.checkpoint() or (step is not None and self._is_due(step)):
+                decision = StepDecision.CHECKPOINT
+        if not _has_ranks():
+            return decision
+        shared = torch.tensor([int(decision)])
+        dist.broadcast(shared, src=0, group=self._control_group())
+        return StepDecision(int(shared.item()))
+
+    def note_saved(self, step: int) -> None:
+        """Note that a checkpoint of `step` was saved or loaded: the interval begins anew."""
+        self._saved_at, self._saved_step = self._clock.monotonic(), step
+
+    def _is_due(self, step: int) -> bool:
+        if step <= self._saved_step:
+            return False
+        by_time = self._interval is not None and self._clock.monotonic() - self._saved_at >= self._interval
+        return by_time or (self._interval_steps is not None and step - self._saved_step >= self._interval_steps)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's `value`, any small object, on every rank."""
+        if not _has_ranks():
+            return [value]
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value, group=self._control_group())
+        return values
+
+    def _control_group(self) -> Any:
+        if self._group is None:  # of its own, so that a decision never waits for the device
+            self._group = dist.new_group(backend="gloo")
+        return self._group
+
+    def close(self) -> None:
+        """End the loop's part: SIGTERM has its former effect, and what was left out of the reports is reported."""
+        previous, self._previous_handler = self._previous_handler, None
+        if previous is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, previous)
+        if self._unreported:
+            metrics, self._unreported = self._unreported, {}
+            self._reported_at.clear()
+            self.report(self._step, metrics)
+        self._group, group = None, self._group  # its threads would outlive the program
+        if group is not None and dist.is_initialized():
+            dist.destroy_process_group(group)
+
+    def report(
+        self,
+        step: int,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        total_steps: int | None = None,
+        steps_per_epoch: float | None = None,
+    ) -> None:
+        """Report a step, and metrics that are numbers or tensors of one. Others are left out. Most calls of a fast loop
+        write nothing."""
+        if rank_from_environment() != 0:
+            return
+        self._step = step
+        numbers = {name: number for name, value in (metrics or {}).items() if (number := _number(value)) is not None}
+        now, key = self._clock.monotonic(), frozenset(numbers)
+        reported_at = self._reported_at.get(key)
+        spacing = METRICS_EVERY if numbers else STEP_EVERY
+        is_start = total_steps is not None or steps_per_epoch is not None
+        if reported_at is not None and now - reported_at < spacing and not is_start:
+            self._unreported |= numbers
+            return
+        self._unreported = {name: value for name, value in self._unreported.items() if name not in numbers}
+        self._reported_at[key] = self._reported_at[frozenset()] = now
+        line = format_step_line(StepReport(step, total_steps, steps_per_epoch, numbers))
+        with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
+            print(line, file=sys.__stdout__, flush=True)
+
+
+def _has_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,216 @@
+"""Lightning: `fit(trainer, model)` in place of `trainer.fit(model)`.
+
+At a notice the Trainer finishes the optimizer step, saves its own checkpoint, and the program ends. The next attempt
+resumes from the newest checkpoint. Lightning itself restores the model, optimizers, schedules, loops and callbacks.
+Added are the position in the data and the random numbers of each rank.
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+
+from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.frameworks.random_states import read_random_states, restore_random_states
+from everspot_train.trainer.errors import RunStopped
+
+_FOLDER = "everspot"
+_MOST_OWN = 2
+"""The most checkpoints of its own that a call keeps on the disk."""
+_log = logging.getLogger(__name__)
+_calls = 0
+"""How often `fit` was called in this process."""
+
+
+def fit(
+    trainer: Trainer,
+    model: LightningModule,
+    train_dataloaders: Any = None,
+    val_dataloaders: Any = None,
+    datamodule: LightningDataModule | None = None,
+    ckpt_path: str | Path | None = None,
+) -> None:
+    """Train as `trainer.fit` does, from the newest checkpoint that an earlier attempt has left.
+
+    That is one of the call's own, in the folder `checkpoints/everspot`, or one that the Trainer's `ModelCheckpoint`
+    has written below `checkpoints`. A call that an earlier attempt has finished loads what it left, and trains no
+    further.
+
+    Args:
+        ckpt_path: where the first attempt begins, as of `trainer.fit`.
+
+    Raises:
+        RunStopped: after the state was saved at a notice. Let it pass.
+    """
+    global _calls
+    attempt = FrameworkAttempt.from_environment()
+    data = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders, "datamodule": datamodule}
+    if attempt is None:
+        trainer.fit(model, **data, ckpt_path=ckpt_path)
+        return
+    _calls += 1
+    folder = attempt.folder / _FOLDER / f"fit-{_calls}"
+    trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, LightningCallback)]
+    callback = LightningCallback(attempt, folder)
+    trainer.callbacks.append(callback)  # behind all others: what they save of a step is saved by then
+    newest = _newest_checkpoint(trainer, attempt.folder, folder)
+    if newest is not None and ckpt_path is not None:
+        _log.info("training resumes from %s, not from %s, with which the first attempt began", newest, ckpt_path)
+    attempt.listen()
+    try:
+        trainer.fit(model, **data, ckpt_path=str(newest) if newest is not None else ckpt_path)
+        if not callback.finished:
+            callback.finished = True  # part of the checkpoint: a program that is interrupted later trains no further
+            callback.save(trainer)
+    finally:
+        attempt.close()
+
+
+class LightningCallback(Callback):  # type: ignore[misc]
+    """Saves and stops at a notice, keeps the position in the data, and reports steps and metrics. `fit` adds it.
+
+    Attributes:
+        finished: whether training has come to its end, in this attempt or an earlier one.
+    """
+
+    def __init__(self, attempt: FrameworkAttempt, folder: Path) -> None:
+        self._attempt = attempt
+        self._folder = folder
+        self._last_step = 0
+        self._rank = 0
+        self._epoch_states: list[dict[str, Any]] = []
+        self._restored: dict[str, Any] | None = None
+        self.finished = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the random numbers of all ranks: of now, and of the beginning of the epoch, which order its data."""
+        rank_states = {"now": read_random_states(), "epoch": self._epoch_states}
+        return {"ranks": self._attempt.gather(rank_states), "finished": self.finished}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` has returned, until training begins."""
+        self._restored, self.finished = state_dict, bool(state_dict["finished"])
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note the random numbers with which the first epoch's loader is made."""
+        self._rank = trainer.global_rank
+        self._epoch_states = [read_random_states()]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go to the position in the data, and report where training begins."""
+        self._attempt.listen()  # Lightning's own handler would leave the loop without a checkpoint
+        if self._restored is not None:
+            self._restore(trainer)
+        if self.finished:
+            trainer.should_stop = True
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
+        self._last_step = trainer.global_step
+        self._attempt.note_saved(self._last_step)
+        total_steps = trainer.estimated_stepping_batches
+        batches = trainer.num_training_batches
+        self._attempt.report(
+            self._last_step,
+            total_steps=int(total_steps) if 0 <= total_steps < float("inf") else None,
+            steps_per_epoch=-(-batches // trainer.accumulate_grad_batches) if batches != float("inf") else None,
+        )
+
+    def _restore(self, trainer: Trainer) -> None:
+        """Read the epoch's data again up to the position of the checkpoint, and set the random numbers of then."""
+        assert self._restored is not None  # noqa: S101 - the caller has looked
+        rank_states = self._restored["ranks"]
+        if len(rank_states) != trainer.world_size:
+            _log.warning("the checkpoint is of %d ranks: data and random numbers begin anew", len(rank_states))
+            return
+        states = rank_states[self._rank]
+        loop = trainer.fit_loop
+        fetcher, batches = loop._data_fetcher, loop.epoch_loop.batch_progress.current.ready
+        if loop.restarted_mid_epoch and batches and states["epoch"] and not _restores_itself(loop._combined_loader):
+            self._epoch_states = states["epoch"]
+            for loader in loop._combined_loader.flattened:
+                set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
+                if set_epoch is not None:
+                    set_epoch(loop.epoch_progress.current.processed)
+            restore_random_states(self._epoch_states[0])
+            iter(fetcher)
+            for epoch_state in self._epoch_states[1:]:
+                restore_random_states(epoch_state)
+            for _ in range(batches):
+                next(fetcher)
+            fetcher.fetched = 0  # the loop adds these batches itself
+        restore_random_states(states["now"])
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note the random numbers that order the epoch's data."""
+        states = read_random_states()
+        if trainer.fit_loop.is_resuming:
+            iter(trainer.fit_loop._data_fetcher)  # Lightning's is from before these random numbers
+            self._epoch_states = [states]
+        elif trainer.current_epoch > 0:
+            self._epoch_states = [states]
+        else:  # the loader was begun before `on_train_start`
+            self._epoch_states = [self._epoch_states[0], states]
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save if the agent or the interval asks for it, and stop if the agent does.
+
+        Not before a validation or the end of an epoch, which a resume would leave out: then one step later.
+        """
+        if trainer.global_step == self._last_step:  # gradients are being accumulated
+            return
+        self._last_step = trainer.global_step
+        self._attempt.report(self._last_step, trainer.callback_metrics)
+        loop = trainer.fit_loop.epoch_loop
+        if loop.batch_progress.is_last_batch or loop._should_check_val_fx(trainer.fit_loop._data_fetcher):
+            return
+        decision = self._attempt.decide(self._last_step)
+        if decision is StepDecision.GO_ON or trainer.should_stop or loop._is_training_done:
+            return
+        self.save(trainer)
+        if decision is StepDecision.STOP:
+            raise RunStopped(self._last_step)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report what the validation has found."""
+        if not trainer.sanity_checking:
+            self._attempt.report(trainer.global_step, trainer.callback_metrics)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the last step."""
+        self._attempt.report(trainer.global_step, trainer.callback_metrics, total_steps=trainer.global_step)
+
+    def save(self, trainer: Trainer) -> None:
+        """Save a checkpoint of the Trainer, and remove older ones of this callback."""
+        ending = "-finished" if self.finished else ""
+        trainer.save_checkpoint(self._folder / f"step={trainer.global_step}{ending}.ckpt")
+        self._attempt.note_saved(trainer.global_step)
+        if trainer.is_global_zero:
+            own = sorted(self._folder.glob("step=*.ckpt"), key=lambda path: path.stat().st_mtime)
+            for path in own[:-_MOST_OWN]:
+                path.unlink(missing_ok=True)
+
+
+def _restores_itself(combined_loader: Any) -> bool:
+    """Return whether the loaders have a state of their own, which Lightning restores."""
+    return all(hasattr(loader, "state_dict") for loader in combined_loader.flattened)
+
+
+def _newest_checkpoint(trainer: Trainer, checkpoints: Path, own: Path) -> Path | None:
+    """Return the checkpoint with the most steps: one of this callback, or of a `ModelCheckpoint` of the Trainer."""
+    folders = {own}
+    for callback in trainer.checkpoint_callbacks:
+        dirpath = getattr(callback, "dirpath", None)
+        if dirpath is not None and Path(dirpath).resolve().is_relative_to(checkpoints.resolve()):
+            folders.add(Path(dirpath))
+    ranked = []
+    for path in {path for folder in folders for path in folder.glob("*.ckpt")}:
+        with contextlib.suppress(Exception):  # of another kind, or not whole: then an older one is taken
+            stored = torch.load(path, map_location="cpu", mmap=True, weights_only=False)  # the program's own file
+            if "loops" in stored and "optimizer_states" in stored:
+                ranked.append((stored["global_step"], path.stat().st_mtime_ns, path))
+    return max(ranked)[-1] if ranked else None

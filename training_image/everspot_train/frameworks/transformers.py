@@ -1,0 +1,236 @@
+"""Hugging Face's `Trainer`: `train(trainer)` in place of `trainer.train()`.
+
+At a notice the Trainer finishes the step, with an evaluation that belongs to it, saves its own checkpoint, and the
+program ends. The next attempt resumes from the newest checkpoint: data position, random numbers, schedule, best model
+and the state of callbacks such as `EarlyStoppingCallback`.
+"""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from everspot_core.documents import Document
+from pydantic import ValidationError
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import TrainOutput, get_last_checkpoint
+
+from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.rundir import read_regular
+from everspot_train.trainer.errors import RunStopped
+
+_MOST_BYTES = 1 << 20
+_FINISHED = "everspot-finished.json"
+_log = logging.getLogger(__name__)
+_calls: dict[Path, int] = {}
+"""How often `train` was called in this process, by the Trainer's `output_dir`."""
+
+
+class _Finished(Document):
+    """The result of a call of `train` that has ended: a file in its folder.
+
+    Attributes:
+        checkpoint: the name of the checkpoint with the weights that the call left in the model.
+    """
+
+    checkpoint: str
+    step: int
+    train_loss: float
+    metrics: dict[str, float]
+
+
+class _AlreadyFinished(Exception):
+    """Leaves `Trainer.train` once the weights are loaded, because an earlier attempt has trained to the end."""
+
+
+def train(trainer: Trainer, resume_from_checkpoint: str | bool | None = None, **options: Any) -> TrainOutput:
+    """Train as `trainer.train` does, from the newest checkpoint that an earlier attempt has left.
+
+    `output_dir` must lie in the folder `checkpoints`. A second call with the same `output_dir` in one program trains on
+    in its subfolder `train-2`. A call that an earlier attempt has finished loads the weights that it left, and returns
+    its result.
+
+    Args:
+        resume_from_checkpoint: where the first attempt begins, as of `trainer.train`; True: from none.
+        options: others of `trainer.train`.
+
+    Raises:
+        RunStopped: after the state was saved at a notice. Let it pass.
+        ValueError: if `output_dir` lies elsewhere, or `save_only_model` leaves out what a resume needs.
+    """
+    attempt = FrameworkAttempt.from_environment()
+    if attempt is None:
+        return trainer.train(resume_from_checkpoint=resume_from_checkpoint, **options)
+    arguments = trainer.args
+    _check(arguments, attempt)
+    output_dir = arguments.output_dir
+    place = Path(output_dir).resolve()
+    _calls[place] = call = _calls.get(place, 0) + 1
+    if call > 1:
+        arguments.output_dir = str(Path(output_dir) / f"train-{call}")
+    arguments.restore_callback_states_from_checkpoint = True  # else the patience of early stopping begins anew
+    trainer.pop_callback(TransformersCallback)
+    callback = TransformersCallback(attempt)
+    trainer.add_callback(callback)  # behind all others: what they want of a step is known by then
+    folder = Path(arguments.output_dir)
+    attempt.listen()
+    try:
+        finished = _read_finished(folder)
+        if finished is not None:
+            return _load_finished(trainer, callback, folder / finished.checkpoint, finished)
+        newest = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+        first_checkpoint = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
+        if newest is not None and first_checkpoint is not None:
+            _log.info(
+                "training resumes from %s, not from %s, with which the first attempt began", newest, first_checkpoint
+            )
+        output = trainer.train(resume_from_checkpoint=newest or first_checkpoint, **options)
+        if callback.stopped:
+            raise RunStopped(trainer.state.global_step)
+        if trainer.is_world_process_zero():
+            _write_finished(folder, trainer, output)
+        return output
+    finally:
+        arguments.output_dir = output_dir
+        attempt.close()
+
+
+class TransformersCallback(TrainerCallback):  # type: ignore[misc]
+    """Saves and stops at a notice, and reports steps and metrics. `train` adds it to a Trainer.
+
+    Attributes:
+        stopped: whether training was stopped for the agent, and is not over.
+        skip: whether to leave `Trainer.train` as soon as the weights are loaded.
+    """
+
+    def __init__(self, attempt: FrameworkAttempt) -> None:
+        self._attempt = attempt
+        self._stopping = False
+        self._save_after_epoch = False
+        self._saved_step: int | None = None
+        self._training = False
+        self.stopped = False
+        self.skip = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Report where training begins."""
+        if self.skip:
+            raise _AlreadyFinished
+        self._training, self._saved_step = True, state.global_step
+        # The path is that of the machine on which the checkpoint was saved, and the Trainer drops what is not there.
+        best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if state.best_global_step and best.is_dir():
+            state.best_model_checkpoint = str(best)
+        steps_per_epoch = None
+        try:
+            batches = len(context["train_dataloader"])
+            steps_per_epoch = float(math.ceil(batches / args.gradient_accumulation_steps))
+        except (KeyError, TypeError):  # a stream has no length
+            pass
+        self._attempt.report(state.global_step, total_steps=state.max_steps, steps_per_epoch=steps_per_epoch)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Ask the Trainer for a checkpoint if the agent asks for one, or for a stop.
+
+        At the last step of an epoch it is saved once the epoch is over: a checkpoint from before the epoch's evaluation
+        would skip that evaluation at a resume.
+        """
+        self._attempt.report(state.global_step)
+        decision = self._attempt.decide()
+        self._stopping = decision is StepDecision.STOP
+        control.should_save = control.should_save or decision is not StepDecision.GO_ON
+        if control.should_save and state.epoch is not None and float(state.epoch).is_integer():
+            control.should_save, self._save_after_epoch = False, True
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Save what an early stop leaves."""
+        self._save_at_end(state, control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Save what was put off, and what the end of training leaves."""
+        if self.stopped:  # in the middle of the epoch, whose end comes in the next attempt
+            control.should_evaluate = control.should_save = control.should_log = False
+            return
+        control.should_save = control.should_save or self._save_after_epoch
+        self._save_after_epoch = False
+        self._save_at_end(state, control)
+
+    def _save_at_end(self, state: TrainerState, control: TrainerControl) -> None:
+        if self._training and control.should_training_stop and self._saved_step != state.global_step:
+            control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any) -> None:
+        """Stop behind the checkpoint, unless training ends with it."""
+        self._saved_step = state.global_step
+        self._stopping = self._stopping or self._attempt.decide() is StepDecision.STOP
+        if self._stopping and not control.should_training_stop:
+            self.stopped = control.should_training_stop = True
+            # The checkpoint holds it. Here it would be loaded, and with save_total_limit=1 the new one be deleted.
+            state.best_model_checkpoint = None
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **context: Any
+    ) -> None:
+        """Report metrics."""
+        if not self.stopped:
+            self._attempt.report(state.global_step, logs or {})
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Report the last step."""
+        self._training = False
+        self._attempt.report(state.global_step, total_steps=state.max_steps if self.stopped else state.global_step)
+
+
+def _check(arguments: TrainingArguments, attempt: FrameworkAttempt) -> None:
+    problems = []
+    if not Path(arguments.output_dir).resolve().is_relative_to(attempt.folder.resolve()):
+        problems.append(f"output_dir={arguments.output_dir!r} is lost with the instance: let it be 'checkpoints'")
+    if arguments.save_only_model:
+        problems.append("save_only_model=True leaves out the optimizer, without which no attempt can resume")
+    if problems:
+        raise ValueError("TrainingArguments: " + "; ".join(problems))
+
+
+def _read_finished(folder: Path) -> _Finished | None:
+    try:
+        finished = _Finished.read(read_regular(folder / _FINISHED, _MOST_BYTES))
+    except (OSError, ValidationError):
+        return None
+    return finished if (folder / finished.checkpoint).is_dir() else None
+
+
+def _load_finished(
+    trainer: Trainer, callback: TransformersCallback, checkpoint: Path, finished: _Finished
+) -> TrainOutput:
+    callback.skip = True
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+    except _AlreadyFinished:
+        trainer.is_in_train = False
+    return TrainOutput(finished.step, finished.train_loss, finished.metrics)
+
+
+def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput) -> None:
+    """Note the result, for attempts that are interrupted in the code behind the call."""
+    state, arguments = trainer.state, trainer.args
+    best = state.best_model_checkpoint if arguments.load_best_model_at_end else None
+    checkpoint = Path(best).name if best else f"checkpoint-{state.global_step}"
+    if not (folder / checkpoint).is_dir():
+        return
+    metrics = {name: float(value) for name, value in output.metrics.items() if isinstance(value, int | float)}
+    finished = _Finished(
+        checkpoint=checkpoint, step=output.global_step, train_loss=output.training_loss, metrics=metrics
+    )
+    temporary = folder / f"{_FINISHED}.tmp"
+    temporary.write_bytes(finished.to_json())
+    temporary.replace(folder / _FINISHED)

@@ -114,7 +114,8 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     assert keyed(records) == undisturbed
     if how == "drill" and place != "after":
         assert len(records) == len(undisturbed)  # no step was done twice
-    assert len(before) < len(undisturbed) and len(records) > len(before)
+    assert len(before) < len(undisturbed) or place == "after"
+    assert len(records) > len(before)
     last = [record["steps"] for record in undisturbed.values() if "steps" in record][-1]
     assert record.progress.step == record.progress.total_steps == last
     assert record.progress.steps_per_epoch is not None

@@ -45,6 +45,11 @@ COMMANDS: dict[str, CommandEntry] = {
     "job": CommandEntry(
         "job", "Show one job: its state, the reason why it waits or failed, its progress and its history.", "Jobs"
     ),
+    "top": CommandEntry(
+        "top",
+        "Show what a running job uses of its machine: GPUs, processors, memory, disk, network, steps.",
+        "Jobs",
+    ),
     "logs": CommandEntry("logs", "Print the output of a job, from all its attempts and instances.", "Jobs"),
     "cancel": CommandEntry(
         "control", "Cancel a job. Its instance is free for other jobs immediately; its checkpoints stay.", "Jobs"

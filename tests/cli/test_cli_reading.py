@@ -21,6 +21,7 @@ MARCH = ("--month", "2026-03")
 READING: dict[str, tuple[tuple[str, ...], ...]] = {
     "jobs": (("jobs",), ("jobs", "--all")),
     "job": (("job", "moved"),),
+    "top": (("top", "moved"),),
     "logs": (("logs", "moved"),),
     "data": (("data", "list"),),
     "gc": (("gc",),),

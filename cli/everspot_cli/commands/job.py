@@ -7,6 +7,7 @@ import typer
 from everspot_core.documents import format_duration
 from everspot_core.jobs.records import JobState
 from rich.console import RenderableType
+from rich.text import Text
 
 from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
@@ -14,6 +15,7 @@ from everspot_cli.failure import failure
 from everspot_cli.job_facts import job_facts
 from everspot_cli.job_history import history, in_market_time
 from everspot_cli.job_lookup import find_job, read_record
+from everspot_cli.machine_use import review_document, review_job, review_rows
 from everspot_cli.rows import job_row
 from everspot_cli.session import Session
 from everspot_cli.tables import facts, state_text
@@ -51,8 +53,9 @@ def job(
     row = job_row(submission, record, job_events, session.now, cancelling, instances, scale=session.clock.scale)
     explain(session, [row])
     if session.json:
+        machine = review_document(*review_job(session, dossier)) if dossier is not None else None
         happened = [e.model_dump(mode="json") for e in job_events]
-        session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "events": happened})
+        session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "machine": machine, "events": happened})
     else:
         failure_text = failure(row, job_events)
         if failure_text is not None:
@@ -60,6 +63,10 @@ def job(
         session.console.print(
             _sheet(session, row, submission.spec.model_dump(mode="json"), explained=failure_text is not None)
         )
+        machine_rows = review_rows(*review_job(session, dossier)) if dossier is not None else []
+        if machine_rows:
+            session.console.print(Text("\nhow the machine was used", style="bold"))
+            session.console.print(facts(machine_rows))
         session.console.print(history(in_market_time(job_events, session.clock.scale), whole=events))
     if wait and row["state"] != JobState.SUCCEEDED.value:
         raise typer.Exit(Exit.JOB_FAILED)

@@ -1,0 +1,107 @@
+"""What a job used of its machine, as rows for the terminal and the web UI, and as JSON."""
+
+from typing import Any
+
+from everspot_core.capacity.catalogue import zone_region
+from everspot_core.costs.attempts import attempts
+from everspot_core.counting import size
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.machine_review import MachineReview, job_use, review_machine
+from everspot_core.jobs.utilization import Utilization
+
+from everspot_cli.session import Session
+
+_RATES = (
+    "busy_vcpus", "cpu_share", "io_wait_share", "gpu_share", "gpu_memory_share", "gpu_watts", "step_seconds",
+    "data_wait_share",
+)  # fmt: skip
+
+
+def use_document(use: Utilization | None) -> dict[str, Any] | None:
+    """Return the totals and the rates for `--json`; None if nothing was measured."""
+    if use is None:
+        return None
+    rates = {name: getattr(use, name) for name in _RATES}
+    return {**use.model_dump(mode="json"), **rates}
+
+
+def use_rows(use: Utilization) -> list[tuple[str, str]]:
+    """Return names and values of what was measured, in display order."""
+    rows = [
+        ("GPUs", _percent(use.gpu_share)),
+        ("GPU memory", _describe_part(use.gpu_memory_gib, use.gpu_memory_total_gib, "GiB at most")),
+        ("GPU power", f"{use.gpu_watts:.0f} W" if use.gpu_watts is not None else ""),
+        ("GPU temperature", f"{use.gpu_celsius:.0f} °C at most" if use.gpu_celsius is not None else ""),
+        ("GPU errors", describe_gpu_errors(use)),
+        ("processors", _describe_part(use.busy_vcpus, use.vcpus, "busy")),
+        ("memory", f"{use.memory_gib:.2f} GiB at most" if use.memory_gib is not None else ""),
+        ("disk", _flow(use, use.read_bytes, "read", use.written_bytes, "written")),
+        ("waits for disks", _percent(use.io_wait_share)),
+        ("network", _flow(use, use.received_bytes, "received", use.sent_bytes, "sent")),
+        ("step", f"{use.step_seconds:.3g} s" if use.step_seconds is not None else ""),
+        ("waits for data", _percent(use.data_wait_share)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def describe_gpu_errors(use: Utilization) -> str:
+    """Return the uncorrected memory errors and Xids of its GPUs. Empty without any."""
+    errors = [f"{use.ecc_errors:.0f} uncorrected memory errors"] if use.ecc_errors else []
+    return ", ".join([*errors, *(f"Xid {number}" for number in use.xids)])
+
+
+def review_job(session: Session, dossier: Dossier) -> tuple[Utilization | None, MachineReview | None]:
+    """Return what a job used in all its attempts, and the judgement of it; None for what is not known."""
+    use = job_use(dossier.record, dossier.events)
+    return use, _review(session, dossier.submission, dossier, use) if use is not None else None
+
+
+def _review(session: Session, submission: JobSubmission, dossier: Dossier, use: Utilization) -> MachineReview | None:
+    history = attempts(dossier.events)
+    name, zone = (history[-1].instance_type, history[-1].zone) if history else (None, None)
+    kind = session.catalogue.types.get(name) if name is not None else None
+    try:
+        region = zone_region(zone) if zone is not None else session.manifest.region
+    except ValueError:
+        region = session.manifest.region
+    return review_machine(use, submission.spec.resources, kind, session.catalogue, region)
+
+
+def review_rows(use: Utilization | None, review: MachineReview | None) -> list[tuple[str, str]]:
+    """Return the section "how the machine was used": figures, judgement and changes. Empty if nothing was measured."""
+    if use is None:
+        return []
+    rows = use_rows(use)
+    if review is not None:
+        rows.append(("used well", f"{'yes' if review.bottleneck == 'none' else 'no'}: {review.reason}"))
+        rows += [("would help", change) for change in review.changes]
+    return rows
+
+
+def review_document(use: Utilization | None, review: MachineReview | None) -> dict[str, Any] | None:
+    """Return the section for `--json`; None if nothing was measured."""
+    document = use_document(use)
+    if document is None:
+        return None
+    judgement: dict[str, Any] = {"bottleneck": None, "reason": None, "changes": []}
+    if review is not None:
+        judgement = {
+            "bottleneck": review.bottleneck.value, "reason": review.reason, "changes": list(review.changes)
+        }  # fmt: skip
+    return {**document, **judgement}
+
+
+def _percent(share: float | None) -> str:
+    return f"{share:.0%}" if share is not None else ""
+
+
+def _describe_part(part: float | None, whole: float | None, words: str) -> str:
+    if part is None:
+        return ""
+    return f"{part:.1f} of {whole:g} {words}" if whole else f"{part:.1f} {words}"
+
+
+def _flow(use: Utilization, inward: float | None, in_words: str, outward: float | None, out_words: str) -> str:
+    pairs = ((use.per_second(inward), in_words), (use.per_second(outward), out_words))
+    return ", ".join(f"{size(round(rate))}/s {words}" for rate, words in pairs if rate is not None)

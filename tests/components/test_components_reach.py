@@ -45,6 +45,7 @@ AWS: dict[str, Change] = {
     "anomalies": ({"anomalies": {"job_times": 3}}, {}),
     "monitoring": ({"monitoring": {}}, {}),
     "prometheus": ({"prometheus": {"cidrs": ["10.1.0.0/16"]}}, {}),
+    "interruption_events": ({"interruption_events": False}, {}),
     "shares": ({"shares": {"ml": 2.0}}, {}),
     "shared_instances": ({"shared_instances": True}, {}),
     "federation": ({"federation": [ON_GOOGLE]}, {}),

@@ -229,9 +229,10 @@ def hours(n):
 )
 @settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 def test_every_deadline_that_could_be_kept_is_kept_under_a_cap_that_is_just_enough(drawn_jobs, spells):
-    """For so many instances as all of them need at once, which rule out any move that keeps the old one meanwhile."""
+    """For so many instances as all of them need at once, which rule out any move that keeps the old one meanwhile.
+    A deadline can be kept that leaves time for a changeover and a tick."""
     jobs = [
-        {"id": f"j{n}", "hours": hours(length), "deadline_hours": hours(length) + 0.5 + hours(slack), "nodes": nodes}
+        {"id": f"j{n}", "hours": hours(length), "deadline_hours": hours(length + slack + 1) + 0.5, "nodes": nodes}
         for n, (length, slack, nodes) in enumerate(drawn_jobs)
     ]
     pools = [offer(), offer("spot", 1.0, availability="t")]

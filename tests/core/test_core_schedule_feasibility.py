@@ -174,4 +174,4 @@ def test_a_deadline_is_refused_by_the_lasting_bound_and_never_by_a_longer_one_th
 
 
 def test_the_job_files_reference_names_the_changeover_that_is_reckoned_with():
-    assert f" counts {format_duration(CHANGEOVER_UPPER)} until " in JobSpec.model_fields["deadline"].description
+    assert f" counts as {format_duration(CHANGEOVER_UPPER)} until " in JobSpec.model_fields["deadline"].description

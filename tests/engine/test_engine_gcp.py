@@ -250,7 +250,8 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     changed = done(up(google, "--refresh").changes)
     assert changed.items() >= {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}.items()
     # The rule and the labels are put right; the component tells a preview of its types and sizes.
-    assert sorted(changed.values()) == ["create", *["update"] * 4] and changed[f"{NAME}-fleet"] == "update"
+    assert sorted(changed.values()) == ["create", *["update"] * 5] and changed[f"{NAME}-fleet"] == "update"
+    assert changed[f"{NAME}-fleet-on-demand"] == "update"
     assert request_json(google, bucket)["labels"] == labels
     # Mended with the same digits behind its name or with others: as many as before, of the same kinds.
     again = list_names(google, f"{GLOBAL}/firewalls", "")

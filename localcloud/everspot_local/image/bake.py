@@ -158,16 +158,11 @@ class _Bake:
             )
         base, part = self._base, layer.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        sources = (
-            f"deb {base.mirror} {base.suite} main",
-            f"deb {base.mirror} {base.suite}-updates main",
-            f"deb {base.mirror}-security {base.suite}-security main",
-        )
-        command = [
+        command = [  # without a mirror mmdebstrap takes Debian's own: the suite, its updates and its security fixes
             program, "--variant=minbase", f"--include={','.join(base.packages)}", "--format=directory",
             # Both are this machine's, and would be the machines'.
             "--customize-hook=rm -f \"$1/etc/hostname\" \"$1/etc/resolv.conf\"",
-            base.suite, str(part), *sources,
+            base.suite, str(part),
         ]  # fmt: skip
         with self._step("base", self._layers / "base.log") as log:
             self._call(command, log)

@@ -17,12 +17,10 @@ class Base:
 
     Attributes:
         suite: Debian's code name of the release.
-        mirror: where its packages come from.
         packages: what it has beside Debian's minimum: what the images of the clouds have.
     """
 
     suite: str = "trixie"
-    mirror: str = "http://deb.debian.org/debian"
     packages: tuple[str, ...] = (
         "systemd-sysv", "dbus", "udev", "kmod", "util-linux", "e2fsprogs", "iproute2", "libnss-myhostname",
         "ca-certificates", "python3", "python3-venv",
@@ -68,7 +66,7 @@ def _git(root: Path, *words: str) -> str:
 
 def digest_base(base: Base) -> str:
     """Return the digest of the lowest layer."""
-    return _digest([base.suite, base.mirror, *base.packages])
+    return _digest([base.suite, *base.packages])
 
 
 def digest_dependencies(root: Path, base: Base) -> str:

@@ -4,7 +4,7 @@ from everspot_store.archive import Archive
 from everspot_store.backend import Entry, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
-from everspot_store.chunks import Chunk
+from everspot_store.chunks import Chunk, ChunkWriter
 from everspot_store.clock import ManualClock, SystemClock
 from everspot_store.dataset_cache import DatasetCache, DatasetInUse, remove_tree
 from everspot_store.datasets import Dataset, DatasetFile, Datasets
@@ -46,6 +46,7 @@ __all__ = [
     "CheckpointCorrupt",
     "Checkpoints",
     "Chunk",
+    "ChunkWriter",
     "Dataset",
     "DatasetCache",
     "DatasetFile",

@@ -8,8 +8,11 @@ from datetime import datetime
 
 from everspot_store.backend import Entry
 from everspot_store.bucket import Bucket
+from everspot_store.errors import KeyTaken
 
 _READERS = 8
+_MOST_CHUNKS = 100_000
+"""The most numbers that are tried for one chunk."""
 
 
 @dataclass(frozen=True, order=True)
@@ -26,6 +29,33 @@ class Chunk:
         return self.epoch, self.seq
 
 
+class ChunkWriter:
+    """Appends chunks to a stream for one owner of a job, after those of an earlier process of the same ownership. Not
+    thread-safe."""
+
+    def __init__(self, stream: "Stream", job_id: str, epoch: int) -> None:
+        self._stream, self._job_id, self._epoch = stream, job_id, epoch
+        self._seq = 0
+
+    def append(self, data: bytes) -> None:
+        """Write a chunk under the next free number. After an error call it again with the same bytes: they may have
+        been written, and are then not written twice.
+
+        Raises:
+            KeyTaken: if no number is free.
+            StoreError: if the store fails.
+        """
+        for seq in range(self._seq, self._seq + _MOST_CHUNKS):
+            self._seq = seq
+            try:
+                self._stream.append(self._job_id, self._epoch, seq, data)
+            except KeyTaken:
+                continue
+            self._seq = seq + 1
+            return
+        raise KeyTaken(f"{self._stream.name} of job {self._job_id}, epoch {self._epoch}")
+
+
 class Stream:
     """One stream of each job: `jobs/{job}/{name}/{epoch}/{seq}{suffix}` in the data bucket. Thread-safe.
 
@@ -38,6 +68,11 @@ class Stream:
         self._name = name
         self._suffix = suffix
         self._root = root
+
+    @property
+    def name(self) -> str:
+        """The name of the stream, such as `logs`."""
+        return self._name
 
     def append(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
         """Write chunk `seq` of an epoch. Writing the same bytes again does nothing.

@@ -291,17 +291,9 @@ class Store(ClusterDocuments):
 
     # Logs and metrics
 
-    def append_log(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
-        """Write chunk `seq` of the job's log in this epoch; idempotent."""
-        self.logs.append(job_id, epoch, seq, data)
-
     def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
         """Return the present chunks of the log in order, after the position (epoch, seq) `after`."""
         return self.logs.read(job_id, after)
-
-    def append_metrics(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
-        """Write chunk `seq` of the job's metrics (JSON lines) in this epoch; idempotent."""
-        self.metrics.append(job_id, epoch, seq, data)
 
     def read_metrics(self, job_id: str) -> Iterator[Chunk]:
         """Return the present chunks of the metrics in order."""

@@ -28,7 +28,7 @@ def record_history(world: Any) -> None:
     world.assign("moved", "i-spot2", 4030)
     world.start("moved", 4060, 2000)
     world.checkpoint("moved", 5000, 2500)
-    world.store.append_metrics("moved", 2, 0, b'{"step": 2400, "metrics": {}}\n{"step": 2540, "metrics": {}}\n{"st')
+    world.store.metrics.append("moved", 2, 0, b'{"step": 2400, "metrics": {}}\n{"step": 2540, "metrics": {}}\n{"st')
     world.lose("moved", 5300, 2530)
     world.end("i-spot2", 5250)
     world.assign("moved", "i-spot3", 5310)

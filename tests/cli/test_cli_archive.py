@@ -33,7 +33,7 @@ def test_archived_jobs_answer_as_before(past, arguments):
 
 
 def test_an_archived_job_is_over_for_those_who_would_change_it_or_wait_for_it(past):
-    past.store.append_log("moved", 3, 0, b"the last word\n")
+    past.store.logs.append("moved", 3, 0, b"the last word\n")
     archive(past, "moved")
     refused = past.run("cancel", "moved")
     assert (refused.code, "already ended: SUCCEEDED" in refused.err) == (1, True)

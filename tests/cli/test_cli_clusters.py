@@ -38,7 +38,7 @@ def test_every_command_names_the_cluster_on_standard_error_and_in_its_json(past,
     answer = past.run(*arguments)
     assert answer.code == 0
     assert answer.cluster == f"cluster test: {past.url} (--store)\n"
-    past.store.append_log("moved", 1, 0, b"words\n")
+    past.store.logs.append("moved", 1, 0, b"words\n")
     json_answer = past.run("--json", *arguments)
     assert json_answer.err == "" and json_answer.cluster == ""
     rows = json_answer.json if isinstance(json_answer.json, list) else [json_answer.json]

@@ -59,9 +59,9 @@ def test_a_job_that_is_away_is_told_of_everywhere(world, peer):
 
 def test_the_log_of_a_job_that_is_away_goes_on_at_its_host(world, peer):
     world.submit("a")
-    world.store.append_log("a", 1, 0, b"at home\n")
+    world.store.logs.append("a", 1, 0, b"at home\n")
     visit = leave(world, "a", "RUNNING")
-    peer.append_log(visit, 1, 0, b"abroad\n")
+    peer.logs.append(visit, 1, 0, b"abroad\n")
     answer = world.run("logs", "a", "-f")
     assert (answer.code, answer.out) == (0, "at home\nabroad\n")
     assert f"logs {visit} -f" in answer.err

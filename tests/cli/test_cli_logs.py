@@ -7,16 +7,16 @@ from everspot_core.jobs.records import Reason
 
 
 def test_logs_are_the_bytes_that_were_printed(past):
-    past.store.append_log("moved", 1, 0, b"first\n")
+    past.store.logs.append("moved", 1, 0, b"first\n")
     letter = "é".encode()
-    past.store.append_log("moved", 1, 1, letter[:1])  # a chunk ends where it has to
-    past.store.append_log("moved", 1, 2, letter[1:] + b"\n")
+    past.store.logs.append("moved", 1, 1, letter[:1])  # a chunk ends where it has to
+    past.store.logs.append("moved", 1, 2, letter[1:] + b"\n")
     assert past.run("logs", "moved").out == "first\né\n"
 
 
 def test_logs_go_on_over_attempts(past):
-    past.store.append_log("moved", 1, 0, b"first\n")
-    past.store.append_log("moved", 2, 0, b"second\n")
+    past.store.logs.append("moved", 1, 0, b"first\n")
+    past.store.logs.append("moved", 2, 0, b"second\n")
     assert past.run("logs", "moved").out == "first\nsecond\n"
     assert past.run("logs", "-f", "moved").out == "first\nsecond\n"
     lines = past.run("--json", "logs", "moved").out.splitlines()
@@ -25,7 +25,7 @@ def test_logs_go_on_over_attempts(past):
 
 def test_the_last_lines_are_printed_over_pieces_that_end_anywhere(past):
     for seq, data in enumerate((b"one\ntw", b"o\nthree\n", b"fo", b"ur\n")):
-        past.store.append_log("moved", 1, seq, data)
+        past.store.logs.append("moved", 1, seq, data)
     expected = ["one", "two", "three", "four"]
     for lines in range(1, 6):
         assert past.run("logs", "moved", "--tail", str(lines)).out.splitlines() == expected[-lines:]
@@ -43,7 +43,7 @@ def test_what_an_agent_had_to_say_is_printed_for_its_instance(past):
 
 
 def test_following_leaves_no_request_behind(past):
-    past.store.append_log("moved", 1, 0, b"first\n")
+    past.store.logs.append("moved", 1, 0, b"first\n")
     past.run("logs", "-f", "moved")
     assert not past.store.following.stands("moved")
 
@@ -54,11 +54,11 @@ def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         assert following.stderr.readline().startswith("cluster test: ")
         assert "has printed nothing yet (PENDING)" in following.stderr.readline()
-        past.store.append_log("slow", 1, 0, b"first\n")
+        past.store.logs.append("slow", 1, 0, b"first\n")
         assert following.stdout.readline() == "first\n"
         past.assign("slow", "i-base", 9110)
         past.start("slow", 9115)
-        past.store.append_log("slow", 1, 1, b"last\n")
+        past.store.logs.append("slow", 1, 1, b"last\n")
         past.leave("slow", 9120, Reason.FINISHED)
         assert following.communicate(timeout=300) == ("last\n", "")
     assert following.returncode == 0

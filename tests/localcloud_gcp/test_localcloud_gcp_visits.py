@@ -240,7 +240,7 @@ def test_a_job_goes_to_the_other_cloud_and_back_by_what_both_declare_and_nothing
     until(host, visit, "RUNNING")
     assert host.store.checkpoints(visit).restore(tmp_path / "there").step == FIRST
     host.save(visit, SECOND, tmp_path)
-    host.store.append_log(visit, 1, 0, b"abroad\n")
+    host.store.logs.append(visit, 1, 0, b"abroad\n")
     home.wishes["j"] = NAMES[home_cloud]
     until(home, "j", "RUNNING")
     assert home.store.checkpoints("j").restore(tmp_path / "back").step == SECOND

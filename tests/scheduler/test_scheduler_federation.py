@@ -51,7 +51,7 @@ def test_a_running_job_moves_with_its_checkpoint_and_comes_home_with_a_newer_one
     here = pair.home.agent("i-1")
     pair.run(3)
     save(pair, "home", "j", 3, tmp_path)
-    pair.home.store.append_log("j", 1, 0, b"at home\n")
+    pair.home.store.logs.append("j", 1, 0, b"at home\n")
     pair.home.wishes["j"] = "host"
     pair.run(8)
     assert pair.home.state("j") == "AWAY" and here.lease is None
@@ -62,7 +62,7 @@ def test_a_running_job_moves_with_its_checkpoint_and_comes_home_with_a_newer_one
     assert pair.host.store.checkpoints(pair.home.visit("j")).restore(tmp_path / "there").step == 3
     assert (tmp_path / "there/rank-0.pt").read_bytes() == b"state of 3"
     save(pair, "host", pair.home.visit("j"), 9, tmp_path)
-    pair.host.store.append_log(pair.home.visit("j"), 1, 0, b"abroad\n")
+    pair.host.store.logs.append(pair.home.visit("j"), 1, 0, b"abroad\n")
     pair.home.wishes["j"] = "home"
     pair.until("j", "RUNNING")
     assert [c.step for c in pair.home.store.checkpoints("j").head().checkpoints] == [9, 3]

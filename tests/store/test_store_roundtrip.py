@@ -150,13 +150,13 @@ def test_prices_drain_logs_and_metrics_come_back(store: Store) -> None:
     store.clear_drain()
     assert store.drain_request() is None
 
-    store.append_log("job-1", 1, 0, b"a")
-    store.append_log("job-1", 1, 1, b"b")
-    store.append_log("job-1", 1, 1, b"b")
-    store.append_log("job-1", 2, 0, b"c")
+    store.logs.append("job-1", 1, 0, b"a")
+    store.logs.append("job-1", 1, 1, b"b")
+    store.logs.append("job-1", 1, 1, b"b")
+    store.logs.append("job-1", 2, 0, b"c")
     assert b"".join(chunk.data for chunk in store.read_logs("job-1")) == b"abc"
     assert [chunk.position for chunk in store.read_logs("job-1", after=(1, 0))] == [(1, 1), (2, 0)]
-    store.append_metrics("job-1", 1, 0, b"{}\n")
+    store.metrics.append("job-1", 1, 0, b"{}\n")
     assert [chunk.data for chunk in store.read_metrics("job-1")] == [b"{}\n"]
 
 

@@ -1,4 +1,4 @@
-"""Uploads the output of the training process. The trainer itself uploads the metrics."""
+"""Uploads the output of the training process."""
 
 import ctypes
 import logging
@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_store import KeyTaken, Store, StoreError
+from everspot_store import ChunkWriter, Store
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import DueTimer
@@ -20,7 +20,6 @@ FOLLOWED_SPACING = timedelta(seconds=5)
 LOOK_FOR_FOLLOWERS = timedelta(seconds=30)
 CHUNK_BYTES = 8 * 1024 * 1024
 """The largest piece. A program that prints faster gets a piece as soon as it has filled one."""
-MOST_CHUNKS = 100_000
 KEPT_BYTES = 1024 * 1024
 """Uploaded bytes that stay on the disk, because a failure report quotes the end of the output."""
 MOST_BACKLOG = 1024 * 1024 * 1024
@@ -53,7 +52,7 @@ class LogShipper:
         self._followed = False
         self._offset = 0
         self._punched = 0
-        self._seq = 0
+        self._chunks = ChunkWriter(store.logs, job.job_id, job.epoch)
 
     @classmethod
     def resumed(cls, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> "LogShipper":
@@ -107,7 +106,7 @@ class LogShipper:
             return False
         if not data:
             return False
-        self._append(data)
+        self._chunks.append(data)
         self._offset += len(data)
         with suppress(OSError):  # then an agent that is started after this one uploads it again
             (self._output.parent / SHIPPED).write_text(str(self._offset))
@@ -120,7 +119,9 @@ class LogShipper:
         if excess <= 0:
             return
         _log.error("job %s, epoch %d: %d bytes of output are left out of the log", *self._job, excess)
-        self._append(f"\n[everspot: {excess} bytes of output are left out here: too much for the disk]\n".encode())
+        self._chunks.append(
+            f"\n[everspot: {excess} bytes of output are left out here: too much for the disk]\n".encode()
+        )
         self._offset += excess
         self._give_back(self._offset)
 
@@ -139,17 +140,3 @@ class LogShipper:
                 self._punched = end
         finally:
             os.close(handle)
-
-    def _append(self, data: bytes) -> None:
-        """Write a piece under the next free number, after those of an earlier agent of this ownership."""
-        for _ in range(MOST_CHUNKS):
-            self._seq += 1
-            try:
-                self._store.append_log(self._job.job_id, self._job.epoch, self._seq - 1, data)
-            except KeyTaken:
-                continue
-            except StoreError:
-                self._seq -= 1  # the same chunk again: it may have been written
-                raise
-            return
-        raise KeyTaken(f"logs of job {self._job.job_id}, epoch {self._job.epoch}")

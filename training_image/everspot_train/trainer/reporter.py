@@ -1,6 +1,5 @@
 """Reports the run's progress to the agent (status.json) and its metrics to the store."""
 
-import json
 import logging
 import math
 import threading
@@ -10,8 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_core.clock import Clock
-from everspot_store import KeyTaken, Store, StoreError
+from everspot_store import Store, StoreError
 
+from everspot_train.metrics_buffer import MetricsBuffer
 from everspot_train.rundir import RunContext, RunDir, Status
 from everspot_train.trainer.environment import gpu_memory_gib
 from everspot_train.trainer.loop_timing import LoopTiming
@@ -21,22 +21,18 @@ log = logging.getLogger("everspot.trainer")
 _STATUS_EVERY = timedelta(seconds=0.5)
 _CHUNK_EVERY = timedelta(minutes=5)  # the newest are in the status, which the agent reads at each renewal
 _RATE_WINDOW = timedelta(seconds=15)
-_MAX_LINES = 10_000
-_MAX_CHUNKS = 100_000
 
 
 class Reporter:
     """Writes status.json immediately when the phase changes, twice a second otherwise, and metrics in chunks."""
 
     def __init__(self, rundir: RunDir, store: Store, context: RunContext, clock: Clock) -> None:
-        self._rundir, self._store, self._context, self._clock = rundir, store, context, clock
+        self._rundir, self._clock = rundir, clock
         self._lock = threading.RLock()
         self._status = Status()
         self._marks: deque[tuple[timedelta, int]] = deque()
         self._written = self._chunked = clock.monotonic()
-        self._lines: deque[dict[str, Any]] = deque(maxlen=_MAX_LINES)
-        self._pending: bytes | None = None
-        self._seq = 0
+        self._metrics = MetricsBuffer(store, context.job_id, context.epoch, clock)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-reporter")
         self._flight: Future[None] | None = None
         self.timing: LoopTiming | None = None
@@ -58,19 +54,18 @@ class Reporter:
             self._mark(now, step)
             self.log(step, metrics)
             self._write()
-        full = len(self._lines) >= _MAX_LINES // 2
-        if (full or now - self._chunked >= _CHUNK_EVERY) and (self._flight is None or self._flight.done()):
+        if (self._metrics.is_filling or now - self._chunked >= _CHUNK_EVERY) and (
+            self._flight is None or self._flight.done()
+        ):
             self._chunked = now
             self._flight = self._pool.submit(self._send)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record metrics of `step`. Numbers that are not finite go into the store's chunks as null only."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        shown = {name: finite.get(name) for name in metrics}
         with self._lock:
             self._status = self._status.model_copy(update={"metrics": self._status.metrics | finite})
-            if metrics:
-                self._lines.append({"step": step, "at": self._clock.now().isoformat(), "metrics": shown})
+            self._metrics.add(step, metrics)
 
     def close(self) -> None:
         """Send the metrics that are left. A failure is only logged, since metrics must not end a run."""
@@ -102,28 +97,8 @@ class Reporter:
         }
 
     def _send(self) -> None:
-        """Send the waiting metrics as one chunk. A chunk whose answer was lost is sent again unchanged."""
-        with self._lock:
-            if self._pending is None and self._lines:
-                self._pending = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self._lines).encode()
-                self._lines.clear()
-        if self._pending is None:
-            return
+        """Write the waiting metrics. A failure of the store is only logged."""
         try:
-            self._append(self._pending)
-            self._pending = None
+            self._metrics.write()
         except StoreError as error:
             log.warning("metrics wait for the store: %s", error)
-
-    def _append(self, chunk: bytes) -> None:
-        """Write the chunk under the next free number, after those of an earlier process of the same ownership."""
-        for _ in range(_MAX_CHUNKS):
-            seq, self._seq = self._seq, self._seq + 1
-            try:
-                self._store.append_metrics(self._context.job_id, self._context.epoch, seq, chunk)
-            except KeyTaken:
-                continue
-            except StoreError:
-                self._seq = seq
-                raise
-            return

@@ -1,24 +1,22 @@
 """Keeps the steps and metrics of a program that does not use the trainer library, and writes them to the store."""
 
-import json
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import Progress
 from everspot_core.jobs.step_lines import StepReport
-from everspot_store import KeyTaken, Store
+from everspot_store import Store
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.steps.event_files import EventFiles
 from everspot_train.agent.steps.output import OutputSteps
 from everspot_train.agent.threads import DueTimer
+from everspot_train.metrics_buffer import MetricsBuffer
 
 WRITE_EVERY = timedelta(minutes=5)
 """The newest metrics are in the job's record too, with each renewal of its lease."""
@@ -26,8 +24,6 @@ MOST_NAMES = 200
 """The most metrics of one program. Further names are left out."""
 _SPACING = timedelta(seconds=0.5)
 """The least real time between two recorded values of one metric, as for programs on the trainer library."""
-_MOST_LINES = 10_000
-_MOST_CHUNKS = 100_000
 _RATE_WINDOW = timedelta(seconds=60)
 
 
@@ -39,7 +35,7 @@ class StepRecorder:
     """
 
     def __init__(self, store: Store, job: JobKey, output: Path, clock: Clock) -> None:
-        self._store, self._job, self._clock = store, job, clock
+        self._clock = clock
         self._output = OutputSteps(output)
         self._event_files: EventFiles | None = None
         self._prints = False
@@ -50,9 +46,7 @@ class StepRecorder:
         self._recorded_at: dict[str, timedelta] = {}
         self._skipped: dict[str, tuple[int, float]] = {}
         self._marks: deque[tuple[timedelta, int]] = deque()
-        self._lines: deque[dict[str, Any]] = deque(maxlen=_MOST_LINES)
-        self._pending: bytes | None = None
-        self._seq = 0
+        self._buffer = MetricsBuffer(store, job.job_id, job.epoch, clock)
         self._due = DueTimer(WRITE_EVERY, clock)
         self._due.due()
 
@@ -107,16 +101,8 @@ class StepRecorder:
 
     def write(self, *, last: bool = False) -> None:
         """Write the waiting metrics, if they are due or the `last`. Raises `StoreError`; then they stay."""
-        full = len(self._lines) >= _MOST_LINES // 2
-        if not (full or last or self._due.due()):
-            return
-        with self._lock:
-            if self._pending is None and self._lines:
-                self._pending = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self._lines).encode()
-                self._lines.clear()
-        if self._pending is not None:
-            self._append(self._pending)
-            self._pending = None
+        if self._buffer.is_filling or last or self._due.due():
+            self._buffer.write()
 
     def _take(self, reports: list[tuple[timedelta, StepReport]], now: timedelta) -> None:
         for moment, report in reports:
@@ -149,7 +135,7 @@ class StepRecorder:
                 self._recorded_at[name] = moment
                 self._skipped.pop(name, None)
                 due[name] = value
-        self._add_line(report.step, due)
+        self._buffer.add(report.step, due)
 
     def _record_skipped(self, now: timedelta, *, last: bool) -> None:
         """Record values that came too soon after another one, once nothing has followed them."""
@@ -157,12 +143,7 @@ class StepRecorder:
             if last or (self._prints and now - self._recorded_at[name] >= _SPACING):
                 del self._skipped[name]
                 self._recorded_at[name] = now
-                self._add_line(step, {name: value})
-
-    def _add_line(self, step: int, metrics: Mapping[str, float]) -> None:
-        if metrics:
-            shown = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-            self._lines.append({"step": step, "at": self._clock.now().isoformat(), "metrics": shown})
+                self._buffer.add(step, {name: value})
 
     def _rate(self) -> float | None:
         if len(self._marks) < 2:
@@ -170,17 +151,3 @@ class StepRecorder:
         (since, first), (until, last) = self._marks[0], self._marks[-1]
         elapsed = (until - since).total_seconds()
         return (last - first) / elapsed if elapsed > 0 and last > first else None
-
-    def _append(self, chunk: bytes) -> None:
-        """Write the chunk under the next free number, after those of an earlier agent of this ownership."""
-        for _ in range(_MOST_CHUNKS):
-            seq, self._seq = self._seq, self._seq + 1
-            try:
-                self._store.append_metrics(self._job.job_id, self._job.epoch, seq, chunk)
-            except KeyTaken:
-                continue
-            except BaseException:
-                self._seq = seq  # the same chunk again: it may have been written
-                raise
-            return
-        raise KeyTaken(f"metrics of job {self._job.job_id}, epoch {self._job.epoch}")

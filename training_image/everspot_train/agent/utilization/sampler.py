@@ -15,7 +15,7 @@ from everspot_core.jobs.utilization import (
     merge_xids,
     window_length,
 )
-from everspot_store import KeyTaken, Store
+from everspot_store import ChunkWriter, Store
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.utilization.counters import JobCounters, read_network
@@ -27,7 +27,6 @@ SAMPLE_EVERY = timedelta(seconds=10)
 report the last second or less, so a minute has six looks at them."""
 RECENT = timedelta(minutes=1)
 """The span of the figures in the job's record, which is renewed about as often."""
-_MOST_CHUNKS = 100_000
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class UtilizationSampler:
         vcpus: int,
         gpus: Sequence[int],
     ) -> None:
-        self._store, self._job, self._clock = store, job, clock
+        self._job, self._clock = job, clock
         self._counters, self._status, self._vcpus = counters, status, vcpus
         self._gpu_numbers = tuple(gpus)
         self._lock = threading.Lock()
@@ -67,7 +66,7 @@ class UtilizationSampler:
         self._windows: list[UtilizationWindow] = []
         self._total = Utilization()
         self._pending: bytes | None = None
-        self._seq = 0
+        self._chunks = ChunkWriter(store.utilization, job.job_id, job.epoch)
 
     @property
     def recent(self) -> Utilization | None:
@@ -102,7 +101,7 @@ class UtilizationSampler:
                 self._pending = b"".join(window.to_json() + b"\n" for window in self._windows)
                 self._windows.clear()
         if self._pending is not None:
-            self._append(self._pending)
+            self._chunks.append(self._pending)
             self._pending = None
 
     def _take(self, now: timedelta) -> None:
@@ -163,20 +162,6 @@ class UtilizationSampler:
             self._windows.append(UtilizationWindow(at=self._clock.now(), utilization=combine(self._window)))
             self._window.clear()
         self._window_began = now
-
-    def _append(self, chunk: bytes) -> None:
-        """Write the chunk under the next free number, after those of an earlier agent of this ownership."""
-        for _ in range(_MOST_CHUNKS):
-            seq, self._seq = self._seq, self._seq + 1
-            try:
-                self._store.utilization.append(self._job.job_id, self._job.epoch, seq, chunk)
-            except KeyTaken:
-                continue
-            except BaseException:
-                self._seq = seq  # the same chunk again: it may have been written
-                raise
-            return
-        raise KeyTaken(f"utilization of job {self._job.job_id}, epoch {self._job.epoch}")
 
 
 def _gpu_figures(readings: Sequence[GpuReading], seconds: float) -> dict[str, float | None]:

@@ -29,3 +29,7 @@ class Clock(Protocol):
     def to_real(self, duration: timedelta) -> timedelta:
         """Return how long a span of market time takes on this machine."""
         ...
+
+    def to_market(self, duration: timedelta) -> timedelta:
+        """Return how much market time passes in a span of this machine's time: the inverse of `to_real`."""
+        ...

@@ -116,7 +116,7 @@ class ChangeoverLog:
         names = {e.instance_id for e in events if e.instance_id is not None}
         arrivals = {name: _arrival(name, observation, ledger, elastic_manager) for name in names}
         day = timedelta(days=1)  # long enough that rounding does not matter
-        samples = measurements(events, epochs, arrivals, day / self._store.clock.to_real(day))
+        samples = measurements(events, epochs, arrivals, self._store.clock.to_market(day) / day)
         if not record.state.final:
             self._own.setdefault(record.job_id, deque(maxlen=OWN)).extend(samples)
         return samples

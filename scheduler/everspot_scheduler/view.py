@@ -4,7 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from everspot_clouds.base import Phase
 from everspot_core.clock import Clock
@@ -104,7 +104,7 @@ class Viewer:
             unions=inputs.unions,
             usage=inputs.usage,
             shares=declared.manifest.shares,
-            tick=self._tick(),
+            tick=self._clock.to_market(self._declaration.limits.longest_tick),
             shared=declared.manifest.shared_instances,
             standing=declared.standing(instances),
             generation=declared.generation(instances),
@@ -116,11 +116,6 @@ class Viewer:
             purses=inputs.purses,
             lasting_changeover=inputs.changeovers.lasting,
         )
-
-    def _tick(self) -> timedelta:
-        """Return the longest time until the next tick, in market time: that of quiet ticks."""
-        day = timedelta(days=1)  # long enough that rounding does not matter
-        return self._declaration.limits.longest_tick * (day / self._clock.to_real(day))
 
     def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:
         """Return the views of jobs, and the names of those that are left out because they cannot be read or make no

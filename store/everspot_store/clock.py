@@ -54,6 +54,10 @@ class SystemClock:
         """Return how long a span of market time takes on this machine."""
         return duration / self.scale
 
+    def to_market(self, duration: timedelta) -> timedelta:
+        """Return how much market time passes in a span of this machine's time."""
+        return duration * self.scale
+
 
 class ManualClock:
     """A clock that does not move until it is advanced. `sleep` advances it, so that nothing ever waits.
@@ -98,3 +102,7 @@ class ManualClock:
     def to_real(self, duration: timedelta) -> timedelta:
         """Return how long a span of market time takes on this clock."""
         return duration / self.scale
+
+    def to_market(self, duration: timedelta) -> timedelta:
+        """Return how much market time passes in a span of this clock's real time."""
+        return duration * self.scale

@@ -85,6 +85,9 @@ class _StorageClock:
     def to_real(self, duration: timedelta) -> timedelta:
         return self.project.market.clock.to_real(duration)
 
+    def to_market(self, duration: timedelta) -> timedelta:
+        return duration * self.project.market.clock.scale
+
 
 class _State:
     """The state of the services."""

@@ -80,8 +80,7 @@ class ClusterFacts:
         except BadDocument:  # the same as no measurement
             changeovers = None
         bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
-        day = timedelta(days=1)  # long enough that rounding does not matter
-        tick = self.manifest.limits.longest_tick * (day / self.session.store.clock.to_real(day))
+        tick = self.session.store.clock.to_market(self.manifest.limits.longest_tick)
         return timedelta(seconds=ceil((bound + tick).total_seconds()))
 
 

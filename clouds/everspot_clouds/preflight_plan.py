@@ -12,7 +12,6 @@ from everspot_core.validation.problems import Problems
 
 from everspot_clouds.costing import list_markets
 from everspot_clouds.estimating import environment
-from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
@@ -35,12 +34,11 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
         return None
     cloud, problems = str(settings["cloud"]), Problems()
     outline = import_module(f"everspot_clouds.{cloud}.settings_estimate")
-    capacity, types = outline.read_capacity(problems, settings["capacity"])
+    capacity, catalogue = outline.read_capacity(problems, settings["capacity"])
     source = next((str(settings[key]) for key in _IMAGE_SOURCES if settings.get(key)), "")
     image = source or str(settings.get("imageId") or "")
     problems.need(bool(image), "everspot:cluster.imageId", "is missing, and so is the name of where it is looked up")
     problems.raise_any(f"Stack {stack}")
-    catalogue = load_catalogue().with_types(types.values())
     elastic = settings["capacity"].get("elastic")
     manifest = Manifest(
         cluster=f"{PREFIX}{stack}", cloud=cloud, region=outlined.regions[cloud],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import InstanceType, zone_region
+from everspot_core.capacity.catalogue import Catalogue, zone_region
 from everspot_core.capacity.fleet import WeightBy
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import UNKNOWN, DeclaredResource
@@ -44,12 +44,12 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any])
     if capacity is None:
         return []
     here = problems.at("capacity")
-    listed = check_listed(here, capacity.types, catalogue)
+    listed = check_listed(here, capacity.types, catalogue.types)
     before = len(problems.collected)
-    capacity_problems(here, capacity, catalogue, subnets)
+    capacity_problems(here, capacity, catalogue.types, subnets)
     if len(problems.collected) > before or not listed:
         return []
-    _machines(whole, capacity, override_grid(capacity, catalogue, subnets, zones))
+    _machines(whole, capacity, override_grid(capacity, catalogue.types, subnets, zones))
     _network(whole, zones)
     _storage_and_monitoring(whole)
     return whole.resources
@@ -72,11 +72,9 @@ def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
                 problems.add(f"{name}[{index}]" if isinstance(value, list) else name, reason)
 
 
-def read_capacity(
-    problems: Problems, settings: Mapping[str, Any]
-) -> tuple[Ec2Capacity | None, Mapping[str, InstanceType]]:
-    """Return the fleets' shape and the known types; None and no types if a value is of the wrong kind. `settings`: the
-    section `capacity`."""
+def read_capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Catalogue]:
+    """Return the fleets' shape, and the catalogue with the types that the settings declare. No shape if a value is of
+    the wrong kind. `settings`: the section `capacity`."""
     standing = settings.get("standing", {"target": 0})
     try:
         types, declared = choices(settings)
@@ -93,8 +91,8 @@ def read_capacity(
         )
     except ValueError as error:
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
-        return None, {}
-    return capacity, {**load_catalogue().types, **{kind.name: kind for kind in declared}}
+        return None, Catalogue((), ())
+    return capacity, load_catalogue().with_types(declared)
 
 
 def _machines(whole: ClusterOutline, capacity: Ec2Capacity, grid: Sequence[Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everspot_core.capacity.allocation import Prefer
-from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.fleet import ranks
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import DeclaredResource
@@ -34,10 +34,10 @@ _GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[DeclaredResource]:
     """Return the resources of a cluster in a region. If its capacity is invalid, add the problems and return none."""
     whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
-    capacity, known_types = read_capacity(problems, whole.capacity)
+    capacity, catalogue = read_capacity(problems, whole.capacity)
     if capacity is None:
         return []
-    catalogue, here = load_catalogue().with_types(known_types.values()), problems.at("capacity")
+    here = problems.at("capacity")
     listed = check_listed(here, capacity.types, catalogue.types)
     before = len(problems.collected)
     capacity_problems(here, capacity, catalogue.types)
@@ -48,11 +48,9 @@ def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any],
     return whole.resources
 
 
-def read_capacity(
-    problems: Problems, settings: Mapping[str, Any]
-) -> tuple[GcpCapacity | None, Mapping[str, InstanceType]]:
-    """Return the groups' shape and the known types; None and no types if a value is of the wrong kind. `settings`: the
-    section `capacity`."""
+def read_capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[GcpCapacity | None, Catalogue]:
+    """Return the groups' shape, and the catalogue with the types that the settings declare. No shape if a value is of
+    the wrong kind. `settings`: the section `capacity`."""
     standing = settings.get("standing", {"target": 0})
     try:
         types, declared = choices(settings)
@@ -66,8 +64,8 @@ def read_capacity(
         )
     except ValueError as error:
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
-        return None, {}
-    return capacity, {**load_catalogue().types, **{kind.name: kind for kind in declared}}
+        return None, Catalogue((), ())
+    return capacity, load_catalogue().with_types(declared)
 
 
 def _machines(whole: ClusterOutline, capacity: GcpCapacity, catalogue: Catalogue, region: str) -> None:

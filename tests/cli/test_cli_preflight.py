@@ -242,8 +242,8 @@ def test_what_a_google_role_lacks_is_named(google: LocalCloud, tmp_path: Path) -
     api = Api(SystemClock())
     api.post("iam", f"{project}/serviceAccounts", {"accountId": "deployer"})
     lacking = {"compute.instanceTemplates.create", "storage.buckets.create"}
-    held = sorted((google_deployers.PREVIEW | google_deployers.DEPLOY | {"compute.projects.get"}) - lacking)
-    role = {"roleId": "deployer", "role": {"includedPermissions": [*held, "compute.regions.get"]}}
+    allowed = sorted((google_deployers.PREVIEW | google_deployers.DEPLOY | {"compute.projects.get"}) - lacking)
+    role = {"roleId": "deployer", "role": {"includedPermissions": [*allowed, "compute.regions.get"]}}
     api.post("iam", f"{project}/roles", role)
     binding = {"role": f"{project}/roles/deployer", "members": [f"serviceAccount:{email}"]}
     until(lambda: bound(api, {"policy": {"version": 3, "bindings": [binding]}}))

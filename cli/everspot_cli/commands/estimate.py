@@ -16,14 +16,11 @@ from rich.table import Table
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.session import Session, side_by_side
+from everspot_cli.stack_settings import SettingsOption, read_config, settings_files, stack_name
 from everspot_cli.tables import sheet
-from everspot_cli.yamlfile import read_yaml
 
 MONTH = timedelta(days=30)
 """How much of a ledger is looked at."""
-
-STACKS = Path("stacks")
-"""Folder of the settings files."""
 
 
 def register(app: typer.Typer) -> None:
@@ -33,14 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def estimate(
     context: typer.Context,
-    settings: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--settings",
-            metavar="FILE",
-            help="A stack's settings, Pulumi.STACK.yaml; repeatable. Default: all in stacks/.",
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     before: Annotated[
         Path | None,
         typer.Option("--before", metavar="FILE", help="Earlier settings to compare with; for one FILE."),
@@ -92,38 +82,6 @@ def _price_tables(file: Path) -> list[PriceTable]:
         return project_tables(file.parent if find_project(file.parent) is not None else None)
     except BadPriceFile as error:
         raise CliError(str(error)) from None
-
-
-def settings_files(files: list[Path] | None) -> list[Path]:
-    """Return the settings files of the options, or those in `stacks/`.
-
-    Raises:
-        CliError: if there are none.
-    """
-    paths = files or sorted(STACKS.glob("Pulumi.*.yaml"))
-    if not paths:
-        raise CliError(
-            f"there are no settings in {STACKS}/", Exit.NOT_FOUND, hint="--settings stacks/Pulumi.STACK.yaml"
-        )
-    return paths
-
-
-def stack_name(file: Path) -> str:
-    """Return the stack's name, from the name of its file."""
-    return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
-
-
-def read_config(file: Path) -> dict[str, Any]:
-    """Return the `config` of a settings file.
-
-    Raises:
-        CliError: if it has none or cannot be read.
-    """
-    document = read_yaml(file)
-    config = document.get("config") if isinstance(document, dict) else None
-    if not isinstance(config, dict):
-        raise CliError(f"{file} has no config: it is no stack's settings", hint="name a file such as Pulumi.prod.yaml")
-    return config
 
 
 def _read(file: Path, stack: str) -> Environment:

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.checks import Check, Verdict
-from everspot_cli.commands.estimate import read_config, settings_files, stack_name
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.probe.runner import run_probes
 from everspot_cli.session import Session
+from everspot_cli.stack_settings import SettingsOption, read_config, settings_files, stack_name
 
 _MARK = {
     Verdict.OK: ("✓", "green"),
@@ -33,14 +33,7 @@ def register(app: typer.Typer) -> None:
 
 def preflight(
     context: typer.Context,
-    settings: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--settings",
-            metavar="FILE",
-            help="A stack's settings, Pulumi.STACK.yaml; repeatable. Default: all in stacks/.",
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     probe: Annotated[
         bool,
         typer.Option(

@@ -83,7 +83,8 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     undisturbed = train_undisturbed(tmp_path, program, habits, processes)
     notes = tmp_path / "notes"
     env = {**environment(notes, habits), "STRIKE": place}
-    spec: dict[str, Any] = {"checkpoint": {"every": "5s"}, "retries": {"errors": 1, "backoff": "1s"}}
+    when = {"steps": 11} if place == "save 11" else {"every": "5s"}
+    spec: dict[str, Any] = {"checkpoint": when, "retries": {"errors": 1, "backoff": "1s"}}
     cluster.submit("job-1", LOOPS, name="loop", entrypoint=[program], env=env, processes=processes, **spec)
     cluster.assign("job-1", "i-1")
     agent = cluster.start_agent("i-1", EVERSPOT_LAUNCHER="" if processes > 1 else sys.executable)

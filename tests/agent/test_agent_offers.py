@@ -79,7 +79,7 @@ NAME = "d" * 200
 
 @pytest.fixture
 def deep_code(tmp_path: Path) -> Path:
-    """Code with a path that is in order by itself, but too long below a home that is deep as well."""
+    """Code with a path that is in order by itself, but too long in a folder that is deep as well."""
     code = tmp_path / "code"
     shutil.copytree(TOY, code, ignore=shutil.ignore_patterns("__pycache__"))
     deep = code.joinpath(*[NAME] * 13)
@@ -90,9 +90,9 @@ def deep_code(tmp_path: Path) -> Path:
 
 def start_deep(cluster: Cluster, instance_id: str) -> Proc:
     """An agent whose machine cannot unpack that code."""
-    home = cluster.root.joinpath(f"deep-{instance_id}", *[NAME] * 9)
-    home.mkdir(parents=True)
-    return cluster.start_agent(instance_id, EVERSPOT_HOME=str(home))
+    folder = cluster.root.joinpath(f"deep-{instance_id}", *[NAME] * 9)
+    folder.mkdir(parents=True)
+    return cluster.start_agent(instance_id, EVERSPOT_WORK=str(folder))
 
 
 def test_a_job_that_one_instance_cannot_unpack_waits_a_little_and_runs_on_another(

@@ -63,7 +63,7 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
 ) -> None:
     (session.run_dir.path / "output.log").write_bytes(b"x" * (6 << 20))
     monkeypatch.setattr("everspot_train.agent.logs.CHUNK_BYTES", 1 << 20)
-    append, views = store.append_log, []
+    append, views = store.logs.append, []
 
     def slowly(job_id: str, epoch: int, seq: int, data: bytes) -> None:
         append(job_id, epoch, seq, data)
@@ -71,7 +71,7 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
         session.renew_if_due()  # as the agent's helper thread does
         views.append(session.lease_view())
 
-    monkeypatch.setattr(store, "append_log", slowly)
+    monkeypatch.setattr(store.logs, "append", slowly)
     assert session.conclude(FINISHED, None)
 
     assert views == [LeaseView.VALID] * 6

@@ -159,6 +159,14 @@ def test_a_launcher_without_a_handler_has_time_to_end_by_itself() -> None:
     assert termination.due(table(launcher), NOW + SECOND + SETTLE) == [2]
 
 
+def test_a_launcher_whose_processes_have_ended_has_time_to_end_by_itself() -> None:
+    launcher = (2, 1, "python -m everspot_train.launcher --nproc-per-node=2 train.py", "h")
+    termination = Termination()
+    assert termination.due(table(launcher), NOW) == []
+    assert termination.ongoing
+    assert termination.due(table(launcher), NOW + SETTLE) == [2]
+
+
 def test_near_the_deadline_those_get_it_to_whom_it_was_not_passed_on_and_no_workers() -> None:
     rows = [
         (2, 1, "parallel python t.py", "h"),

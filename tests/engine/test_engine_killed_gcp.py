@@ -33,7 +33,7 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
         assert all(name in details for name in orphans)
     google.up(STACK)  # as the engine itself would, which only warns
     assert len(list_names(google, GROUPS, "") - orphans) == 3
-    running = orphans - list_names(google, GROUPS, "fleet-spot")  # the stack has no instances on Spot
+    running = orphans - list_names(google, GROUPS, "fleet-on-demand")  # the stack's standing instance is on Spot
     with at_home(google):
         look = lambda: drift(Engine.find(google.project), STACK).orphans  # noqa: E731
         google.wait(lambda: {o.resource.name for o in look() if o.parts} == running)

@@ -33,8 +33,7 @@ class BootedMachine:
         parents = {pid: parent for pid, (parent, _) in keeper.processes().items()}
         booters = [pid for pid, parent in parents.items() if parent == self._keeper_pid]
         inits = [pid for pid, parent in parents.items() if parent in booters]
-        ready = [pid for pid in inits if Path(f"/proc/{pid}/comm").read_text() in ("systemd\n", "init\n")]
-        return ready[0] if ready else None
+        return next((pid for pid in inits if _command(pid) in ("systemd", "init")), None)
 
     def run(self, *words: str, check: bool = True) -> str:
         """Run a command as root in it; return what it prints."""
@@ -71,3 +70,11 @@ class LoneMachine(BootedMachine):
     def close(self) -> None:
         """Cut it off, if it is on."""
         self.process.communicate(timeout=60)
+
+
+def _command(pid: int) -> str | None:
+    """Return the name of a process's command; None once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None

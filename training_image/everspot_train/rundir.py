@@ -29,6 +29,9 @@ OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
 
 CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
 """The folder whose files are kept with each checkpoint."""
+COMPLETE_MARKER = ".everspot-complete"
+"""A file that a program writes, or touches, behind all others of a checkpoint: in the checkpoint's folder, or in this
+folder itself for the loose files."""
 USER_FILE, USER_TREE = "user-", "user-tree.json"
 """The beginning of the names of those parts of a checkpoint that are files of this folder, and their description."""
 RESTORED = "restored"

@@ -32,16 +32,16 @@ class SoundEnd:
         self.reached = False
 
     def conclude(self) -> None:
-        """Close what can abort Python's shutdown, and leave the file for the agent. Nothing happens after another
+        """Leave the file for the agent, and close what can abort Python's shutdown. Nothing happens after another
         end."""
         if not self.reached:
             return
-        _close_gloo()
         folder = os.environ.get(ENDED_DIR_VARIABLE)
         if folder:
             with contextlib.suppress(OSError):  # the exit code tells the end, unless a signal comes in its place
                 Path(folder).mkdir(exist_ok=True)
                 (Path(folder) / os.environ.get("RANK", "0")).touch()
+        _close_gloo()
 
 
 def count_ended(folder: Path) -> int:

@@ -23,14 +23,14 @@ SETTLE = timedelta(seconds=3)
 """Real time between the end of the last handler and the signal to what is left: a shell or a launcher ends by itself
 then, and its exit code is that of the program."""
 
-_FORWARDERS = frozenset({
-    "sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh", "timeout", "tini", "dumb-init", "catatonit",
-    "docker-init", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "hydra_pmi_proxy", "srun", "torchrun",
-    "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
-    "everspot_train.launcher", "everspot_train.prepare",
+_SHELLS = frozenset({"sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"})
+_LAUNCHERS = frozenset({
+    "timeout", "tini", "dumb-init", "catatonit", "docker-init", "mpirun", "mpiexec", "mpiexec.hydra", "orterun",
+    "prterun", "hydra_pmi_proxy", "srun", "torchrun", "accelerate", "deepspeed", "torch.distributed.run",
+    "torch.distributed.launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+    "deepspeed.launcher.runner", "deepspeed.launcher.launch", "everspot_train.launcher", "everspot_train.prepare",
 })  # fmt: skip
-"""Programs that only start others, by the name of their file or module."""
+"""Programs that only start others, by the name of their file or module. A shell may be the program itself."""
 _WORKER = "everspot_train.worker"
 _TAKES_VALUE = ("-W", "-X")
 _MULTIPROCESSING = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
@@ -57,7 +57,12 @@ class ProcessInfo:
     @property
     def forwards(self) -> bool:
         """Whether it is a shell or a launcher."""
-        return program_name(self.arguments) in _FORWARDERS
+        return program_name(self.arguments) in _SHELLS | _LAUNCHERS
+
+    @property
+    def only_launches(self) -> bool:
+        """Whether it is a launcher: without another process it has nothing to save."""
+        return program_name(self.arguments) in _LAUNCHERS
 
     @property
     def multiprocessing(self) -> bool:
@@ -110,7 +115,9 @@ class Termination:
             return self._sign(processes, [pid for pid in dict.fromkeys(handlers) if pid not in self._signalled])
         if self._quiet_since is None:
             self._quiet_since = now
-        if self._signalled and now - self._quiet_since < SETTLE:
+        # A program that its file has asked to stop may have ended by itself: its launcher is left for a moment.
+        is_ending = self._signalled or all(process.only_launches for process in processes.values())
+        if is_ending and now - self._quiet_since < SETTLE:
             self.ongoing = bool(processes)
             return []
         self.ongoing = False
@@ -124,8 +131,11 @@ class Termination:
         if direct and not process.forwards:
             return [root]
         below = [pid for child in _children(processes, root) for pid in self._handlers(processes, child)]
+        if below or not direct:
+            return below
+        down = _down(processes, root)
         # A trap runs when what the shell waits for has ended, and that has no handler to save anything.
-        return below or (_down(processes, root) if direct else [])
+        return [] if all(processes[pid].only_launches for pid in down) else down
 
     def _is_helper(self, process: ProcessInfo) -> bool:
         """Return whether it belongs to another process that got the signal: a worker of it, or a copy made by fork,

@@ -17,6 +17,7 @@ from accelerate import Accelerator
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
+from everspot_train.rundir import COMPLETE_MARKER
 from everspot_train.trainer.errors import RunStopped
 
 _FOLDER = "everspot"
@@ -138,7 +139,8 @@ class ResumableLoop:
             raise RunStopped(self.step)
 
     def _save(self) -> None:
-        """Save a checkpoint: under another name first, so that it is complete as soon as it has its own."""
+        """Save a checkpoint: under another name first, so that it is complete as soon as it has its own. The marker
+        tells the agent so, even if it never saw the other name."""
         assert self._attempt is not None  # noqa: S101 - as above
         accelerator, position = self._accelerator, self._position
         states = {"now": _read_states(None), "epoch": position.epoch_states}
@@ -156,6 +158,7 @@ class ResumableLoop:
             settings.automatic_checkpoint_naming = automatic
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
+            (temporary / COMPLETE_MARKER).touch()
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
             for path in self._checkpoints()[:-_MOST_OWN]:

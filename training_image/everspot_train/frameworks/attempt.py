@@ -59,10 +59,10 @@ class FrameworkAttempt:
         self._interval = AUTO_INTERVAL if policy.is_auto else policy.interval
         self._interval_steps = policy.steps
         self._saved_at, self._saved_step = self._clock.monotonic(), 0
-        self._signalled = False
+        self._signalled = self._stopping = False
         self._previous_handler: Any = None
         self._group: Any = None
-        self._step = 0
+        self._step = self._reported_step = 0
         self._reported_at: dict[frozenset[str], timedelta] = {}
         self._unreported: dict[str, float] = {}
 
@@ -102,11 +102,12 @@ class FrameworkAttempt:
                 decision = StepDecision.STOP
             elif self._requests.checkpoint() or (step is not None and self._is_due(step)):
                 decision = StepDecision.CHECKPOINT
-        if not _has_ranks():
-            return decision
-        shared = torch.tensor([int(decision)])
-        dist.broadcast(shared, src=0, group=self._control_group())
-        return StepDecision(int(shared.item()))
+        if _has_ranks():
+            shared = torch.tensor([int(decision)])
+            dist.broadcast(shared, src=0, group=self._control_group())
+            decision = StepDecision(int(shared.item()))
+        self._stopping = self._stopping or decision is StepDecision.STOP
+        return decision
 
     def note_saved(self, step: int) -> None:
         """Note that a checkpoint of `step` was saved or loaded: the interval begins anew."""
@@ -132,17 +133,22 @@ class FrameworkAttempt:
         return self._group
 
     def close(self) -> None:
-        """End the loop's part: SIGTERM has its former effect, and what was left out of the reports is reported."""
-        previous, self._previous_handler = self._previous_handler, None
-        if previous is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, previous)
-        if self._unreported:
+        """End the loop's part: what was left out of the reports is reported, and SIGTERM has its former effect. After
+        a request to stop it has none, because it may come while the program ends."""
+        if not self._stopping:
+            self._restore_handler()
+        if self._unreported or self._step != self._reported_step:
             metrics, self._unreported = self._unreported, {}
             self._reported_at.clear()
             self.report(self._step, metrics)
         self._group, group = None, self._group  # its threads would outlive the program
         if group is not None and dist.is_initialized():
             dist.destroy_process_group(group)
+
+    def _restore_handler(self) -> None:
+        previous, self._previous_handler = self._previous_handler, None
+        if previous is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, previous)
 
     def report(
         self,
@@ -167,6 +173,7 @@ class FrameworkAttempt:
             return
         self._unreported = {name: value for name, value in self._unreported.items() if name not in numbers}
         self._reported_at[key] = self._reported_at[frozenset()] = now
+        self._reported_step = step
         line = format_step_line(StepReport(step, total_steps, steps_per_epoch, numbers))
         with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
             print(line, file=sys.__stdout__, flush=True)

@@ -10,6 +10,7 @@ The last-written file of each layout comes from the framework's source:
 - transformers and accelerate, `save_pretrained`: shards are named `-00001-of-00003`, and their index is written last.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from enum import StrEnum
 from everspot_store.file_tree import EntryKind
 
 from everspot_train.agent.artifacts.look import Item, Look
+from everspot_train.rundir import COMPLETE_MARKER
 
 _TRAINER = re.compile(rb"checkpoint-\d+")
 _DISTRIBUTED = re.compile(rb"\.metadata|__\d+\.metadata|.+\.distcp")
@@ -52,9 +54,7 @@ _MEMBERS = re.compile(
 
 
 _OLDER = "its marker was not written yet, or before its last file"
-MARKER = b".everspot-complete"
-"""A file that a program writes, or touches, behind all others of a checkpoint: in the checkpoint's folder, or in the
-folder `checkpoints` itself for the loose files."""
+MARKER = os.fsencode(COMPLETE_MARKER)
 
 
 class Layout(StrEnum):

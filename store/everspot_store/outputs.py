@@ -46,6 +46,7 @@ _TREE_TRIES = 100
 NEITHER = "it is neither a file, a folder nor a symbolic link"
 LEADS_OUT = "it is a link that leads out of the folder"
 NO_TIME = "no time was left"
+NO_ANSWER = "the store did not answer"
 GIVEN_UP = "the store took none of the files before it"
 _MOST_FAILURES = 3
 """Files in a row that the store does not take, after which no more is tried. Each has had the store's own retries."""
@@ -214,7 +215,7 @@ def _store_failure(error: StoreError) -> str:
     """Return the reason for which the store did not take a file, the same for all files."""
     if isinstance(error, StoreDenied):
         return "the store refuses it: a permission is missing"
-    return "the bucket does not exist" if isinstance(error, StoreMissing) else "the store did not answer"
+    return "the bucket does not exist" if isinstance(error, StoreMissing) else NO_ANSWER
 
 
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:

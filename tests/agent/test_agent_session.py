@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from agent_helpers import FAST
+from agent_helpers import FAST, eventually
 from everspot_clouds.base import Identity
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.cluster.manifest import Manifest
@@ -15,8 +15,11 @@ from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
 from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, StopDemand
+from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.job_artifacts import OUTAGE_TIME
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
@@ -361,3 +364,84 @@ def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: Job
     os.utime(path, ns=(0, 0))
     after = session.status()
     assert after is not None and after.phase is TrainingPhase.FENCED
+
+
+@pytest.fixture
+def ended(store: Store, session: JobSession, tmp_path: Path) -> FolderCheckpoints:
+    """The folder of checkpoints of a program that has saved and ended."""
+    checkpoints = store.checkpoints("job-1", 1, guard=session.owns)
+    folder = FolderCheckpoints(
+        checkpoints, tmp_path / "checkpoints", tmp_path / "scratch", None, 2, session.emit, CLOCK
+    )
+    session.artifacts.put_back(folder)
+    process = LocalLauncher(tmp_path, adopt=False).launch(["true"], session.run_dir.path, tmp_path, {})
+    session.started(process)
+    eventually("it has ended", lambda: session.exit_code() is not None)
+    (folder.folder / "model.pt").write_text("weights")
+    return folder
+
+
+def kept_checkpoints(store: Store) -> int:
+    head = store.checkpoints("job-1").head()
+    return len(head.checkpoints) if head is not None else 0
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_the_last_checkpoint_waits_for_the_renewal_of_the_lease(
+    store: Store, session: JobSession, ended: FolderCheckpoints, monkeypatch: pytest.MonkeyPatch, renewed: bool
+) -> None:
+    keep = ended.keep_last
+
+    def late(end: ProgramEnd) -> None:
+        CLOCK.advance(FAST.lease_ttl)  # the machine stood still, or the store did
+        keep(end)
+
+    monkeypatch.setattr(ended, "keep_last", late)
+    with pytest.raises(StoreUnavailable):
+        session.conclude(FINISHED, None)
+    assert kept_checkpoints(store) == 0
+    monkeypatch.undo()
+    if not renewed:  # the store takes everything but the checkpoint
+        monkeypatch.setattr(ended, "keep_last", lambda _: (_ for _ in ()).throw(StoreUnavailable("503")))
+        assert session.renew_if_due()
+        with pytest.raises(StoreUnavailable):
+            session.conclude(FINISHED, None)
+        CLOCK.advance(OUTAGE_TIME)
+    assert session.renew_if_due()
+    assert session.conclude(FINISHED, None)
+    assert kept_checkpoints(store) == (1 if renewed else 0)
+    document = store.records.get("job-1")
+    assert document is not None and document.value.state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("failures", [3, 10_000])
+def test_outputs_are_uploaded_again_to_a_store_that_did_not_answer(
+    store: Store,
+    session: JobSession,
+    ended: FolderCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: int,
+) -> None:
+    session.artifacts.outputs = tmp_path / "outputs"
+    session.artifacts.outputs.mkdir()
+    (tmp_path / "outputs" / "result.csv").write_text("1,2")
+    upload, calls = store.data.upload, []
+
+    def failing(key: str, path: Path) -> None:
+        if "/outputs/" in key:
+            calls.append(key)
+            session.renew_if_due()  # as the agent's helper thread does
+            if len(calls) <= failures:
+                raise StoreUnavailable("503")
+        upload(key, path)
+
+    monkeypatch.setattr(store.data, "upload", failing)
+    assert session.conclude(FINISHED, None)
+    outputs = [output.path for output in store.outputs("job-1").list()]
+    skipped = [event.data for event in store.events("job-1") if event.kind is EventKind.SKIPPED]
+    if failures == 3:
+        assert (outputs, skipped) == (["result.csv"], [])
+    else:
+        assert outputs == [] and skipped[0]["reason"] == "the store did not answer"
+        assert len(calls) <= OUTAGE_TIME / timedelta(seconds=15) + 1

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import EventKind, Reason
-from everspot_store import Fenced, Store, StoreError
+from everspot_store import Fenced, Store, StoreError, StoreUnavailable
+from everspot_store.outputs import NO_ANSWER
 
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.artifacts.assess import ProgramEnd
@@ -22,6 +23,10 @@ from everspot_train.rundir import RESTORED, Status, TrainingPhase
 
 OUTPUT_TIME = timedelta(minutes=30)
 """The longest time for uploading the outputs of a job that has ended."""
+OUTAGE_TIME = timedelta(minutes=10)
+"""For how long a job that has ended, and has no deadline, waits for a store that does not answer."""
+_TRY_AGAIN = timedelta(seconds=15)
+"""The pause before outputs are uploaded again to a store that did not answer."""
 CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
@@ -51,6 +56,7 @@ class JobArtifacts:
         self._emit = emit
         self._launched = False
         self._outputs_kept = False
+        self._ended_at: timedelta | None = None
 
     def put_back(self, folder: FolderCheckpoints) -> None:
         """Put back what was kept of the folder of checkpoints. Raises `StoreError`."""
@@ -81,26 +87,37 @@ class JobArtifacts:
 
     def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
         """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
-        first process; it shows whether the program ended by itself."""
+        first process; it shows whether the program ended by itself.
+
+        Raises:
+            StoreUnavailable: if the store did not answer, or the lease has to be renewed first. Call again: what the
+                program has saved last is still on this machine.
+        """
         folder = self.folder
         if folder is None or not self._launched or ending.reason is Reason.CANCEL:
             return
-        ended = how_ended(exit_code)
-        remaining = (
-            stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
-        )
+        ended, now = how_ended(exit_code), self._clock.monotonic()
+        self._ended_at = self._ended_at if self._ended_at is not None else now
+        deadline = stop.deadline if stop is not None else None
+        end = deadline - RELEASE_TIME if deadline is not None else self._ended_at + OUTAGE_TIME
+        unavailable: list[StoreUnavailable] = []
 
         def keep() -> None:
             try:
                 folder.keep_last(ended)
+            except StoreUnavailable as error:
+                unavailable.append(error)
+                raise
             except StoreError:
                 raise
             except Exception as error:
                 folder.note_failure(error)
                 raise
 
-        if not within(remaining, lambda: self._quietly("folder", keep)):
+        if not within(end - now if deadline is not None else None, lambda: self._quietly("folder", keep)):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
+        elif unavailable and self._clock.monotonic() < end:
+            raise unavailable[0]
 
     def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
         """Note it if the program has failed while it loaded its checkpoint. A program that uses the trainer library
@@ -123,8 +140,13 @@ class JobArtifacts:
         outputs = self._store.outputs(self._job.job_id)
 
         def keep() -> None:
+            last_try = min(end, self._clock.monotonic() + OUTAGE_TIME) - _TRY_AGAIN
             try:
-                _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+                while True:
+                    _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+                    if NO_ANSWER not in skipped.values() or self._clock.monotonic() >= last_try:
+                        break
+                    self._clock.sleep(_TRY_AGAIN)
             except Exception as error:
                 words = f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
                 self._emit(EventKind.SKIPPED, folder="outputs", reason=f"the agent failed: {words}")

@@ -112,8 +112,17 @@ class JobSession:
         return self._lease.incarnation
 
     def owns(self) -> bool:
-        """Return whether this instance may still write as the owner."""
-        return not self._over and not self._releasing and self.lease_view() is LeaseView.VALID
+        """Return whether this instance may still write as the owner.
+
+        Raises:
+            StoreUnavailable: while the lease is suspended. It may be renewed.
+        """
+        if self._over or self._releasing:
+            return False
+        view = self.lease_view()
+        if view is LeaseView.SUSPENDED:
+            raise StoreUnavailable("the lease is over and not renewed yet")
+        return view is LeaseView.VALID
 
     def prepare(self, context: RunContext) -> None:
         """Lay out a fresh run directory."""
@@ -291,7 +300,8 @@ class JobSession:
         no event does not delay the release.
 
         Raises:
-            StoreError: if the lease could not be given back; call again while it holds.
+            StoreError: if the store did not take the last checkpoint, or the lease could not be given back; call again
+                while it holds.
         """
         if self.lease_view() is LeaseView.LOST:
             return False
@@ -299,7 +309,12 @@ class JobSession:
             raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
         urgent, measured = stop is not None and stop.deadline is not None, self._utilization
-        self._quietly("last files", lambda: self._keep_last(ending, stop))
+        try:
+            self._keep_last(ending, stop)
+        except StoreUnavailable:
+            raise
+        except Exception:  # whatever it is, the job must be given back
+            _log.exception("job %s, epoch %d: last files not written", *self.key)
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)

@@ -151,9 +151,12 @@ source "amazon-ebs" "everspot" {
     }
   }
 
+  # The figures of gp3 are those of its base price; older builders of Packer need them.
   launch_block_device_mappings {
     device_name           = "/dev/sda1"
     volume_type           = "gp3"
+    iops                  = 3000
+    throughput            = 125
     volume_size           = 75
     delete_on_termination = true
   }

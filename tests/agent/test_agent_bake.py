@@ -399,13 +399,14 @@ def test_the_container_gets_image_and_scheduler_and_nothing_of_pulumi() -> None:
     rooms = {value.split()[0] for verb, value in lines if verb == "COPY" and "--from" not in value}
     assert rooms == {
         "pyproject.toml", "core", "store", "clouds", "scheduler", "training_image", "training_image/bake/lock.txt",
+        "training_image/bake/sbom.txt",
     }  # fmt: skip
     assert "pulumi" not in (BAKE / "Dockerfile").read_text().lower()
 
 
-def locked() -> dict[str, tuple[str, int]]:
-    """The distributions of lock.txt: their versions, and how many digests each has."""
-    text = (BAKE / "lock.txt").read_text().replace("\\\n", " ")
+def locked(file_name: str = "lock.txt") -> dict[str, tuple[str, int]]:
+    """The distributions of a lock file: their versions, and how many digests each has."""
+    text = (BAKE / file_name).read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     entries = [
         re.fullmatch(r"([a-z0-9-]+)==(\S+)(?: ; .*?)?((?: +--hash=sha256:[0-9a-f]{64})+) *", line) for line in lines
@@ -475,3 +476,9 @@ def test_sealing_removes_what_one_machine_draws_for_itself_and_what_only_the_bak
     seal = (BAKE / "provision.sh").read_text().partition("seal() {")[2].partition("\n}\n")[0]
     for leftover in ("random-seed", "credential.secret", "/var/lib/apt/lists", "/var/cache/apt", "/etc/resolv.conf"):
         assert leftover in seal
+
+
+def test_the_tool_that_lists_the_packages_is_locked_and_not_of_the_image() -> None:
+    tool = locked("sbom.txt")
+    assert "cyclonedx-bom" in tool and all(count > 0 for _, count in tool.values())
+    assert not {"cyclonedx-bom", "cyclonedx-python-lib"} & set(locked())

@@ -1,5 +1,6 @@
 """The image's units on machines without a cloud: what ends one whose agent never reports, and what a job may use."""
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,3 +105,13 @@ def test_the_agent_of_an_image_prints_its_commit_and_lock(tmp_path: Path, boot: 
     assert "unknown" not in version
     # Its own name leads to it: gloo and torchrun look it up.
     assert machine.run("getent", "hosts", machine.run("hostname").strip()).split()
+
+
+def test_an_image_names_its_packages_and_their_licences(image: Path) -> None:
+    product = contained.read_layers(image)[-1] / "opt/everspot"
+    components = {part["name"]: part for part in json.loads((product / "sbom.json").read_text())["components"]}
+    assert {"everspot", "torch", "boto3"} <= components.keys()
+    assert components["boto3"]["licenses"] and components["boto3"]["purl"].startswith("pkg:pypi/boto3@")
+    assert "cyclonedx-bom" not in components
+    rows = [line.split("\t") for line in (product / "packages.tsv").read_text().splitlines()]
+    assert {"systemd", "gcc"} <= {name for name, _, _ in rows} and all(version for _, version, _ in rows)

@@ -3,7 +3,7 @@
 #   provision.sh [--no-nvswitch] [--commit COMMIT] WHEEL [PYTHON [CLOUD]]
 # --no-nvswitch: an image that never runs on machines with NVSwitch needs no fabric manager.
 # --commit: what the wheel was built from; `everspot-agent --version` prints it.
-# WHEEL: the everspot wheel; the unit files and lock.txt lie beside this script. PYTHON: the interpreter, 3.11.4 or later.
+# WHEEL: the everspot wheel; the unit files, lock.txt and sbom.txt lie beside this script. PYTHON: the interpreter, 3.11.4 or later.
 # CLOUD: whose metadata service the instances have, aws or gcp; aws where it is not given.
 # `provision.sh --dependencies [PYTHON]` does the part that the wheel does not change, for bakes that keep that part.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
@@ -153,6 +153,21 @@ install_everspot() {
     "$prefix/bin/everspot-agent" --version
 }
 
+# What the image consists of: Python's packages with their licences as CycloneDX, the system's as a list. The tool that
+# writes it down is no part of the image.
+describe_packages() {
+    local python=$1 tool
+    tool=$(mktemp -d -p /var/tmp)
+    "$python" -m venv "$tool"
+    "$tool/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check \
+        --require-hashes --requirement "$here/sbom.txt"
+    "$tool/bin/cyclonedx-py" environment --output-reproducible --output-file "$prefix/sbom.json" "$prefix/bin/python"
+    rm -rf "$tool"
+    if command -v dpkg-query >/dev/null; then
+        dpkg-query --show --showformat '${Package}\t${Version}\t${Architecture}\n' >"$prefix/packages.tsv"
+    fi
+}
+
 install_units() {
     local cloud=$1 unit script
     for unit in "${units[@]}"; do
@@ -236,6 +251,7 @@ main() {
     if [[ $nvswitch == yes ]]; then
         need_fabric_manager
     fi
+    describe_packages "${2:-python3}"
     self_test
 }
 

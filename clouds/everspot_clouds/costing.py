@@ -13,6 +13,7 @@ from typing import Any
 from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import TypeChoice
 from everspot_core.capacity.market import Market
+from everspot_core.capacity.price_table import PriceTable
 from everspot_core.cluster.declared import DeclaredResource, is_fully_known
 from everspot_core.costs.prices import exact
 from everspot_core.estimate.requested import (
@@ -25,7 +26,7 @@ from everspot_core.estimate.requested import (
 )
 from everspot_core.validation.problems import camel
 
-from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
+from everspot_clouds.idle_requests import requests_usd
 from everspot_clouds.price_files import load_catalogue
 
 TEAM = "Team"
@@ -34,11 +35,21 @@ TEAM = "Team"
 
 @dataclass(frozen=True, slots=True)
 class FixedPrice:
-    """A list price that does not depend on an instance type. `source`: where it is stated, for a reviewer."""
+    """A list price that does not depend on an instance type.
+
+    Attributes:
+        usd: US dollars for one unit.
+        per: The unit, such as `hour` or `month`.
+        source: Where it is stated, for a reviewer.
+        subject: What it is a price of, for the sentence of an estimate that another region's price is taken.
+        key: Its name in `PriceTable.other_usd`; empty if the price lists are not read for it.
+    """
 
     usd: Fraction
     per: str
     source: str
+    subject: str = ""
+    key: str = ""
 
     @property
     def usd_per_month(self) -> Fraction:
@@ -46,17 +57,32 @@ class FixedPrice:
         return self.usd * HOURS_A_MONTH if self.per == "hour" else self.usd
 
 
-def price(usd: str, per: str, source: str) -> FixedPrice:
+def price(usd: str, per: str, source: str, subject: str = "", key: str = "") -> FixedPrice:
     """Return a price in dollars, written as the list has it."""
-    return FixedPrice(Fraction(Decimal(usd)), per, source)
+    return FixedPrice(Fraction(Decimal(usd)), per, source, subject, key)
+
+
+def listed_price(price: FixedPrice, table: PriceTable | None) -> FixedPrice | None:
+    """Return a list price as a region's table has it; None if there is no table, or it lacks the price."""
+    usd = None if table is None else table.other_usd.get(price.key)
+    return None if usd is None else replace(price, usd=exact(usd))
 
 
 @dataclass
 class Costing:
-    """Collects the requests of one side of a change. `region`: of the providers, None if unknown."""
+    """Collects the requests of one side of a change.
+
+    Attributes:
+        region: Of the providers, None if unknown.
+        as_of: The day of the list prices that come with Everspot.
+        same: The regions in which these prices hold. The first is the one whose prices they are.
+        listed: The region's own prices of everything but instances, from its price lists; None if there are none.
+    """
 
     region: str | None
     as_of: date
+    same: tuple[str, ...] = ()
+    listed: PriceTable | None = None
     standing: list[StandingRequest] = field(default_factory=list)
     elastic: list[ElasticRequest] = field(default_factory=list)
     fixed: list[FixedRequest] = field(default_factory=list)
@@ -64,6 +90,20 @@ class Costing:
     used: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     unpriced: list[str] = field(default_factory=list)
+    _dates: set[date] = field(default_factory=set)
+    _stand_ins: set[str] = field(default_factory=set)
+
+    def rate(self, price: FixedPrice) -> FixedPrice:
+        """Return a list price as the region has it: from its price lists, else the one that comes with Everspot, which
+        is noted where it is another region's."""
+        own = listed_price(price, self.listed)
+        if own is not None and self.listed is not None:
+            self._dates.add(self.listed.as_of.date())
+            return own
+        self._dates.add(self.as_of)
+        if self.region is not None and self.region not in self.same and price.subject:
+            self._stand_ins.add(price.subject)
+        return price
 
     def pay(
         self,
@@ -93,12 +133,13 @@ class Costing:
         """Note that a part of the cost of a resource is unknown."""
         self.unknown.append(f"{resource.name}: {reason}")
 
-    def stand_in(self, same: Sequence[str], subject: str) -> None:
-        """Note that another region's list prices replace this region's, if the region is not one of the `same`."""
-        if self.region is not None and self.region not in same and (self.fixed or self.standing or self.elastic):
+    def _note_stand_ins(self) -> None:
+        if self._stand_ins:
+            *most, last = sorted(self._stand_ins)
+            subjects = f"{', '.join(most)} and {last}" if most else last
             self.unknown.append(
-                f"{self.region}: its list prices of {subject} are not known here; {same[0]}'s stand in for them, "
-                "and are mostly the same or lower"
+                f"{self.region}: its list prices of {subjects} are not known here; {self.same[0]}'s stand in for "
+                "them, and are mostly the same or lower"
             )
 
     def total(self) -> RequestedCapacity:
@@ -111,12 +152,13 @@ class Costing:
         teams = set(all_teams) - {"", UNTAGGED}
         own = teams.pop() if len(teams) == 1 else UNTAGGED
         fixed = (replace(charge, team=charge.team or own) for charge in self.fixed)
+        self._note_stand_ins()
         return RequestedCapacity(
             standing=tuple(self.standing),
             elastic=tuple(self.elastic),
             fixed=tuple(fixed),
             types=tuple(self.types.values()),
-            dates=(self.as_of,) if self.fixed or self.standing or self.elastic else (),
+            dates=tuple(sorted(self._dates)) if self.fixed or self.standing or self.elastic else (),
             by_use=tuple(f"{meter}: {', '.join(sorted(names))}" for meter, names in sorted(self.used.items())),
             unknown=tuple(dict.fromkeys(self.unknown)),
             unpriced=tuple(dict.fromkeys(self.unpriced)),
@@ -247,9 +289,14 @@ def declared_types(costing: Costing, resource: DeclaredResource) -> None:
         costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
 
 
-def idle_requests(costing: Costing, resource: DeclaredResource) -> None:
-    """The rule of a scheduler: what it asks of the store while there is nothing to do."""
-    costing.pay(resource, "store requests", exact(REQUESTS_USD_A_MONTH))
+def idle_requests(written: FixedPrice, read: FixedPrice) -> Rule:
+    """Return the rule of a scheduler: what it asks of the store while there is nothing to do. `written`, `read`: the
+    prices of 1,000 requests that write or list, and of 1,000 that read."""
+
+    def rule(costing: Costing, resource: DeclaredResource) -> None:
+        costing.pay(resource, "store requests", requests_usd(costing.rate(written).usd, costing.rate(read).usd))
+
+    return rule
 
 
 def apply(

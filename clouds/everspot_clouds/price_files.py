@@ -133,6 +133,22 @@ def project_table(cloud: str, region: str) -> PriceTable | None:
     return next((table for table in project_tables() if (table.cloud, table.region) == (cloud, region)), None)
 
 
+def other_prices(cloud: str, region: str, now: datetime | None = None) -> PriceTable | None:
+    """Return the table whose `other_usd` counts in a region: the project's, else that of an earlier preview; None if
+    neither has such prices. `now`: as in `load_catalogue`.
+
+    Raises:
+        BadPriceFile: if one of the project's files cannot be read.
+    """
+    moment = SystemClock.from_environment().now() if now is None else now
+    tables = [
+        table
+        for table in (*read_cached(moment), *project_tables())
+        if (table.cloud, table.region) == (cloud, region) and table.other_usd
+    ]
+    return tables[-1] if tables else None
+
+
 def project_tables(start: Path | None = None) -> list[PriceTable]:
     """Return the tables of the project around a folder. `start`: None for the project of `project_prices`, else that
     around the working directory.
@@ -157,6 +173,18 @@ def project_prices(tables: Sequence[PriceTable]) -> Iterator[None]:
         yield
     finally:
         _project.reset(token)
+
+
+def project_catalogue() -> Catalogue:
+    """Return the types and prices that come with Everspot, overridden by the project's files alone.
+
+    Raises:
+        BadPriceFile: if one of the project's files cannot be read.
+    """
+    catalogue = builtin()
+    for table in project_tables():
+        catalogue = priced(catalogue, table)
+    return catalogue
 
 
 def load_catalogue(*, now: datetime | None = None, cluster: Iterable[PriceTable] = ()) -> Catalogue:

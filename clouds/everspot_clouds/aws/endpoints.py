@@ -1,23 +1,18 @@
-"""A dated table of the prices of interface endpoints. They are billed for every hour and zone, used or not."""
+"""The prices of interface endpoints, billed for every hour and zone, used or not, and of the way to the internet."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import Price
 from everspot_core.counting import counted
 from everspot_core.estimate.requested import HOURS_A_MONTH as HOURS_PER_MONTH
 
 from everspot_clouds.aws import fixed_prices as fixed
+from everspot_clouds.costing import listed_price
+from everspot_clouds.price_files import other_prices
 from everspot_clouds.visiting import region_of_url
 
-PRICES: dict[str, Price] = {
-    region: Price(usd_per_hour=float(fixed.ENDPOINT.usd), as_of=fixed.AS_OF, source=fixed.ENDPOINT.source)
-    for region in fixed.SAME
-}
-"""List price of one interface endpoint in one zone, by region. In other regions it is the same or higher."""
-
 LEAST = fixed.SAME[0]
-"""The region whose price stands for regions that the table lacks."""
+"""The region whose price stands for regions that have no price table, where it is the same or higher."""
 
 EVENT_SERVICE = "sqs"
 """The service that delivers EC2's notices to the scheduler."""
@@ -77,15 +72,15 @@ def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
     """Return the cost of the interface endpoints of a network, as a sentence."""
     if not services:
         return "No interface endpoint is declared; S3's gateway endpoint is free."
-    price = PRICES.get(region, PRICES[LEAST])
-    hourly = len(services) * zones * price.usd_per_hour
-    listed = region in PRICES
-    least = "" if listed else "at least "
-    source = (
-        f"list price of {price.as_of}"
-        if listed
-        else f"{LEAST}'s list price of {price.as_of}; {region}'s is not known here"
-    )
+    table = other_prices("aws", region)
+    price = listed_price(fixed.ENDPOINT, table)
+    least, hourly = "", len(services) * zones * float((price or fixed.ENDPOINT).usd)
+    if price is not None and table is not None:
+        source = f"list price of {table.as_of.date()}"
+    elif region in fixed.SAME:
+        source = f"list price of {fixed.AS_OF}"
+    else:
+        least, source = "at least ", f"{LEAST}'s list price of {fixed.AS_OF}; {region}'s is not known here"
     return (
         f"{len(services) * zones} interface endpoints ({', '.join(services)}; {counted(zones, 'zone')} "
         f"each) cost {least}${hourly:.3f} an hour, ${hourly * HOURS_PER_MONTH:.2f} a month, and ${USD_PER_GB} per GB "

@@ -24,6 +24,7 @@ from everspot_clouds.costing import (
     read_team,
     texts,
 )
+from everspot_clouds.price_files import other_prices
 
 PREFIX = "aws:"
 """How the types of the provider's resources begin."""
@@ -35,11 +36,12 @@ def collect_charges(resources: Sequence[DeclaredResource], region: str | None = 
     """Return the requests of the AWS resources of one side of a change. `region`: of the provider; None: as in the
     preview."""
     own = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
-    costing = Costing(find_region(resources, "aws", "availabilityZone", region), fixed.AS_OF)
+    where = find_region(resources, "aws", "availabilityZone", region)
+    listed = None if where is None else other_prices("aws", where)
+    costing = Costing(where, fixed.AS_OF, fixed.SAME, listed)
     zones = sorted({zone for r in own for zone in texts([r.inputs.get("availabilityZone")])})
     templates = [resource for resource in own if resource.type == _TEMPLATE]
     apply(costing, own, _rules(templates, zones), FREE, PREFIX)
-    costing.stand_in(fixed.SAME, "volumes, endpoints, addresses and monitoring")
     return costing.total()
 
 
@@ -51,7 +53,7 @@ def _rules(templates: Sequence[DeclaredResource], zones: Sequence[str]) -> Mappi
         "everspot:index:AwsElasticCapacity": partial(machines.elastic, templates, zones),
         "everspot:index:AwsTrainingFleet": declared_types,
         "everspot:index:AwsMonitoring": _metrics,
-        "everspot:index:AwsSchedulerService": idle_requests,
+        "everspot:index:AwsSchedulerService": idle_requests(fixed.STORE_WRITES, fixed.STORE_READS),
         "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
         "aws:ec2/natGateway:NatGateway": _nat,
         "aws:ec2/eip:Eip": _address,
@@ -77,7 +79,8 @@ BY_USE = {
 
 
 def _metrics(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "metrics", fixed.METRICS_USD)
+    metrics = fixed.METRICS_A_CLUSTER * costing.rate(fixed.METRIC).usd
+    costing.pay(resource, "metrics", metrics + fixed.MINUTES_A_MONTH * costing.rate(fixed.REQUESTS).usd / 1000)
 
 
 def _endpoint(costing: Costing, resource: DeclaredResource) -> None:
@@ -91,24 +94,26 @@ def _endpoint(costing: Costing, resource: DeclaredResource) -> None:
     if not isinstance(subnets, list | tuple):
         costing.lack(resource, "the number of its zones is not known")
         return
-    usd = len(subnets) * fixed.ENDPOINT.usd_per_month
+    usd = len(subnets) * costing.rate(fixed.ENDPOINT).usd_per_month
     costing.pay(resource, "interface endpoints", usd, team=read_team(resource.inputs.get("tags")))
     costing.by_use(resource, "interface endpoints also by the GB")
 
 
 def _nat(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "NAT gateway", fixed.NAT.usd_per_month, team=read_team(resource.inputs.get("tags")))
+    usd = costing.rate(fixed.NAT).usd_per_month
+    costing.pay(resource, "NAT gateway", usd, team=read_team(resource.inputs.get("tags")))
     costing.by_use(resource, "NAT gateways also by the GB")
 
 
 def _address(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=read_team(resource.inputs.get("tags")))
+    usd = costing.rate(fixed.ADDRESS).usd_per_month
+    costing.pay(resource, "public addresses", usd, team=read_team(resource.inputs.get("tags")))
 
 
 def _subnet(costing: Costing, resource: DeclaredResource) -> None:
     public = resource.inputs.get("mapPublicIpOnLaunch")
     if unknown(public) or str(public).lower() == "true":
-        usd = float(fixed.ADDRESS.usd_per_month)
+        usd = float(costing.rate(fixed.ADDRESS).usd_per_month)
         costing.lack_part(
             resource,
             f"mapPublicIpOnLaunch gives a public address, ${usd:.2f} a month, to each of its instances whose template "
@@ -117,7 +122,7 @@ def _subnet(costing: Costing, resource: DeclaredResource) -> None:
 
 
 def _key(costing: Costing, resource: DeclaredResource) -> None:
-    usd = fixed.KEY.usd_per_month
+    usd = costing.rate(fixed.KEY).usd_per_month
     high = usd * (1 + fixed.ROTATIONS) if resource.inputs.get("enableKeyRotation") else usd
     costing.pay(resource, "keys", usd, team=read_team(resource.inputs.get("tags")), low=usd, high=high)
     costing.by_use(resource, "keys also by requests")
@@ -128,17 +133,17 @@ def _alarm(costing: Costing, resource: DeclaredResource) -> None:
     metrics = sum(1 for query in queries if part(query, "metric")) if isinstance(queries, list | tuple) else 1
     period = number(resource.inputs.get("period"))
     each = fixed.FAST_ALARM if period is not None and period < 60 else fixed.ALARM
-    usd = max(1, metrics) * each.usd_per_month
+    usd = max(1, metrics) * costing.rate(each).usd_per_month
     costing.pay(resource, "alarms", usd, team=read_team(resource.inputs.get("tags")))
 
 
 def _composite_alarm(costing: Costing, resource: DeclaredResource) -> None:
     team = read_team(resource.inputs.get("tags"))
-    costing.pay(resource, "alarms", fixed.COMPOSITE_ALARM.usd_per_month, team=team)
+    costing.pay(resource, "alarms", costing.rate(fixed.COMPOSITE_ALARM).usd_per_month, team=team)
 
 
 def _dashboard(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "dashboards", fixed.DASHBOARD.usd_per_month)
+    costing.pay(resource, "dashboards", costing.rate(fixed.DASHBOARD).usd_per_month)
 
 
 _FREE_TYPES: dict[str, tuple[str, ...]] = {

@@ -98,10 +98,10 @@ def _extras(costing: Costing, resource: DeclaredResource, template: DeclaredReso
         return ()
     extras = []
     if part(template.inputs, "monitoring", "enabled"):
-        extras.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
+        extras.append(Extra(kind="detailed monitoring", usd_per_month=costing.rate(fixed.DETAILED).usd_per_month))
     public = [part(face, "associatePublicIpAddress") for face in items(template.inputs.get("networkInterfaces"))]
     if any(str(flag).lower() == "true" for flag in public):  # the provider takes it as a text
-        extras.append(Extra(kind="public addresses", usd_per_month=fixed.ADDRESS.usd_per_month))
+        extras.append(Extra(kind="public addresses", usd_per_month=costing.rate(fixed.ADDRESS).usd_per_month))
     _initialization(costing, template)
     volumes = [_volume(costing, template, mapping) for mapping in items(template.inputs.get("blockDeviceMappings"))]
     usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
@@ -129,7 +129,10 @@ def _volume(costing: Costing, template: DeclaredResource, mapping: Any) -> Fract
     free_iops, free_mibs = fixed.GP3_FREE
     iops = max(0, (number(part(mapping, "ebs", "iops")) or 0) - free_iops)
     mibs = max(0, (number(part(mapping, "ebs", "throughput")) or 0) - free_mibs)
-    return gib * fixed.GP3_GIB.usd + iops * fixed.GP3_IOPS.usd + mibs * fixed.GP3_MIBS.usd
+    usd = gib * costing.rate(fixed.GP3_GIB).usd
+    for beyond, each in ((iops, fixed.GP3_IOPS), (mibs, fixed.GP3_MIBS)):
+        usd += beyond * costing.rate(each).usd if beyond else 0
+    return usd
 
 
 def group(templates: Sequence[DeclaredResource], costing: Costing, resource: DeclaredResource) -> None:

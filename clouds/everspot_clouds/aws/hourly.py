@@ -3,6 +3,7 @@ cap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.fleet import derived_weights
@@ -18,13 +19,14 @@ from everspot_core.capacity.hourly import (
 from everspot_core.capacity.market import Market
 from everspot_core.counting import counted
 
-from everspot_clouds.aws import endpoints
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
 from everspot_clouds.aws.quotas import Launchable, find_quota, launchable, most_vcpus
 from everspot_clouds.aws.root_volume import IMAGE_GIB
-from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
+from everspot_clouds.costing import FixedPrice, listed_price
+from everspot_clouds.idle_requests import requests_usd
+from everspot_clouds.price_files import other_prices
 
 _HOURS_A_MONTH = 730
 
@@ -65,9 +67,15 @@ def hourly_cost(
 
 def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     count = len(always.services) * always.zones
-    endpoint = endpoints.PRICES.get(region, endpoints.PRICES[endpoints.LEAST]).usd_per_hour
+    listed = other_prices("aws", region)
+
+    def rate(price: FixedPrice) -> Fraction:
+        return (listed_price(price, listed) or price).usd
+
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    disk, requests = IMAGE_GIB * float(fixed.GP3_GIB.usd) / _HOURS_A_MONTH, REQUESTS_USD_A_MONTH / _HOURS_A_MONTH
+    endpoint, nat = float(rate(fixed.ENDPOINT)), float(rate(fixed.NAT) + rate(fixed.ADDRESS))
+    disk = float(IMAGE_GIB * rate(fixed.GP3_GIB) / _HOURS_A_MONTH)
+    requests = float(requests_usd(rate(fixed.STORE_WRITES), rate(fixed.STORE_READS)) / _HOURS_A_MONTH)
     parts = [
         f"scheduler {always.scheduler_type} {describe_price(scheduler)}",
         f"its disk ${disk:.3f}",
@@ -78,10 +86,11 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
     if watching:
         parts.append(f"monitoring ${watching:.3f}")
-    outside = endpoints.NAT_USD_PER_HOUR if always.nat else 0
+    outside = nat if always.nat else 0
     if outside:
         parts.append(f"NAT gateway ${outside:.3f}")
-    known_all = scheduler is not None and (region in endpoints.PRICES or not count)
+    own = region in fixed.SAME or listed_price(fixed.ENDPOINT, listed) is not None
+    known_all = scheduler is not None and (own or not count)
     total = (scheduler.usd_per_hour if scheduler is not None else 0) + disk + requests
     total += count * endpoint + watching + outside
     return describe_upkeep(total, total * _HOURS_A_MONTH, parts, known_all=known_all)

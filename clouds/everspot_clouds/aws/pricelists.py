@@ -1,13 +1,16 @@
-"""Reads a region's prices from AWS: on-demand from the Price List API, Spot from EC2, and the types' resources from
-EC2."""
+"""Reads a region's prices from AWS: on-demand and everything but instances from the Price List API, Spot from EC2, and
+the types' resources from EC2."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from everspot_core.capacity.price_table import PriceTable, TypePrice
 
+from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.instance_types import GPU_PATTERNS, VALUES, describe
 from everspot_clouds.aws.prices import PRODUCT
 from everspot_clouds.aws.prices import SOURCE as SPOT_SOURCE
@@ -30,6 +33,43 @@ _TERMS = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Meter:
+    """The product of one price of everything but instances.
+
+    Attributes:
+        key: Of the price, in `PriceTable.other_usd`.
+        service: Its code in the price list.
+        attribute: By which its product is found, beside the region.
+        value: Of that attribute.
+        usage: The usage type without the region before it: of `EUC1-NatGateway-Hours`, in us-east-1 `NatGateway-Hours`.
+        unit: For which the list states the price.
+        factor: By which the list's price is multiplied.
+    """
+
+    key: str
+    service: str
+    attribute: str
+    value: str
+    usage: str
+    unit: str
+    factor: float = 1
+
+
+# As GetProducts answers them. "RegionalNatGateway-Hours" is another product; gp3's throughput has a price for a GiB/s,
+# and S3's requests for a single one.
+_METERS = (
+    _Meter(fixed.ENDPOINT.key, "AmazonVPC", "productFamily", "VpcEndpoint", "VpcEndpoint-Hours", "Hrs"),
+    _Meter(fixed.ADDRESS.key, "AmazonVPC", "group", "VPCPublicIPv4Address", "PublicIPv4:InUseAddress", "Hrs"),
+    _Meter(fixed.NAT.key, "AmazonEC2", "productFamily", "NAT Gateway", "NatGateway-Hours", "Hrs"),
+    _Meter(fixed.GP3_GIB.key, "AmazonEC2", "volumeApiName", "gp3", "EBS:VolumeUsage.gp3", "GB-Mo"),
+    _Meter(fixed.GP3_IOPS.key, "AmazonEC2", "volumeApiName", "gp3", "EBS:VolumeP-IOPS.gp3", "IOPS-Mo"),
+    _Meter(fixed.GP3_MIBS.key, "AmazonEC2", "volumeApiName", "gp3", "EBS:VolumeP-Throughput.gp3", "GiBps-mo", 1 / 1024),
+    _Meter(fixed.STORE_WRITES.key, "AmazonS3", "group", "S3-API-Tier1", "Requests-Tier1", "Requests", 1000),
+    _Meter(fixed.STORE_READS.key, "AmazonS3", "group", "S3-API-Tier2", "Requests-Tier2", "Requests", 1000),
+)
 
 
 def read(
@@ -109,6 +149,7 @@ def aws_prices(
         ],
         types=[kind for kind in described if kind.name in listed or spot.get(kind.name)],
         unpriced={name: _reason(name, offered, region) for name in names if name not in listed},
+        other_usd=dict(_others(pricing, region, page)),
     )
 
 
@@ -135,12 +176,36 @@ def _on_demand(
             page()
 
 
+def _others(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
+    """Yield key and price of everything but instances, as far as the region's list has exactly one price of it. What is
+    left out stands in the estimate with another region's price."""
+    for service, attribute, value in dict.fromkeys((meter.service, meter.attribute, meter.value) for meter in _METERS):
+        terms = {"regionCode": region, attribute: value}
+        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": term} for name, term in terms.items()]
+        products = [
+            json.loads(text)
+            for answer in pricing.get_paginator("get_products").paginate(ServiceCode=service, Filters=filters)
+            for text in answer["PriceList"]
+        ]
+        page()
+        for meter in (m for m in _METERS if (m.service, m.value) == (service, value)):
+            usage = re.compile(rf"(?:[A-Z0-9]+-)?{re.escape(meter.usage)}")
+            own = [p for p in products if usage.fullmatch(str(p["product"]["attributes"].get("usagetype")))]
+            prices = {usd for product in own if (usd := _listed_usd(product, meter.unit)) is not None}
+            if len(prices) == 1:
+                yield meter.key, round(prices.pop() * meter.factor, 9)
+
+
 def _hourly(product: dict[str, Any]) -> float | None:
-    """Return dollars for an hour. A price of 0 marks a product that is not sold separately, so it counts as no
-    price."""
+    """Return dollars for an hour of a product."""
+    return _listed_usd(product, "Hrs")
+
+
+def _listed_usd(product: dict[str, Any], unit: str) -> float | None:
+    """Return dollars for a unit. A price of 0 marks a product that is not sold separately, so it counts as no price."""
     try:
         terms = product["terms"].get("OnDemand", {})
-        dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == "Hrs"]
+        dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == unit]
         prices = [float(d["pricePerUnit"]["USD"]) for d in dimensions if "USD" in d["pricePerUnit"]]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{ON_DEMAND_SOURCE} answered a product that cannot be read: {error!r} is missing") from error

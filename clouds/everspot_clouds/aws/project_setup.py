@@ -1,7 +1,8 @@
 """The setup of a new project on AWS."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import boto3
 from everspot_core.validation.problems import Problems, shown
@@ -9,6 +10,7 @@ from everspot_core.validation.problems import Problems, shown
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import bootstrap_steps
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_region, filled, list_offered
+from everspot_clouds.price_files import project_table
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -48,7 +50,7 @@ config:
     tags: {Project: everspot, Team: "$team"}
     permissionsBoundaryArn: $boundary
     imageParameter: /everspot/image/dev
-    zones: [${region}a]
+    zones: [$zone]
     schedulerType: t3.micro
     retainStore: false
     interruptionEvents: false
@@ -66,7 +68,7 @@ config:
     tags: {Project: everspot, Team: "$team"}
     permissionsBoundaryArn: $boundary
     imageParameter: /everspot/image/prod
-    zones: [${region}a, ${region}b, ${region}c]
+    zones: [$zones]
     protect: true
     capacity:
       standing: {target: 4, onDemandBase: 1, weightBy: gpu}
@@ -77,6 +79,8 @@ SETTINGS = {
     "bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS, "prod": PROD_SETTINGS,
 }  # fmt: skip
 DEV_TYPES = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge")
+ZONES = 3
+"""Availability zones of a cluster with standing capacity."""
 PROD_TYPES = ("g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6.2xlarge")
 
 MAKES = (
@@ -107,7 +111,10 @@ class AwsStarter:
         """Return the settings files' texts by stack."""
         boundary = f"arn:{partition(answers.region)}:iam::{answers.account}:policy/{BOOTSTRAP}-boundary"
         dev, prod = list_offered(answers.region, DEV_TYPES), list_offered(answers.region, PROD_TYPES)
-        return filled(answers, SETTINGS, boundary=boundary, dev=dev, prod=prod)
+        zones = list_zones(answers.region, PROD_TYPES)
+        return filled(
+            answers, SETTINGS, boundary=boundary, dev=dev, prod=prod, zone=zones[0], zones=", ".join(zones[:ZONES])
+        )
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """Return the steps until the first reviewed change."""
@@ -134,6 +141,19 @@ class AwsStarter:
             ),
             *bootstrap_steps.published(answers, variables),
         ]
+
+
+def list_zones(region: str, types: Collection[str]) -> list[str]:
+    """Return the zones of a region with a Spot price of some of the types, those with the most types first, by the
+    project's price table. Without a table, or where it has fewer zones than a cluster gets, the zones a, b and c, which
+    most regions have."""
+    table, offers = project_table("aws", region), Counter[str]()
+    for row in table.prices if table is not None else ():
+        if row.instance_type in types:
+            # A local zone, such as us-east-1-atl-2a, has to be switched on in the account.
+            offers.update(zone for zone in row.spot_usd_per_hour if len(zone) == len(region) + 1)
+    names = sorted(offers, key=lambda zone: (-offers[zone], zone))
+    return names if len(names) >= ZONES else [f"{region}{letter}" for letter in "abc"]
 
 
 def regions() -> list[str]:

@@ -15,6 +15,7 @@ from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.labels import to_labels
+from everspot_clouds.price_files import other_prices
 
 PREFIX = "gcp:"
 """How the types of the provider's resources begin."""
@@ -27,10 +28,10 @@ def collect_charges(resources: Sequence[DeclaredResource], region: str | None = 
     the preview."""
     own_resources = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
     own = next((r.inputs["region"] for r in own_resources if isinstance(r.inputs.get("region"), str)), None)
-    costing = Costing(find_region(resources, "gcp", "zone", region) or own, fixed.AS_OF)
+    where = find_region(resources, "gcp", "zone", region) or own
+    costing = Costing(where, fixed.AS_OF, fixed.SAME, None if where is None else other_prices("gcp", where))
     apply(costing, own_resources, _rules([r for r in own_resources if r.type in machines.TEMPLATES]), FREE, PREFIX)
     _nat(costing, [resource for resource in own_resources if resource.type == _NAT])
-    costing.stand_in(fixed.SAME, "disks, addresses, NAT and monitoring")
     return _name_teams(costing.total(), own_resources)
 
 
@@ -66,7 +67,7 @@ def _rules(templates: Sequence[DeclaredResource]) -> Mapping[str, Rule]:
         **dict.fromkeys(groups, partial(machines.group, templates)),
         "everspot:index:GcpElasticCapacity": partial(machines.elastic, templates),
         "everspot:index:GcpTrainingFleet": declared_types,
-        "everspot:index:GcpSchedulerService": idle_requests,
+        "everspot:index:GcpSchedulerService": idle_requests(fixed.STORE_WRITES, fixed.STORE_READS),
         "everspot:index:GcpMonitoring": lambda costing, r: costing.by_use(r, "metrics by what is written"),
         "gcp:compute/subnetwork:Subnetwork": _subnetwork,
         "gcp:compute/address:Address": _address,
@@ -84,11 +85,10 @@ def _nat(costing: Costing, gateways: Sequence[DeclaredResource]) -> None:
     """Gateways cost by the machines that use them: the standing ones, and at the most any number. Each has an
     address."""
     standing = sum((charge.units for charge in costing.standing), Fraction(0))
-    most = fixed.NAT_MOST.usd_per_month
-    usual = most if standing > fixed.NAT_VMS else min(most, standing * fixed.NAT_VM.usd_per_month)
     for gateway in gateways:
-        address = fixed.ADDRESS.usd_per_month
-        low = min(usual, fixed.NAT_VM.usd_per_month)
+        most, each = costing.rate(fixed.NAT_MOST).usd_per_month, costing.rate(fixed.NAT_VM).usd_per_month
+        usual = most if standing > fixed.NAT_VMS else min(most, standing * each)
+        address, low = costing.rate(fixed.ADDRESS).usd_per_month, min(usual, each)
         costing.fixed.append(
             FixedRequest(
                 name=gateway.name,
@@ -109,9 +109,9 @@ def _subnetwork(costing: Costing, resource: DeclaredResource) -> None:
 def _address(costing: Costing, resource: DeclaredResource) -> None:
     if resource.inputs.get("addressType") == "INTERNAL":
         return
-    usd = fixed.ADDRESS.usd_per_month
+    usd, idle = costing.rate(fixed.ADDRESS).usd_per_month, costing.rate(fixed.IDLE_ADDRESS).usd_per_month
     team = machines.team_by_labels(resource.inputs.get("labels"))
-    costing.pay(resource, "public addresses", usd, team=team, low=usd, high=fixed.IDLE_ADDRESS.usd_per_month)
+    costing.pay(resource, "public addresses", usd, team=team, low=usd, high=idle)
 
 
 def _key(costing: Costing, resource: DeclaredResource) -> None:
@@ -120,12 +120,13 @@ def _key(costing: Costing, resource: DeclaredResource) -> None:
         costing.lack(resource, f"keys of protection level {level} have no price here")
         return
     each = fixed.KEY_VERSION if level == "SOFTWARE" else fixed.HSM_KEY_VERSION
-    costing.pay(resource, "keys", each.usd_per_month, team=machines.team_by_labels(resource.inputs.get("labels")))
+    usd = costing.rate(each).usd_per_month
+    costing.pay(resource, "keys", usd, team=machines.team_by_labels(resource.inputs.get("labels")))
     costing.by_use(resource, "keys also by requests, and by every version that a rotation adds")
 
 
 def _secret(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "secrets", fixed.SECRET_VERSION.usd_per_month)
+    costing.pay(resource, "secrets", costing.rate(fixed.SECRET_VERSION).usd_per_month)
 
 
 def _alerts(costing: Costing, resource: DeclaredResource) -> None:
@@ -133,7 +134,7 @@ def _alerts(costing: Costing, resource: DeclaredResource) -> None:
     if not isinstance(conditions, list | tuple):
         costing.lack(resource, "the number of its conditions is not known")
         return
-    usd = len(conditions) * fixed.ALERT.usd_per_month
+    usd = len(conditions) * costing.rate(fixed.ALERT).usd_per_month
     team = machines.team_by_labels(resource.inputs.get("userLabels"))
     costing.pay(resource, "alarms", usd, team=team, low=Fraction(0))  # Google may not charge for them yet
     costing.by_use(resource, "alert policies also by the time series that they read")

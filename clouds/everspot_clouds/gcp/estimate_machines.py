@@ -86,12 +86,15 @@ def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, .
 def _extras(costing: Costing, template: DeclaredResource, *, spot: bool) -> tuple[Extra, ...]:
     """Return the disks and the external addresses of each machine. `spot`: none of them is on-demand."""
     addresses = _addresses(costing, template)
-    each = fixed.SPOT_ADDRESS if spot else fixed.ADDRESS
-    public = Extra(
-        kind="public addresses",
-        usd_per_month=addresses * each.usd_per_month,
-        on_demand=addresses * fixed.ADDRESS.usd_per_month,
-    )
+    extras = []
+    if addresses:
+        each = costing.rate(fixed.SPOT_ADDRESS if spot else fixed.ADDRESS)
+        public = Extra(
+            kind="public addresses",
+            usd_per_month=addresses * each.usd_per_month,
+            on_demand=addresses * costing.rate(fixed.ADDRESS).usd_per_month,
+        )
+        extras.append(public)
     usd = Fraction(0)
     for disk in items(template.inputs.get("disks")):
         gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
@@ -100,8 +103,8 @@ def _extras(costing: Costing, template: DeclaredResource, *, spot: bool) -> tupl
         elif kind not in fixed.DISK_GIB:
             costing.lack_part(template, f"disks of type {kind} have no price here: they are not counted")
         else:
-            usd += gib * fixed.DISK_GIB[kind].usd_per_month
-    return tuple(extra for extra in (Extra(kind="volumes", usd_per_month=usd), public) if extra.usd_per_month)
+            usd += gib * costing.rate(fixed.DISK_GIB[kind]).usd_per_month
+    return (Extra(kind="volumes", usd_per_month=usd), *extras) if usd else tuple(extras)
 
 
 def _addresses(costing: Costing, template: DeclaredResource) -> int:

@@ -18,11 +18,13 @@ from everspot_core.capacity.hourly import (
 )
 from everspot_core.capacity.market import Market
 
+from everspot_clouds.costing import listed_price
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.disks import BOOT_DISKS
 from everspot_clouds.gcp.quota_claims import claims, most
 from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
+from everspot_clouds.price_files import other_prices
 
 NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
 """Of Cloud NAT for each machine, up to 32 machines; besides its price per GB."""
@@ -68,7 +70,9 @@ def _at_list(rate: Rate, region: str, catalogue: Catalogue) -> Rate:
 
 def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
     scheduler = catalogue.on_demand(always.scheduler_type, region)
-    disk = float(fixed.IMAGE_GIB * fixed.DISK_GIB[BOOT_DISKS[0]].usd_per_month) / _HOURS_A_MONTH
+    price = fixed.DISK_GIB[BOOT_DISKS[0]]
+    each = listed_price(price, other_prices("gcp", region)) or price
+    disk = float(fixed.IMAGE_GIB * each.usd_per_month) / _HOURS_A_MONTH
     requests = REQUESTS_USD_A_MONTH / _HOURS_A_MONTH
     parts = [
         f"scheduler {always.scheduler_type} {describe_price(scheduler)}",

@@ -10,7 +10,8 @@ from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_core.clock import Clock
 
 from everspot_clouds.base import NotOffered, Trouble
-from everspot_clouds.gcp.sku_prices import SERVICE, MachineParts, SkuPrices, Unpriced
+from everspot_clouds.gcp import fixed_prices as fixed
+from everspot_clouds.gcp.sku_prices import GLOBAL, HOURS_A_MONTH, SERVICE, MachineParts, SkuPrices, Unpriced
 from everspot_clouds.gcp.sku_prices import SOURCE as ON_DEMAND_SOURCE
 
 LISTED_AT_ONCE = 5000
@@ -60,7 +61,8 @@ def read(
         api.close()
     if not on_demand and not spot:
         raise NotOffered(f"Google states no prices of these types in {region}; those of the catalogue are used")
-    return _table(region, as_of, zones, resources, on_demand, spot, unpriced, prices.SOURCE, refused=bool(refusal))
+    table = _table(region, as_of, zones, resources, on_demand, spot, unpriced, prices.SOURCE, refused=bool(refusal))
+    return table.model_copy(update={"other_usd": _others(skus)})
 
 
 def _table(
@@ -105,13 +107,31 @@ def _skus(api: Any, region: str, page: Callable[[], None]) -> tuple[SkuPrices, s
         pages = api.pages("cloudbilling", f"{SERVICE}/skus", pageSize=LISTED_AT_ONCE, currencyCode="USD")
         for answer in pages:
             # Of each page only what counts here is kept: the whole catalog has some forty thousand SKUs.
-            skus += [sku for sku in answer.get("skus") or () if region in (sku.get("serviceRegions") or ())]
+            listed = answer.get("skus") or ()
+            skus += [s for s in listed if not {region, GLOBAL}.isdisjoint(s.get("serviceRegions") or ())]
             page()
     except ApiError as error:
         if trouble(error) in (Trouble.TRANSIENT, Trouble.THROTTLED):
             raise
         return SkuPrices((), region), f"the Cloud Billing Catalog cannot be read: {error}"
     return SkuPrices(skus, region), ""
+
+
+_OTHERS = {
+    fixed.DISK_GIB["pd-standard"]: "Storage PD Capacity",
+    fixed.DISK_GIB["pd-balanced"]: "Balanced PD Capacity",
+    fixed.DISK_GIB["pd-ssd"]: "SSD backed PD Capacity",
+    fixed.ADDRESS: "External IP Charge on a Standard VM",
+    fixed.SPOT_ADDRESS: "External IP Charge on a Spot Preemptible VM",
+}
+"""Prices of everything but machines, and the descriptions of their SKUs in Compute Engine's list. Those of Cloud NAT,
+keys and alerts are in the lists of other services."""
+
+
+def _others(skus: SkuPrices) -> dict[str, float]:
+    """Return the prices of disks and addresses by their keys, as far as the list has exactly one."""
+    hourly = {price: usd for price, text in _OTHERS.items() if (usd := skus.rate(text)) is not None}
+    return {p.key: round(usd * (HOURS_A_MONTH if p.per == "month" else 1), 9) for p, usd in hourly.items()}
 
 
 def _on_demand(

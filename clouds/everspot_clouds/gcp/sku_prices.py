@@ -23,6 +23,9 @@ SOURCE = "cloudbilling:services.skus"
 HOURS_A_MONTH = 730
 """Hours of the month by which Google prices a GiB of local SSD (Compute Engine documentation, "Disk pricing")."""
 
+GLOBAL = "global"
+"""The region of SKUs whose price is the same in all regions, such as that of an external address."""
+
 _GIB_OF_GB = Decimal(2**30) / Decimal(10**9)
 
 CORES = {
@@ -101,7 +104,7 @@ class SkuPrices:
         prices: dict[str, set[Decimal]] = defaultdict(set)
         for sku in skus:
             usage = (sku.get("category") or {}).get("usageType")
-            here = usage in _USAGE and region in (sku.get("serviceRegions") or ())
+            here = usage in _USAGE and not {region, GLOBAL}.isdisjoint(sku.get("serviceRegions") or ())
             if here and (usd := _usd(sku)) is not None:
                 prices[_PLACE.sub("", str(sku.get("description", "")))].add(usd)
         self._prices, self._region = prices, region
@@ -121,6 +124,14 @@ class SkuPrices:
             Unpriced: if it cannot be composed.
         """
         return self._sum(machine, _SPOT, _SPOT_GPU)
+
+    def rate(self, *descriptions: str) -> float | None:
+        """Return the one price of SKUs with any of these descriptions, in dollars for an hour; None if there is none,
+        or more than one."""
+        try:
+            return float(self._rate(list(descriptions)))
+        except Unpriced:
+            return None
 
     def _sum(self, machine: MachineParts, before: str, behind: str) -> float:
         if _PARTS_OF_GPUS.match(machine.name):

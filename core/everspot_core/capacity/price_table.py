@@ -34,6 +34,11 @@ class PriceTable(Document):
     unpriced: dict[str, str] = Field(
         default_factory=dict, description="By type, why the price lists give no on-demand price of it."
     )
+    other_usd: dict[str, float] = Field(
+        default_factory=dict,
+        description="Prices of everything but instances, in US dollars, by the names that the cloud's adapter has for "
+        "them: of an hour of a NAT gateway, of a GiB of a volume for a month, and so on.",
+    )
 
     def age(self, now: datetime) -> timedelta:
         """Return the age of the prices; never negative."""

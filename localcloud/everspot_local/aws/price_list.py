@@ -1,7 +1,8 @@
-"""Stands in for the AWS Price List Query API: GetProducts of AmazonEC2, from the catalogue's on-demand prices.
+"""Stands in for the AWS Price List Query API: GetProducts of AmazonEC2, from the catalogue's on-demand prices, and of
+the few products of EC2, VPC and S3 that a cluster pays for beside its instances.
 
-It knows no other service, no other kind of filter than TERM_MATCH, no other terms than on-demand; beside each product
-it lists the reservation of the same type that is never sold by itself, at a price of 0, as AWS does.
+It knows no other service, no other kind of filter than TERM_MATCH, no other terms than on-demand; beside each instance
+type it lists the reservation of the same type that is never sold by itself, at a price of 0, as AWS does.
 """
 
 import json
@@ -17,6 +18,26 @@ TARGET = "AWSPriceListService."
 REGIONS = ("us-east-1", "eu-central-1", "ap-south-1")  # botocore's endpoints.json: api.pricing
 PAGE = 100
 _FORMAT = "aws_v1"
+_PREFIXES = {"us-east-1": "", "eu-west-1": "EU-"}
+"""What usage types begin with, by region (AWS Cost and Usage Report, "Usage type")."""
+
+# Service, family, usage type without its region, further attributes, unit, and the prices of both regions. Not taken
+# from the adapter that reads them: a wrong usage type there has to be found here.
+_OTHERS: tuple[tuple[str, str, str, dict[str, str], str, float, float], ...] = (
+    ("AmazonEC2", "Storage", "EBS:VolumeUsage.gp3", {"volumeApiName": "gp3"}, "GB-Mo", 0.08, 0.088),
+    ("AmazonEC2", "System Operation", "EBS:VolumeP-IOPS.gp3", {"volumeApiName": "gp3"}, "IOPS-Mo", 0.005, 0.0055),
+    ("AmazonEC2", "Provisioned Throughput", "EBS:VolumeP-Throughput.gp3", {"volumeApiName": "gp3"}, "GiBps-mo",
+     40.96, 45.056),
+    ("AmazonEC2", "NAT Gateway", "NatGateway-Hours", {"group": "NGW:NatGateway"}, "Hrs", 0.045, 0.048),
+    ("AmazonEC2", "NAT Gateway", "NatGateway-Bytes", {"group": "NGW:NatGateway"}, "GB", 0.045, 0.048),
+    ("AmazonVPC", "VpcEndpoint", "VpcEndpoint-Hours", {}, "Hrs", 0.01, 0.011),
+    ("AmazonVPC", "VpcEndpoint", "VpcEndpoint-Bytes", {}, "GB", 0.01, 0.01),
+    ("AmazonVPC", "", "PublicIPv4:InUseAddress", {"group": "VPCPublicIPv4Address"}, "Hrs", 0.005, 0.005),
+    ("AmazonVPC", "", "PublicIPv4:IdleAddress", {"group": "VPCPublicIPv4Address"}, "Hrs", 0.005, 0.005),
+    ("AmazonS3", "API Request", "Requests-Tier1", {"group": "S3-API-Tier1"}, "Requests", 0.000005, 0.000005),
+    ("AmazonS3", "API Request", "Requests-Tier2", {"group": "S3-API-Tier2"}, "Requests", 0.0000004, 0.0000004),
+)  # fmt: skip
+_SERVICES = frozenset(row[0] for row in _OTHERS)
 
 
 class PriceList:
@@ -49,8 +70,9 @@ class PriceList:
         return [body]
 
     def _products(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request.get("ServiceCode") != "AmazonEC2":
-            raise _NotListed("NotFoundException", f"no such service: {request.get('ServiceCode')}")
+        service = str(request.get("ServiceCode"))
+        if service not in _SERVICES:
+            raise _NotListed("NotFoundException", f"no such service: {service}")
         size, token = int(request.get("MaxResults") or PAGE), str(request.get("NextToken") or "0")
         if not 1 <= size <= PAGE:
             raise _NotListed("InvalidParameterException", f"MaxResults has to lie between 1 and {PAGE}")
@@ -62,7 +84,8 @@ class PriceList:
                 raise _NotListed("InvalidParameterException", f"filters of the type {entry.get('Type')} are not known")
             filters[entry["Field"]] = entry["Value"]
         with self._lock:
-            products = [p for p in _all(self._catalogue()) if _matches(p["product"]["attributes"], filters)]
+            listed = [*(_all(self._catalogue()) if service == "AmazonEC2" else ()), *_others(service)]
+            products = [p for p in listed if _matches(p["product"], filters)]
         first = int(token)
         more = {"NextToken": str(first + size)} if first + size < len(products) else {}
         return {"FormatVersion": _FORMAT, "PriceList": [json.dumps(p) for p in products[first : first + size]], **more}
@@ -74,8 +97,9 @@ class _NotListed(Exception):
         self.code = code
 
 
-def _matches(attributes: dict[str, str], filters: dict[str, str]) -> bool:
-    return all(attributes.get(field, "").lower() == value.lower() for field, value in filters.items())
+def _matches(product: dict[str, Any], filters: dict[str, str]) -> bool:
+    fields = {**product["attributes"], "productFamily": product["productFamily"]}
+    return all(fields.get(field, "").lower() == value.lower() for field, value in filters.items())
 
 
 def _all(catalogue: Catalogue) -> list[dict[str, Any]]:
@@ -96,11 +120,28 @@ def _all(catalogue: Catalogue) -> list[dict[str, Any]]:
     return products
 
 
-def _product(attributes: dict[str, str], usd: float) -> dict[str, Any]:
-    sku = f"{attributes['regionCode']}.{attributes['instanceType']}.{attributes['capacitystatus']}".upper()
-    dimension = {"unit": "Hrs", "beginRange": "0", "endRange": "Inf", "pricePerUnit": {"USD": f"{usd:.10f}"}}
+def _others(service: str) -> list[dict[str, Any]]:
+    """Return the products of a service that are no instances."""
+    return [
+        _product({**attributes, "regionCode": region, "usagetype": f"{prefix}{usage}"}, usd, service, family, unit)
+        for code, family, usage, attributes, unit, *prices in _OTHERS
+        for (region, prefix), usd in zip(_PREFIXES.items(), prices, strict=True)
+        if code == service
+    ]
+
+
+def _product(
+    attributes: dict[str, str],
+    usd: float,
+    service: str = "AmazonEC2",
+    family: str = "Compute Instance",
+    unit: str = "Hrs",
+) -> dict[str, Any]:
+    names = (attributes.get(name, "") for name in ("regionCode", "instanceType", "capacitystatus", "usagetype"))
+    sku = ".".join(name for name in names if name).upper()
+    dimension = {"unit": unit, "beginRange": "0", "endRange": "Inf", "pricePerUnit": {"USD": f"{usd:.10f}"}}
     return {
-        "serviceCode": "AmazonEC2",
-        "product": {"productFamily": "Compute Instance", "sku": sku, "attributes": attributes},
+        "serviceCode": service,
+        "product": {"productFamily": family, "sku": sku, "attributes": attributes},
         "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": {"sku": sku, "priceDimensions": {f"{sku}.1": dimension}}}},
     }

@@ -32,6 +32,9 @@ _GPUS = {
     "nvidia-a100-80gb": "Nvidia Tesla A100 80GB GPU", "nvidia-h100-80gb": "Nvidia H100 80GB GPU",
     "nvidia-tesla-t4": "Nvidia Tesla T4 GPU", "nvidia-tesla-v100": "Nvidia Tesla V100 GPU",
 }  # fmt: skip
+# Beside the machines: disks, by month and the same in all regions here, and addresses, which have no region.
+_DISKS = {"Storage PD Capacity": 0.04, "Balanced PD Capacity": 0.10, "SSD backed PD Capacity": 0.17}
+_ADDRESSES = {"External IP Charge on a Standard VM": 0.005, "External IP Charge on a Spot Preemptible VM": 0.0025}
 _CHARGED_CORES = {"e2-micro": 0.25, "e2-small": 0.5, "e2-medium": 1.0}
 
 
@@ -81,6 +84,17 @@ def _skus(catalogue: Catalogue) -> Iterator[_Sku]:
                 spot[series].append((catalogue.types[name], lowest[0].usd_per_hour))
         yield from _region_skus(region, on_demand, "OnDemand", "", "")
         yield from _region_skus(region, spot, "Preemptible", "Spot Preemptible ", " attached to Spot Preemptible VMs")
+        if on_demand:  # else it is one of AWS's
+            yield from _disk_skus(region)
+    for text, usd in _ADDRESSES.items():
+        yield _Sku(text, "IpAddress", "global", "OnDemand", "h", usd)
+
+
+def _disk_skus(region: str) -> Iterator[_Sku]:
+    for text, usd in _DISKS.items():
+        place, group = f"in {region.title()}", "PDStandard" if text.startswith("Storage") else "SSD"
+        yield _Sku(f"{text} {place}", group, region, "OnDemand", "GiBy.mo", usd)
+        yield _Sku(f"Regional {text} {place}", group, region, "OnDemand", "GiBy.mo", 2 * usd)
 
 
 def _region_skus(region: str, groups: Mapping[str, _Rows], usage: str, before: str, behind: str) -> Iterator[_Sku]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from everspot_core.capacity.catalogue import Catalogue, builtin
+from everspot_clouds.price_files import project_catalogue
+from everspot_core.capacity.catalogue import Catalogue
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
@@ -58,7 +59,8 @@ class LocalCloud:
     Args:
         options: settings; `state_dir` is made if it is missing.
         port: of the endpoint; 0 takes a free one.
-        catalogue: instance types and prices, by default the one that comes with Everspot.
+        catalogue: instance types and prices, by default those that come with Everspot and, before them, those of the
+            price tables of the project around the working directory.
 
     Raises:
         RuntimeError: if this process already has a cloud of a kind that allows one per process.
@@ -69,7 +71,7 @@ class LocalCloud:
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options
         self.market = LocalMarket(
-            catalogue or builtin(),
+            catalogue or project_catalogue(),
             options.region,
             self.provider.zone_ids(options.region),
             lambda: quotas(options.cloud, options.quotas),

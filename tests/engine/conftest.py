@@ -201,7 +201,8 @@ def copied(home: Path) -> Path:
 @contextmanager
 def running(home: Path, cloud: str, *options: str) -> Iterator[Rig]:
     state = ["--state-dir", str(home / "local")]
-    local(["up", "--cloud", cloud, "--no-processes", "--port", "0", *HURRY, *options, *state])
+    begin = ["up", "--cloud", cloud, "--no-processes", "--port", "0", *HURRY, *options, *state]
+    local(begin, folder=home)  # a project with price tables decides what the cloud offers
     plugins = Plugins(cloud)
     try:
         env = json.loads(local(["env", "--json", *state]))
@@ -229,10 +230,10 @@ def standing_only(settings: Path) -> None:
     settings.write_text(yaml.safe_dump(declared, sort_keys=False))
 
 
-def local(arguments: list[str]) -> str:
+def local(arguments: list[str], folder: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "everspot_local.main", *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env=dict(os.environ),
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from everspot_clouds.price_files import project_table
 from everspot_core.capacity.catalogue import builtin
 
 from everspot_local.gcp.compute import routes as compute_routes
@@ -29,12 +30,13 @@ class GcpProvider:
         """Return the region's zones by name; here an id is the name.
 
         Raises:
-            ValueError: for a region without zones in the catalogue.
+            ValueError: for a region without zones in the catalogue and in the project's price tables.
         """
-        catalogue = builtin()
+        catalogue, table = builtin(), project_table("gcp", region)
         zones = {zone for kind in catalogue.offered(region) for zone in catalogue.zones(kind, region)}
+        zones |= {zone for row in (table.prices if table is not None else ()) for zone in row.spot_usd_per_hour}
         if not zones:
-            raise ValueError(f"the catalogue has no zones of {region!r}")
+            raise ValueError(f"neither the catalogue nor a price table of the project has zones of {region!r}")
         return {zone: zone for zone in sorted(zones)}
 
     def join(self, market: LocalMarket) -> None:

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobState
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -21,7 +22,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.requests import Requested, ask_cancel, ask_interrupt
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.session import Session
-from everspot_cli.ui.panels import changes, fleet, job, jobs, spending
+from everspot_cli.ui.panels import changes, curves, fleet, job, jobs, spending
 from everspot_cli.ui.reading import Reading
 from everspot_cli.ui.sources import JobRead, Sources
 
@@ -122,7 +123,13 @@ class Pages:
         def shown(read: JobRead | None, now: datetime) -> dict[str, Any]:
             if read is None:
                 raise HTTPException(404, f"There is no job {name}.")
-            return {"panel": job.panel(read, now, whole=whole, report=bill)}
+            drawn = self._sources.curves(name).current()
+            started, ended = bool(read.path.attempts), JobState(read.row["state"]).final
+            return {
+                "panel": job.panel(read, now, whole=whole, report=bill),
+                "curves": curves.panel(drawn.value, started=started, ended=ended) if drawn.value is not None else None,
+                "curves_trouble": drawn.trouble,
+            }
 
         actions = ACTIONS if self._acting else {}
         return self._page(

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.costs.attempts import attempts, interruptions
+from everspot_core.jobs.curves import CurveBuilder, JobCurves
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import Event
+from everspot_core.jobs.utilization import UtilizationWindow
 
 from everspot_cli import budgets, fleet
 from everspot_cli.job_history import in_market_time
@@ -24,10 +26,11 @@ from everspot_cli.ui.reading import Reading
 from everspot_cli.waiting import explain
 
 LIVELY = timedelta(seconds=2)
+STEADY = timedelta(seconds=15)
 SLOW = timedelta(seconds=60)
 RARE = timedelta(minutes=5)
-"""The least pauses: of what jobs and instances do; of the month's spending, and of the archive's list; of the bill of
-everything that ever was."""
+"""The least pauses: of what jobs and instances do; of a job's curves; of the month's spending, and of the archive's
+list; of the bill of everything that ever was."""
 KEPT = 64
 """The most jobs whose reading is kept."""
 
@@ -65,22 +68,32 @@ class Sources:
         self.anomalies = self._reading(session.store.notes.anomalies.read, SLOW)
         self.changes = self._reading(session.store.changes.all, SLOW)
         self._each: OrderedDict[str, Reading[JobRead | None]] = OrderedDict()
+        self._curves: OrderedDict[str, Reading[JobCurves]] = OrderedDict()
         self._lock = threading.Lock()
 
     def job(self, job_id: str) -> Reading[JobRead | None]:
         """Return the reading of one job. Its value is None if no job has this id."""
-        with self._lock:
-            if job_id not in self._each:
-                self._each[job_id] = self._reading(lambda: _job(fresh(self.session), job_id), LIVELY)
-            self._each.move_to_end(job_id)
-            while len(self._each) > KEPT:
-                self._each.popitem(last=False)
-            return self._each[job_id]
+        return self._of_job(self._each, job_id, lambda: _job(fresh(self.session), job_id), LIVELY)
+
+    def curves(self, job_id: str) -> Reading[JobCurves]:
+        """Return the reading of a job's curves: empty ones if no job has this id."""
+        return self._of_job(self._curves, job_id, CurveSource(self.session, job_id).read, STEADY)
 
     def changed(self, job_id: str) -> None:
         """Have what shows a job read it again."""
         self.job(job_id).stale()
         self.jobs.stale()
+
+    def _of_job(
+        self, readings: OrderedDict[str, Reading[Any]], job_id: str, read: Callable[[], Any], least: timedelta
+    ) -> Reading[Any]:
+        with self._lock:
+            if job_id not in readings:
+                readings[job_id] = self._reading(read, least)
+            readings.move_to_end(job_id)
+            while len(readings) > KEPT:
+                readings.popitem(last=False)
+            return readings[job_id]
 
     def _reading(self, read: Callable[[], Any], least: timedelta) -> Reading[Any]:
         return Reading(read, lambda: self.session.now, least, **self._timing)
@@ -117,6 +130,39 @@ class RecentJobs:
         self._event_cache = {job: events for job, events in self._event_cache.items() if job in here}
         self._rows_by_job = {row["job_id"]: {**row, "archived": row["job_id"] not in here} for row in rows}
         return sorted(self._rows_by_job.values(), key=lambda row: (row["submitted_at"], row["job_id"]), reverse=True)
+
+
+class CurveSource:
+    """The curves of one job. Each piece of its streams is read once. Not thread-safe."""
+
+    def __init__(self, session: Session, job_id: str) -> None:
+        self._session, self._job_id = session, job_id
+        self._builder = CurveBuilder()
+        self._metrics_after: tuple[int, int] | None = None
+        self._use_after: tuple[int, int] | None = None
+
+    def read(self) -> JobCurves:
+        """Return the curves up to now.
+
+        Raises:
+            StoreError: if the store cannot be read. What was read before is kept.
+        """
+        store = self._session.store
+        for chunk in store.metrics.read(self._job_id, self._metrics_after):
+            self._builder.add_metrics(chunk.epoch, chunk.data)
+            self._metrics_after = chunk.position
+        for chunk in store.utilization.read(self._job_id, self._use_after):
+            self._builder.add_utilization(chunk.data)
+            self._use_after = chunk.position
+        document = store.records.get(self._job_id)
+        record = document.value if document is not None else None
+        sample, recent = None, None
+        if record is not None and record.state.owned:
+            progress = record.progress
+            sample = (progress.step, progress.metrics)
+            if progress.recent_use is not None:
+                recent = UtilizationWindow(at=record.changed_at, utilization=progress.recent_use)
+        return self._builder.build(sample, recent, self._session.clock.scale)
 
 
 def _job(session: Session, job_id: str) -> JobRead | None:

@@ -8,11 +8,13 @@ from everspot_core.capacity.catalogue import builtin
 
 from everspot_local.gcp.compute import routes as compute_routes
 from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.environment import XML
 from everspot_local.gcp.metadata.documents import Values
 from everspot_local.gcp.metadata.service import MetadataServers
 from everspot_local.gcp.products import Products
 from everspot_local.gcp.project import Project
 from everspot_local.gcp.router import Router, Service
+from everspot_local.gcp.storage.disturbed import DisturbedStorage
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.processes import Boot
 from everspot_local.market.books import Journal
@@ -51,7 +53,8 @@ class GcpProvider:
         self.products = Products(self.project, compute.resources.get)
         compute.operations.listeners.append(self.products.heard)
         self.services = services(compute, self.products)
-        return Router(self.project, self.services, self.products.otherwise)
+        router = Router(self.project, self.services, self.products.otherwise)
+        return DisturbedStorage(router, XML, lambda: self.project.market.disturbances)
 
     def answer_at(self, endpoint: str) -> None:
         """Set the URL at which all services answer."""

@@ -100,7 +100,11 @@ class _State:
         self.pools = IdentityPools(now, PROJECT, NUMBER)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
         self.pubsub = PubSub(
-            now, project.market.clock.to_real, self._may_forward, lambda: self.accounts.service_used(PUBSUB_AGENT)
+            now,
+            project.market.clock.to_real,
+            self._may_forward,
+            lambda: self.accounts.service_used(PUBSUB_AGENT),
+            disturbances=lambda: project.market.disturbances,
         )
         self.objects = Objects(_StorageClock(project))
         has_permission = self.has_permission

@@ -5,7 +5,7 @@ documentation): "Subscription overview", "Pull subscriptions", "Extend ack time 
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,6 +92,12 @@ class Backlog:
     def attempts(self, message: Message) -> int:
         """Return how often a message was delivered."""
         return self.deliveries[message.id].attempts
+
+    def reorder(self, shuffle: Callable[[list[Any]], None]) -> None:
+        """Bring the messages into another order. `shuffle`: changes a list in place."""
+        entries = list(self.deliveries.items())
+        shuffle(entries)
+        self.deliveries = dict(entries)
 
     def acknowledge(self, ack_ids: list[str]) -> None:
         """Remove messages, so that they are not delivered again.

@@ -23,6 +23,7 @@ from everspot_local.gcp.pubsub.rules import (
     span,
 )
 from everspot_local.gcp.refusals import absent, bad, exists_already
+from everspot_local.market.disturbances import Disturbances
 
 GONE = "_deleted-topic_"
 """The topic of a subscription whose topic has been deleted."""
@@ -69,6 +70,8 @@ class PubSub:
         to_real: how long a span of it takes.
         may_forward: whether Pub/Sub's own account may take from a subscription and publish to a topic.
         used: is told of each new subscription: Google makes that account with the first one.
+        disturbances: returns what decides whether messages are delivered twice or in another order, which Pub/Sub may
+            do without exactly-once delivery and ordering keys ("Subscription overview").
     """
 
     def __init__(
@@ -77,7 +80,10 @@ class PubSub:
         to_real: Callable[[timedelta], timedelta],
         may_forward: Callable[[str, str], bool],
         used: Callable[[], None] = lambda: None,
+        *,
+        disturbances: Callable[[], Disturbances],
     ) -> None:
+        self._disturbances = disturbances
         self._now, self._to_real, self._may_forward, self._used = now, to_real, may_forward, used
         self._ready = threading.Condition()
         self.topics: dict[str, dict[str, Any]] = {}
@@ -187,6 +193,8 @@ class PubSub:
                 subscription = self.subscription(name)
                 self._forward()
                 subscription.backlog.expire(self._now(), subscription.retention)
+                if self._disturbances().occurs("reorder"):
+                    subscription.backlog.reorder(self._disturbances().shuffle)
                 pulled = subscription.backlog.pull(
                     min(most, 1000), self._now(), subscription.deadline, subscription.backoff
                 )
@@ -200,7 +208,9 @@ class PubSub:
         """Remove messages, so that they are not delivered again."""
         subscription = self._with_ids(name, ack_ids)
         with self._ready:
-            subscription.backlog.acknowledge(ack_ids)
+            twice = {ack_id for ack_id in ack_ids if self._disturbances().occurs("duplicate")}
+            subscription.backlog.extend(sorted(twice), self._now(), timedelta())
+            subscription.backlog.acknowledge([ack_id for ack_id in ack_ids if ack_id not in twice])
 
     def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
         """Set the time that remains to acknowledge messages. With 0 seconds, they are delivered again immediately.

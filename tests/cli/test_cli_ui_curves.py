@@ -8,7 +8,7 @@ import pytest
 from everspot_cli.ui.panels.curves import BOTTOM, HEIGHT, LEFT, RIGHT, SHOWN, TOP, WIDTH, panel
 from everspot_core.jobs.curves import Curve, JobCurves, Point
 from everspot_core.jobs.utilization import Utilization, UtilizationWindow
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ui_helpers import CLOCK, Served, served
 
@@ -98,6 +98,7 @@ def test_a_metric_that_was_never_finite_says_so() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**15), st.floats(-1e300, 1e300)), min_size=1, max_size=30))
+@example([(0, 0.0), (1, 5e-324)])
 def test_every_point_lies_within_the_drawing(values: list[tuple[int, float]]) -> None:
     points = tuple(Point(x, y) for x, y in sorted(dict(values).items()))
     (chart,) = panel(JobCurves(metrics=(Curve("loss", points),)), started=True, ended=False).metrics

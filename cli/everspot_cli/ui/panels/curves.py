@@ -123,8 +123,9 @@ def _chart(
 
     def place(point: Point) -> tuple[float, float]:
         across = (point.x - first) / (last - first) if last > first else 0.5
-        # Halves, because the difference of two large numbers may be infinite.
-        up = (scale_y(point.y) / 2 - low / 2) / (high / 2 - low / 2)
+        # Halves, because the difference of two large numbers may be infinite; that of two tiny halves may be 0.
+        half_span = high / 2 - low / 2
+        up = (scale_y(point.y) / 2 - low / 2) / half_span if half_span > 0 else 0.5
         return (
             round(LEFT + (WIDTH - LEFT - RIGHT) * across, 1),
             round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * up, 1),

@@ -1,8 +1,8 @@
 """Price lists of four regions that the catalogue knows nothing of, in the clouds' form, and what a month costs by them.
 
 On-demand prices of g6 and g4dn are AWS's of 2026-08-26 and 2025-11-30, by the tables of instances.vantage.sh (as
-tsaol/aws-gpu has copied them); those of g5 and t3, all Spot prices, and those beside
-instances are of the right size and no more (gp3 and NAT gateways of Tokyo are those of copies of the price list). Google's SKUs have the form of
+tsaol/aws-gpu has copied them); those of g5 and t3, all Spot prices, and those beside instances are of the right size
+and no more (gp3 and NAT gateways of Tokyo are those of copies of the price list). Google's SKUs have the form of
 services.skus.list, and rates of us-central1 times 1.1; disks have the rates of their region. What is tested is the way
 of a price from a list to a month, and the arithmetic.
 """

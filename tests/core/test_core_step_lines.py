@@ -3,7 +3,14 @@
 import math
 
 import pytest
-from everspot_core.jobs.step_lines import StepReport, format_step_line, parse_step_line
+from everspot_core.jobs.step_lines import (
+    LONGEST_LINE,
+    StepReport,
+    format_step_lines,
+    is_metric_name,
+    parse_step_line,
+    to_metric_name,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +59,39 @@ def test_a_figure_that_is_not_a_number_is_read_as_such() -> None:
 )
 def test_what_is_written_is_read(step: int, total: int | None, metrics: dict[str, float]) -> None:
     report = StepReport(step, total, metrics=metrics)
-    assert parse_step_line(format_step_line(report)) == report
+    (line,) = format_step_lines(report)
+    assert parse_step_line(line) == report
+
+
+@pytest.mark.parametrize(("count", "length"), [(150, 3), (250, 90), (99, 100)])
+def test_many_metrics_are_reported_in_lines_that_can_be_read(count: int, length: int) -> None:
+    metrics = {f"m{n}".ljust(length, "x"): n / 7 for n in range(count)}
+    lines = format_step_lines(StepReport(10**15, 10**15, 2.5, metrics))
+    assert all(len(line) <= LONGEST_LINE for line in lines)
+    reports = [report for line in lines if (report := parse_step_line(line)) is not None]
+    assert {report.step for report in reports} == {10**15}
+    assert (reports[0].total_steps, reports[0].steps_per_epoch) == (10**15, 2.5)
+    assert {name: value for report in reports for name, value in report.metrics.items()} == metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("loss", "loss"),
+        ("val loss/dataloader_idx_0", "val_loss/dataloader_idx_0"),
+        ("Loss/train (avg)", "Loss/train_avg_"),
+        ("1st", "_1st"),
+        ("", "_"),
+        ("größe", "gr_e"),
+    ],
+)
+def test_a_library_s_name_becomes_that_of_a_metric(text: str, name: str) -> None:
+    assert to_metric_name(text) == name
+
+
+@given(st.text())
+def test_any_text_becomes_the_name_of_a_metric(text: str) -> None:
+    assert is_metric_name(to_metric_name(text))
 
 
 @given(st.text())

@@ -14,8 +14,14 @@ MARK = "EVERSPOT"
 """The word before the figures. It may stand behind the prefix of a logger or a progress bar."""
 MOST_METRICS = 100
 """The most metrics that are taken from one line."""
+LONGEST_LINE = 4096
+"""The longest line, in bytes, that is read. Longer ones are passed over."""
+MOST_NAMES = 200
+"""The most metrics of one program. Further names are left out."""
 
+_LONGEST_NAME = 100
 _NAME = re.compile(r"[A-Za-z_][\w./-]{0,99}", re.ASCII)
+_NOT_OF_A_NAME = re.compile(r"[^\w./-]+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 _COUNT = re.compile(r"\d{1,16}", re.ASCII)
@@ -41,6 +47,12 @@ class StepReport:
 def is_metric_name(name: str) -> bool:
     """Return whether a metric may have this name: letters, digits and `_./-`, at most 100, first a letter or `_`."""
     return _NAME.fullmatch(name) is not None
+
+
+def to_metric_name(text: str) -> str:
+    """Return the name of a metric that a library calls `text`: what a name may not have becomes `_`."""
+    name = _NOT_OF_A_NAME.sub("_", text)
+    return (name if is_metric_name(name[:1]) else f"_{name}")[:_LONGEST_NAME]
 
 
 def parse_step_line(line: str) -> StepReport | None:
@@ -69,12 +81,22 @@ def parse_step_line(line: str) -> StepReport | None:
     )
 
 
-def format_step_line(report: StepReport) -> str:
-    """Return the line that reports this, without a line break. Metrics whose names are not allowed are left out."""
+def format_step_lines(report: StepReport) -> list[str]:
+    """Return the lines that report this, without line breaks: one, or more if they would be too long or have too many
+    metrics to be read. Metrics whose names are not allowed are left out."""
     counts = {"step": report.step, "total_steps": report.total_steps, "steps_per_epoch": report.steps_per_epoch}
-    figures: dict[str, float] = {name: value for name, value in counts.items() if value is not None}
-    figures |= {n: float(value) for n, value in report.metrics.items() if is_metric_name(n) and n not in counts}
-    return f"{MARK} " + " ".join(f"{name}={value!r}" for name, value in figures.items())
+    line = f"{MARK} " + " ".join(f"{name}={value!r}" for name, value in counts.items() if value is not None)
+    lines, metrics = list[str](), 0
+    for name, value in report.metrics.items():
+        if not is_metric_name(name) or name in counts:
+            continue
+        figure = f" {name}={float(value)!r}"
+        if metrics == MOST_METRICS or len(line) + len(figure) > LONGEST_LINE:
+            lines.append(line)
+            line, metrics = f"{MARK} step={report.step}", 0
+        line += figure
+        metrics += 1
+    return [*lines, line]
 
 
 def _count(text: str) -> int | None:

@@ -8,7 +8,7 @@ epoch, the position in the data, and the random numbers of each rank.
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +96,14 @@ class ResumableLoop:
         """
         attempt, position = self._attempt, self._position
         if attempt is None:
-            yield from loader
+            for batch in loader:
+                yield batch
+                self.step += bool(self._accelerator.sync_gradients)
             return
         set_epoch = getattr(loader, "set_epoch", None)
         if set_epoch is not None:
             set_epoch(position.epoch)
-        batches = len(loader) if isinstance(loader, Sized) else None
+        batches = _length(loader)
         steps = math.ceil(batches / self._accelerator.gradient_accumulation_steps) if batches else None
         attempt.report(self.step, total_steps=self._epochs * steps if steps else None, steps_per_epoch=steps)
         if self._resuming:
@@ -215,6 +217,14 @@ class _Position:
         """Take the state."""
         self.epoch, self.batch, self.step = state_dict["epoch"], state_dict["batch"], state_dict["step"]
         self.rank_states = state_dict["ranks"]
+
+
+def _length(loader: Any) -> int | None:
+    """Return the number of batches; None if it is not known."""
+    try:
+        return len(loader)
+    except TypeError:  # loaders of a stream have the method, but no length
+        return None
 
 
 def _read_states(loader: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ SIGTERM, keeps their folder `checkpoints`, and reads their steps from their outp
 """
 
 import contextlib
+import logging
 import math
 import os
 import signal
@@ -13,13 +14,14 @@ import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import IntEnum
+from numbers import Real
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from everspot_core.jobs.step_lines import StepReport, format_step_line
+from everspot_core.jobs.step_lines import MOST_NAMES, StepReport, format_step_lines, to_metric_name
 from everspot_store import SystemClock
 
 from everspot_train.agent_requests import Requests
@@ -34,6 +36,9 @@ METRICS_EVERY = timedelta(seconds=0.5)
 
 AUTO_INTERVAL = timedelta(minutes=10)
 """The interval of a job that leaves it to Everspot. It bounds the work that a loss without notice costs."""
+_MOST_KEYS = 1000
+"""The most sets of metrics whose last report is remembered: a program may name them anew at each step."""
+_log = logging.getLogger(__name__)
 
 
 class StepDecision(IntEnum):
@@ -65,6 +70,8 @@ class FrameworkAttempt:
         self._step = self._reported_step = 0
         self._reported_at: dict[frozenset[str], timedelta] = {}
         self._unreported: dict[str, float] = {}
+        self._names: set[str] = set()
+        self._too_many_names = False
 
     @classmethod
     def from_environment(cls) -> "FrameworkAttempt | None":
@@ -158,12 +165,12 @@ class FrameworkAttempt:
         total_steps: int | None = None,
         steps_per_epoch: float | None = None,
     ) -> None:
-        """Report a step, and metrics that are numbers or tensors of one. Others are left out. Most calls of a fast loop
-        write nothing."""
+        """Report a step, and metrics that are numbers, or tensors or arrays of one. Others are left out. Most calls of
+        a fast loop write nothing."""
         if rank_from_environment() != 0:
             return
         self._step = step
-        numbers = {name: number for name, value in (metrics or {}).items() if (number := _number(value)) is not None}
+        numbers = self._numbers(metrics or {})
         now, key = self._clock.monotonic(), frozenset(numbers)
         reported_at = self._reported_at.get(key)
         spacing = METRICS_EVERY if numbers else STEP_EVERY
@@ -172,11 +179,29 @@ class FrameworkAttempt:
             self._unreported |= numbers
             return
         self._unreported = {name: value for name, value in self._unreported.items() if name not in numbers}
+        if len(self._reported_at) >= _MOST_KEYS:
+            self._reported_at.clear()
         self._reported_at[key] = self._reported_at[frozenset()] = now
         self._reported_step = step
-        line = format_step_line(StepReport(step, total_steps, steps_per_epoch, numbers))
+        lines = format_step_lines(StepReport(step, total_steps, steps_per_epoch, numbers))
         with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
-            print(line, file=sys.__stdout__, flush=True)
+            print("\n".join(lines), file=sys.__stdout__, flush=True)
+
+    def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics that are numbers, by names that the agent takes, and no more than it takes."""
+        numbers = dict[str, float]()
+        for text, value in metrics.items():
+            number, name = _number(value), to_metric_name(str(text))
+            if number is None:
+                continue
+            if name not in self._names and len(self._names) >= MOST_NAMES:
+                if not self._too_many_names:
+                    _log.warning("the metric %s and further ones are not reported: a job has %d", name, MOST_NAMES)
+                self._too_many_names = True
+                continue
+            self._names.add(name)
+            numbers[name] = number
+        return numbers
 
 
 def _has_ranks() -> bool:
@@ -184,9 +209,9 @@ def _has_ranks() -> bool:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if getattr(value, "size", None) == 1 or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        value = value.item()  # of numpy, or of torch
+    if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
         return float(value)

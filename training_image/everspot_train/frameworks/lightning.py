@@ -7,6 +7,7 @@ Added are the position in the data and the random numbers of each rank.
 
 import contextlib
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def fit(
     val_dataloaders: Any = None,
     datamodule: LightningDataModule | None = None,
     ckpt_path: str | Path | None = None,
+    **options: Any,
 ) -> None:
     """Train as `trainer.fit` does, from the newest checkpoint that an earlier attempt has left.
 
@@ -42,6 +44,7 @@ def fit(
 
     Args:
         ckpt_path: where the first attempt begins, as of `trainer.fit`.
+        options: others of `trainer.fit`.
 
     Raises:
         RunStopped: after the state was saved at a notice. Let it pass.
@@ -50,7 +53,7 @@ def fit(
     attempt = FrameworkAttempt.from_environment()
     data = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders, "datamodule": datamodule}
     if attempt is None:
-        trainer.fit(model, **data, ckpt_path=ckpt_path)
+        trainer.fit(model, **data, ckpt_path=ckpt_path, **options)
         return
     _calls += 1
     folder = attempt.folder / _FOLDER / f"fit-{_calls}"
@@ -62,7 +65,9 @@ def fit(
         _log.info("training resumes from %s, not from %s, with which the first attempt began", newest, ckpt_path)
     attempt.listen()
     try:
-        trainer.fit(model, **data, ckpt_path=str(newest) if newest is not None else ckpt_path)
+        with warnings.catch_warnings():  # the position is restored here
+            warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
+            trainer.fit(model, **data, ckpt_path=str(newest) if newest is not None else ckpt_path, **options)
         if not callback.finished:
             callback.finished = True  # part of the checkpoint: a program that is interrupted later trains no further
             callback.save(trainer)

@@ -7,6 +7,7 @@ and the state of callbacks such as `EarlyStoppingCallback`.
 
 import logging
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ class _AlreadyFinished(Exception):
     """Leaves `Trainer.train` once the weights are loaded, because an earlier attempt has trained to the end."""
 
 
-def train(trainer: Trainer, resume_from_checkpoint: str | bool | None = None, **options: Any) -> TrainOutput:
+def train(
+    trainer: Trainer, resume_from_checkpoint: str | os.PathLike[str] | bool | None = None, **options: Any
+) -> TrainOutput:
     """Train as `trainer.train` does, from the newest checkpoint that an earlier attempt has left.
 
     `output_dir` must lie in the folder `checkpoints`. A second call with the same `output_dir` in one program trains on
@@ -59,6 +62,8 @@ def train(trainer: Trainer, resume_from_checkpoint: str | bool | None = None, **
         ValueError: if `output_dir` lies elsewhere, or `save_only_model` leaves out what a resume needs.
     """
     attempt = FrameworkAttempt.from_environment()
+    if isinstance(resume_from_checkpoint, os.PathLike):
+        resume_from_checkpoint = os.fspath(resume_from_checkpoint)
     if attempt is None:
         return trainer.train(resume_from_checkpoint=resume_from_checkpoint, **options)
     arguments = trainer.args

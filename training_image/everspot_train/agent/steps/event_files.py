@@ -17,7 +17,7 @@ from typing import Any
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.reported_values import MOST_STEPS
-from everspot_core.jobs.step_lines import StepReport, is_metric_name
+from everspot_core.jobs.step_lines import StepReport, to_metric_name
 
 from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import open_regular
@@ -155,10 +155,9 @@ class EventFiles:
             return
         moment = timedelta(seconds=event.wall_time)
         for value in event.summary.value:
-            name = value.tag.replace(" ", "_")
             number = _number(value)
-            if number is not None and is_metric_name(name):
-                yield event.step, moment, name, number
+            if number is not None:
+                yield event.step, moment, to_metric_name(value.tag), number
 
 
 def _number(value: Any) -> float | None:

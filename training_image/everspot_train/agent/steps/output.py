@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from everspot_core.jobs.step_lines import MARK, StepReport, parse_step_line
+from everspot_core.jobs.step_lines import LONGEST_LINE, MARK, StepReport, parse_step_line
 
 from everspot_train.rundir import open_regular
 
 MOST_PER_LOOK = 256 * 1024
 """The most bytes that one look reads: 1 MiB a second. Of a program that prints faster the newest are read."""
-LONGEST_LINE = 4096
-"""The longest line, in bytes, that can report a step. Longer ones are passed over."""
 
 _MARK = f"{MARK} ".encode()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import Progress
-from everspot_core.jobs.step_lines import StepReport
+from everspot_core.jobs.step_lines import MOST_NAMES, StepReport
 from everspot_store import Store
 
 from everspot_train.agent.actions import JobKey
@@ -20,8 +20,6 @@ from everspot_train.metrics_buffer import MetricsBuffer
 
 WRITE_EVERY = timedelta(minutes=5)
 """The newest metrics are in the job's record too, with each renewal of its lease."""
-MOST_NAMES = 200
-"""The most metrics of one program. Further names are left out."""
 _SPACING = timedelta(seconds=0.5)
 """The least real time between two recorded values of one metric, as for programs on the trainer library."""
 _RATE_WINDOW = timedelta(seconds=60)

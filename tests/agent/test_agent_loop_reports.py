@@ -1,0 +1,74 @@
+"""What loops of Hugging Face, Lightning and Accelerate report, and where they begin, under a real agent."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agent_helpers import Cluster, eventually
+from everspot_core.jobs.records import EventKind, JobState, Reason
+
+LOOPS = Path(__file__).parent / "programs" / "loops"
+LONG = 300.0
+
+
+def printed(cluster: Cluster) -> str:
+    return b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode(errors="replace")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_a_loop_over_a_stream_resumes_and_reports_all_its_metrics(cluster: Cluster, tmp_path: Path) -> None:
+    by_hand = tmp_path / "by-hand"
+    by_hand.mkdir()
+    (by_hand / "here").touch()  # it waits for nobody
+    env = {"OMP_NUM_THREADS": "1", "HABITS": ""}
+    whole = {"PATH": os.environ["PATH"], "HOME": str(by_hand), "NOTES": str(by_hand), **env}
+    subprocess.run([sys.executable, str(LOOPS / "reports.py")], cwd=by_hand, env=whole, check=True, timeout=600)
+    undisturbed = json.loads((by_hand / "result.json").read_text())
+    assert undisturbed["steps"] == 40
+
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    cluster.submit("job-1", LOOPS, name="loop", entrypoint=["reports.py"], env={**env, "NOTES": str(notes)})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    ended = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
+    eventually("it is there", lambda: (notes / "here").exists() or cluster.record("job-1").state in ended, LONG)
+    assert (notes / "here").exists(), printed(cluster)
+    cluster.stop("i-1", Reason.DRILL)
+    run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
+    eventually("it is asked to stop", run_dirs, LONG)
+    (notes / "struck").touch()
+    stopped = cluster.wait_state("job-1", *ended, seconds=LONG)
+    assert stopped.state is JobState.PENDING, printed(cluster)
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    record = cluster.wait_state("job-1", *ended, seconds=LONG)
+
+    assert record.state is JobState.SUCCEEDED, printed(cluster)
+    assert json.loads((notes / "result.json").read_text()) == undisturbed
+    (_, resumed) = cluster.events("job-1", EventKind.TRAINING)
+    assert resumed.data["from_step"] == stopped.progress.step == 31
+    assert record.progress.step == 40
+    assert record.progress.metrics["loss"] == pytest.approx(undisturbed["loss"])
+    assert len(record.progress.metrics) == 151
+    assert record.progress.metrics[f"per_class/accuracy_of_class_00149_{'x' * 40}"] == 149 / 7
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_the_first_attempt_begins_with_the_user_s_checkpoint(cluster: Cluster, framework: str) -> None:
+    env = {"OMP_NUM_THREADS": "1", "HABITS": framework}
+    cluster.submit("job-1", LOOPS, name="loop", entrypoint=["begin.py"], env=env, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
+    assert record.state is JobState.SUCCEEDED, printed(cluster)
+    (training,) = cluster.events("job-1", EventKind.TRAINING)
+    assert "EVERSPOT step=5 " in printed(cluster) and "EVERSPOT step=0 " not in printed(cluster)
+    assert training.data["from_step"] == 5
+    assert record.progress.step == 10

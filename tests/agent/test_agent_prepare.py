@@ -9,12 +9,13 @@ import shutil
 import signal
 import sys
 import zipfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from agent_helpers import Cluster, eventually
+from agent_helpers import FAST, Cluster, eventually
 from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Wheel
 from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.prepare.errors import NotReady
@@ -274,12 +275,14 @@ def test_outputs_are_kept_however_the_program_ended_and_links_are_not(cluster, c
     assert (skipped.data["folder"], skipped.data["paths"], skipped.data["count"]) == ("outputs", ["escape"], 1)
 
 
-def test_outputs_that_the_store_does_not_take_are_told_in_the_job_s_history(cluster, code):
+def test_outputs_that_the_store_does_not_take_are_told_in_the_job_s_history(tmp_path, code, request):
+    cluster = Cluster(tmp_path / "cluster", FAST.model_copy(update={"orphan_limit": timedelta(seconds=30)}))
+    request.addfinalizer(cluster.close)
     submit(cluster, code)
     (cluster.root / "data" / "jobs" / "job-1").mkdir(parents=True)
     (cluster.root / "data" / "jobs" / "job-1" / "outputs").touch()  # where the folder of the outputs would be
     cluster.start_agent("i-1")
-    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    cluster.wait_state("job-1", JobState.SUCCEEDED, seconds=600)
     reasons = {e.data["reason"]: e.data["paths"] for e in cluster.events("job-1", EventKind.SKIPPED)}
     assert reasons["the store did not answer"] == ["deep/result.txt"]
     assert cluster.events("job-1")[-1].kind is EventKind.FINISHED

@@ -19,7 +19,6 @@ from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.job_artifacts import OUTAGE_TIME
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
@@ -406,7 +405,7 @@ def test_the_last_checkpoint_waits_for_the_renewal_of_the_lease(
         assert session.renew_if_due()
         with pytest.raises(StoreUnavailable):
             session.conclude(FINISHED, None)
-        CLOCK.advance(OUTAGE_TIME)
+        CLOCK.advance(FAST.orphan_limit)
     assert session.renew_if_due()
     assert session.conclude(FINISHED, None)
     assert kept_checkpoints(store) == (1 if renewed else 0)
@@ -444,4 +443,4 @@ def test_outputs_are_uploaded_again_to_a_store_that_did_not_answer(
         assert (outputs, skipped) == (["result.csv"], [])
     else:
         assert outputs == [] and skipped[0]["reason"] == "the store did not answer"
-        assert len(calls) <= OUTAGE_TIME / timedelta(seconds=15) + 1
+        assert len(calls) <= FAST.orphan_limit / timedelta(seconds=15) + 1

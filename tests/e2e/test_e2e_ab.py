@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
+from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot, everspot_says
 from everspot_core.jobs.records import EventKind
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
@@ -31,9 +31,17 @@ def test_formats_that_compute_the_same_are_equivalent_also_after_an_interruption
     words = ["ab", str(tmp_path / "bars.yaml"), "--precision", "fp32,tf32", "--seeds", "3"]
     words += ["--metric", "test_accuracy", "--tolerance", "0.5%", "--json"]
     line = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *words]
+
+    def interrupt(job: str) -> str | None:
+        """Interrupt a job that trains; None if it does not, or was over before the order came."""
+        if not live.trains(job):
+            return None
+        everspot_says("cluster", "interrupt", job)
+        live.until(lambda: live.list_events(job, EventKind.INTERRUPTED) or live.ended(job))
+        return job if live.list_events(job, EventKind.INTERRUPTED) else None
+
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as command:
-        interrupted = live.until(lambda: next((j for j in live.store.jobs.names() if live.trains(j, 20)), None))
-        everspot("cluster", "interrupt", interrupted)
+        interrupted = live.until(lambda: next(filter(None, map(interrupt, live.store.jobs.names())), None))
         out, _ = command.communicate(timeout=1500)
     answer = json.loads(out)
     assert command.returncode == 0, answer

@@ -23,8 +23,6 @@ from everspot_train.rundir import RESTORED, Status, TrainingPhase
 
 OUTPUT_TIME = timedelta(minutes=30)
 """The longest time for uploading the outputs of a job that has ended."""
-OUTAGE_TIME = timedelta(minutes=10)
-"""For how long a job that has ended, and has no deadline, waits for a store that does not answer."""
 _TRY_AGAIN = timedelta(seconds=15)
 """The pause before outputs are uploaded again to a store that did not answer."""
 CANCEL_TIME = timedelta(seconds=30)
@@ -43,10 +41,16 @@ class JobArtifacts:
     """The two folders of one ownership, which the starter sets. A helper thread calls `keep_if_due`, the main thread
     the rest. A failure here does not change the job's ending; it is logged.
 
-    `restored`: whether the folder of checkpoints was put back before the program was started.
+    Args:
+        outage_limit: for how long a job that has ended, and has no deadline, waits for a store that does not answer.
+
+    Attributes:
+        restored: whether the folder of checkpoints was put back before the program was started.
     """
 
-    def __init__(self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent) -> None:
+    def __init__(
+        self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent, outage_limit: timedelta = timedelta()
+    ) -> None:
         self.folder: FolderCheckpoints | None = None
         self.restored = False
         self.outputs: Path | None = None
@@ -54,6 +58,7 @@ class JobArtifacts:
         self._job = job
         self._clock = clock
         self._emit = emit
+        self._outage_limit = outage_limit
         self._launched = False
         self._outputs_kept = False
         self._ended_at: timedelta | None = None
@@ -99,7 +104,7 @@ class JobArtifacts:
         ended, now = how_ended(exit_code), self._clock.monotonic()
         self._ended_at = self._ended_at if self._ended_at is not None else now
         deadline = stop.deadline if stop is not None else None
-        end = deadline - RELEASE_TIME if deadline is not None else self._ended_at + OUTAGE_TIME
+        end = deadline - RELEASE_TIME if deadline is not None else self._ended_at + self._outage_limit
         unavailable: list[StoreUnavailable] = []
 
         def keep() -> None:
@@ -140,7 +145,7 @@ class JobArtifacts:
         outputs = self._store.outputs(self._job.job_id)
 
         def keep() -> None:
-            last_try = min(end, self._clock.monotonic() + OUTAGE_TIME) - _TRY_AGAIN
+            last_try = min(end, self._clock.monotonic() + self._outage_limit) - _TRY_AGAIN
             try:
                 while True:
                     _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)

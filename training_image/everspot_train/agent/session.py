@@ -74,7 +74,7 @@ class JobSession:
         self.temporary: Path | None = None
         self.work: WorkFolder | None = None
         self.cleaned = False
-        self.artifacts = JobArtifacts(store, self.key, clock, self.emit)
+        self.artifacts = JobArtifacts(store, self.key, clock, self.emit, limits.orphan_limit)
         self._store = store
         self._clock = clock
         self._lease = lease

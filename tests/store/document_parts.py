@@ -279,7 +279,7 @@ def some_prices() -> PriceTable:
     )
     return every_field(
         PriceTable, cloud="aws", region="eu-west-1", as_of=AT, on_demand_source="a", spot_source="b", prices=[row],
-        types=[a_type()], unpriced={"new.large": "not sold"},
+        types=[a_type()], unpriced={"new.large": "not sold"}, other_usd={"endpoint_hour": 0.011},
     )  # fmt: skip
 
 

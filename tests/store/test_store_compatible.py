@@ -38,6 +38,7 @@ FREE = {
     "places",
     "zones",
     "max_prices",
+    "other_usd",
     "steps",
 }
 """Fields whose keys are data: nothing is unknown there."""

@@ -2,7 +2,7 @@
 
 The real scheduler of a cluster with elastic capacity alone has an hour with nothing to do, and an agent of a standing
 fleet an hour without a job, both on a folder store. The clock does not wait. Beside the scheduler's figure stands
-the one that previews and `everspot init` state (`REQUESTS_USD_A_MONTH`), which may be 10 % off.
+the one that previews and `everspot init` state (`requests_usd`), which may be 10 % off.
 """
 
 import json
@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderMetadata
-from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
+from everspot_clouds.idle_requests import requests_usd
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, Manifest
@@ -182,8 +183,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="everspot-bench-") as folder:
         scheduler, agent = idle_scheduler(Path(folder, "scheduler")), idle_agent(Path(folder, "agent"))
     usd = usd_a_month(scheduler)
-    ratio = max(usd / REQUESTS_USD_A_MONTH, REQUESTS_USD_A_MONTH / usd)
-    stated = f"${usd:.2f} counted, ${REQUESTS_USD_A_MONTH:.2f} stated by previews and `everspot init`"
+    expected = float(requests_usd(fixed.STORE_WRITES.usd, fixed.STORE_READS.usd))
+    ratio = max(usd / expected, expected / usd)
+    stated = f"${usd:.2f} counted, ${expected:.2f} stated by previews and `everspot init`"
     within = [
         _print("scheduler_requests", usd, SCHEDULER_LIMIT, "USD a month", _words(scheduler)),
         _print("stated_requests", ratio, STATED_LIMIT, "ratio", stated),

@@ -11,8 +11,3 @@ WRITES_AN_HOUR, READS_AN_HOUR = 242, 811
 def requests_usd(writes: Fraction, reads: Fraction) -> Fraction:
     """Return dollars for a month of these requests. `writes`, `reads`: the prices of 1,000 of each."""
     return (WRITES_AN_HOUR * writes + READS_AN_HOUR * reads) / 1000 * HOURS_A_MONTH
-
-
-REQUESTS_USD_A_MONTH = float(requests_usd(Fraction("0.005"), Fraction("0.0004")))
-"""The same by the list prices of S3 in us-east-1: $0.005 for 1,000 of LIST and PUT, and $0.0004 for 1,000 of GET. Cloud
-Storage's operations of class A and B cost as much."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 
 from everspot_core.capacity.catalogue import Catalogue, builtin
@@ -181,10 +181,7 @@ def project_catalogue() -> Catalogue:
     Raises:
         BadPriceFile: if one of the project's files cannot be read.
     """
-    catalogue = builtin()
-    for table in project_tables():
-        catalogue = priced(catalogue, table)
-    return catalogue
+    return reduce(priced, project_tables(), builtin())
 
 
 def load_catalogue(*, now: datetime | None = None, cluster: Iterable[PriceTable] = ()) -> Catalogue:
@@ -199,7 +196,4 @@ def load_catalogue(*, now: datetime | None = None, cluster: Iterable[PriceTable]
         BadPriceFile: if one of the project's files cannot be read.
     """
     moment = SystemClock.from_environment().now() if now is None else now
-    catalogue = builtin()
-    for table in (*read_cached(moment), *cluster, *project_tables()):
-        catalogue = priced(catalogue, table)
-    return catalogue
+    return reduce(priced, (*read_cached(moment), *cluster, *project_tables()), builtin())

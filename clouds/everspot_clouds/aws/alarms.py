@@ -56,7 +56,11 @@ ALARMS = (
 )
 
 
-USD_A_MONTH = float(fixed.METRICS_USD + len(ALARMS) * fixed.ALARM.usd_per_month + fixed.DASHBOARD.usd_per_month)
+USD_A_MONTH = float(
+    fixed.metrics_usd(fixed.METRIC, fixed.REQUESTS)
+    + len(ALARMS) * fixed.ALARM.usd_per_month
+    + fixed.DASHBOARD.usd_per_month
+)
 """The metrics, alarms and dashboard of one cluster."""
 
 

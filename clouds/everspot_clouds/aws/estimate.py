@@ -79,8 +79,8 @@ BY_USE = {
 
 
 def _metrics(costing: Costing, resource: DeclaredResource) -> None:
-    metrics = fixed.METRICS_A_CLUSTER * costing.rate(fixed.METRIC).usd
-    costing.pay(resource, "metrics", metrics + fixed.MINUTES_A_MONTH * costing.rate(fixed.REQUESTS).usd / 1000)
+    usd = fixed.metrics_usd(costing.rate(fixed.METRIC), costing.rate(fixed.REQUESTS))
+    costing.pay(resource, "metrics", usd)
 
 
 def _endpoint(costing: Costing, resource: DeclaredResource) -> None:

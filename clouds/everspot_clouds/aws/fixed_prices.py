@@ -6,8 +6,9 @@ allotments (the first alarms, dashboards and metrics) are not counted: they may 
 """
 
 from datetime import date
+from fractions import Fraction
 
-from everspot_clouds.costing import price
+from everspot_clouds.costing import FixedPrice, price
 
 AS_OF = date(2025, 10, 1)
 """The day of the prices."""
@@ -63,8 +64,12 @@ METRICS_A_CLUSTER = 8
 """Custom metrics of a cluster with monitoring."""
 MINUTES_A_MONTH = 43_800
 """Requests by which the scheduler puts them: one a minute."""
-METRICS_USD = METRICS_A_CLUSTER * METRIC.usd + MINUTES_A_MONTH * REQUESTS.usd / 1000
-"""The month of these metrics."""
+
+
+def metrics_usd(metric: FixedPrice, requests: FixedPrice) -> Fraction:
+    """Return dollars for a month of these metrics, by the prices of one and of 1,000 requests."""
+    return METRICS_A_CLUSTER * metric.usd + MINUTES_A_MONTH * requests.usd / 1000
+
 
 _S3 = "aws.amazon.com/s3/pricing, S3 Standard, Requests"
 STORE_WRITES = price("0.005", "1,000 requests", f"{_S3}: PUT, COPY, POST and LIST", "store requests", "s3_writes_1000")

@@ -3,7 +3,7 @@ the types' resources from EC2."""
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -166,28 +166,17 @@ def _on_demand(
     """Yield type and price of each of the named types that the region sells; of all of them for None."""
     for name in names:
         terms = {"regionCode": region, **_TERMS, **({} if name is None else {"instanceType": name})}
-        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in terms.items()]
-        for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
-            for text in answer["PriceList"]:
-                product = json.loads(text)
-                usd = _hourly(product)
-                if usd is not None:
-                    yield product["product"]["attributes"]["instanceType"], usd
-            page()
+        for product in _products(pricing, "AmazonEC2", terms, page):
+            usd = _listed_usd(product, "Hrs")
+            if usd is not None:
+                yield product["product"]["attributes"]["instanceType"], usd
 
 
 def _others(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
     """Yield key and price of everything but instances, as far as the region's list has exactly one price of it. What is
     left out stands in the estimate with another region's price."""
     for service, attribute, value in dict.fromkeys((meter.service, meter.attribute, meter.value) for meter in _METERS):
-        terms = {"regionCode": region, attribute: value}
-        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": term} for name, term in terms.items()]
-        products = [
-            json.loads(text)
-            for answer in pricing.get_paginator("get_products").paginate(ServiceCode=service, Filters=filters)
-            for text in answer["PriceList"]
-        ]
-        page()
+        products = list(_products(pricing, service, {"regionCode": region, attribute: value}, page))
         for meter in (m for m in _METERS if (m.service, m.value) == (service, value)):
             usage = re.compile(rf"(?:[A-Z0-9]+-)?{re.escape(meter.usage)}")
             own = [p for p in products if usage.fullmatch(str(p["product"]["attributes"].get("usagetype")))]
@@ -196,9 +185,14 @@ def _others(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tup
                 yield meter.key, round(prices.pop() * meter.factor, 9)
 
 
-def _hourly(product: dict[str, Any]) -> float | None:
-    """Return dollars for an hour of a product."""
-    return _listed_usd(product, "Hrs")
+def _products(
+    pricing: Any, service: str, terms: Mapping[str, str], page: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """Yield the products of a service that match all terms. `page`: called after each page."""
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in terms.items()]
+    for answer in pricing.get_paginator("get_products").paginate(ServiceCode=service, Filters=filters):
+        yield from map(json.loads, answer["PriceList"])
+        page()
 
 
 def _listed_usd(product: dict[str, Any], unit: str) -> float | None:

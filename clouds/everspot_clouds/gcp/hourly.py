@@ -23,7 +23,7 @@ from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.disks import BOOT_DISKS
 from everspot_clouds.gcp.quota_claims import claims, most
-from everspot_clouds.idle_requests import REQUESTS_USD_A_MONTH
+from everspot_clouds.idle_requests import requests_usd
 from everspot_clouds.price_files import other_prices
 
 NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
@@ -73,7 +73,7 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
     price = fixed.DISK_GIB[BOOT_DISKS[0]]
     each = listed_price(price, other_prices("gcp", region)) or price
     disk = float(fixed.IMAGE_GIB * each.usd_per_month) / _HOURS_A_MONTH
-    requests = REQUESTS_USD_A_MONTH / _HOURS_A_MONTH
+    requests = float(requests_usd(fixed.STORE_WRITES.usd, fixed.STORE_READS.usd) / _HOURS_A_MONTH)
     parts = [
         f"scheduler {always.scheduler_type} {describe_price(scheduler)}",
         f"its disk ${disk:.3f}",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from everspot_core.jobs.reported_values import parse_count, parse_number
-from everspot_core.jobs.step_lines import MOST_METRICS
+from everspot_core.jobs.step_lines import LONGEST_NAME, MOST_METRICS
 from everspot_core.jobs.utilization import Utilization, UtilizationWindow, downsample
 
 PARTS = 240
@@ -23,7 +23,6 @@ _MOST_POINTS = 8 * PARTS
 _MOST_WINDOWS = 4 * PARTS
 _LARGEST = 1e300
 """The largest value of a metric that is drawn: differences of two must be finite."""
-_LONGEST_NAME = 100
 
 
 class Point(NamedTuple):
@@ -223,6 +222,6 @@ def _parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:
     metrics = {
         name: math.nan if (number := parse_number(value, -_LARGEST, _LARGEST)) is None else number
         for name, value in sample["metrics"].items()
-        if 0 < len(name) <= _LONGEST_NAME and (value is None or isinstance(value, int | float))
+        if 0 < len(name) <= LONGEST_NAME and (value is None or isinstance(value, int | float))
     }
     return step, metrics

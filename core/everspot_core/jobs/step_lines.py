@@ -18,9 +18,10 @@ LONGEST_LINE = 4096
 """The longest line, in bytes, that is read. Longer ones are passed over."""
 MOST_NAMES = 200
 """The most metrics of one program. Further names are left out."""
+LONGEST_NAME = 100
+"""The most characters of the name of a metric."""
 
-_LONGEST_NAME = 100
-_NAME = re.compile(r"[A-Za-z_][\w./-]{0,99}", re.ASCII)
+_NAME = re.compile(rf"[A-Za-z_][\w./-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
 _NOT_OF_A_NAME = re.compile(r"[^\w./-]+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
@@ -52,7 +53,7 @@ def is_metric_name(name: str) -> bool:
 def to_metric_name(text: str) -> str:
     """Return the name of a metric that a library calls `text`: what a name may not have becomes `_`."""
     name = _NOT_OF_A_NAME.sub("_", text)
-    return (name if is_metric_name(name[:1]) else f"_{name}")[:_LONGEST_NAME]
+    return (name if is_metric_name(name[:1]) else f"_{name}")[:LONGEST_NAME]
 
 
 def parse_step_line(line: str) -> StepReport | None:

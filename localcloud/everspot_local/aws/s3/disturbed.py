@@ -5,12 +5,11 @@ request may be sent again. The same, "Error responses": 503 `SlowDown`, "Please 
 """
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
-from everspot_local.market.disturbances import Disturbances
+from everspot_local.market.disturbed import DisturbedApplication
 
 _SCOPE = re.compile(r"/s3/aws4_request")
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH")
@@ -22,37 +21,23 @@ CONFLICT = (
 )
 SLOW_DOWN = (503, "SlowDown", "Please reduce your request rate.")
 
-Wsgi = Callable[[dict[str, Any], Any], Any]
 
+class DisturbedS3(DisturbedApplication):
+    """Refuses what is signed for S3."""
 
-class DisturbedS3:
-    """A WSGI application in front of another one.
-
-    Args:
-        application: answers every request that is not refused here.
-        disturbances: returns what decides whether a request is refused.
-    """
-
-    def __init__(self, application: Wsgi, disturbances: Callable[[], Disturbances]) -> None:
-        self._application = application
-        self._disturbances = disturbances
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer one request."""
-        refusal = self._refusal(environ) if _is_s3(environ) else None
-        if refusal is None:
-            return self._application(environ, start_response)
-        Request(environ).get_data()  # a caller that is still sending would see a broken connection, not the refusal
-        status, code, message = refusal
-        body = f"<Code>{code}</Code><Message>{message}</Message><RequestId>local</RequestId>"
-        text = "" if environ["REQUEST_METHOD"] == "HEAD" else f'<?xml version="1.0"?>\n<Error>{body}</Error>'
-        return Response(text, status=status, content_type="application/xml")(environ, start_response)
-
-    def _refusal(self, environ: dict[str, Any]) -> tuple[int, str, str] | None:
+    def _refusal(self, environ: dict[str, Any]) -> Response | None:
         disturbances = self._disturbances()
+        if not _is_s3(environ):
+            return None
         if _is_conditional_write(environ) and disturbances.occurs("conflict"):
-            return CONFLICT
-        return SLOW_DOWN if disturbances.occurs("slow_down") else None
+            return _refuse(environ, *CONFLICT)
+        return _refuse(environ, *SLOW_DOWN) if disturbances.occurs("slow_down") else None
+
+
+def _refuse(environ: dict[str, Any], status: int, code: str, message: str) -> Response:
+    body = f"<Code>{code}</Code><Message>{message}</Message><RequestId>local</RequestId>"
+    text = "" if environ["REQUEST_METHOD"] == "HEAD" else f'<?xml version="1.0"?>\n<Error>{body}</Error>'
+    return Response(text, status=status, content_type="application/xml")
 
 
 def _is_s3(environ: dict[str, Any]) -> bool:

@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from everspot_local.market.disturbances import Disturbances
+from everspot_local.market.disturbed import DisturbedApplication, Wsgi
 
 _READS = ("GET", "HEAD")
 _MUTATION = (
@@ -20,37 +21,24 @@ _MUTATION = (
 )
 _UNAVAILABLE = "Backend Error"
 
-Wsgi = Callable[[dict[str, Any], Any], Any]
 
-
-class DisturbedStorage:
-    """A WSGI application in front of another one.
-
-    Args:
-        application: answers every request that is not refused here.
-        xml: the prefix of the paths of the XML API.
-        disturbances: returns what decides whether a request is refused.
-    """
+class DisturbedStorage(DisturbedApplication):
+    """Refuses requests of the JSON and the XML API. `xml`: the prefix of the paths of the latter."""
 
     def __init__(self, application: Wsgi, xml: str, disturbances: Callable[[], Disturbances]) -> None:
-        self._application = application
+        super().__init__(application, disturbances)
         self._xml, self._json = f"{xml}/", ("/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/")
-        self._disturbances = disturbances
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer one request."""
+    def _refusal(self, environ: dict[str, Any]) -> Response | None:
         path = environ["PATH_INFO"]
         in_xml = path.startswith(self._xml)
         if not (in_xml or path.startswith(self._json)) or not self._disturbances().occurs("slow_down"):
-            return self._application(environ, start_response)
-        Request(environ).get_data()  # a caller that is still sending would see a broken connection, not the refusal
+            return None
         reads = environ["REQUEST_METHOD"] in _READS
         status, message = (503, _UNAVAILABLE) if reads else (429, _MUTATION)
         if in_xml:
-            answer = _xml(status, "ServiceUnavailable" if reads else "SlowDown", message)
-        else:
-            answer = _json(status, "backendError" if reads else "rateLimitExceeded", message)
-        return answer(environ, start_response)
+            return _xml(status, "ServiceUnavailable" if reads else "SlowDown", message)
+        return _json(status, "backendError" if reads else "rateLimitExceeded", message)
 
 
 def _xml(status: int, code: str, message: str) -> Response:

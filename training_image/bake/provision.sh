@@ -109,11 +109,12 @@ need_fabric_manager() {
     systemctl enable nvidia-fabricmanager.service
 }
 
-# What pip unpacks takes 3 GB, and /tmp may lie in memory. What is installed is what lock.txt names, by its digests.
+# Installs into a virtual environment. What pip unpacks takes 3 GB, and /tmp may lie in memory.
 pip_install() {
-    local unpacked
+    local venv=$1 unpacked
+    shift
     unpacked=$(mktemp -d -p /var/tmp)
-    TMPDIR=$unpacked "$prefix/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check "$@"
+    TMPDIR=$unpacked "$venv/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check "$@"
     rm -rf "$unpacked"
 }
 
@@ -137,7 +138,7 @@ install_dependencies() {
     need_mdadm
     need_compiler "$python"
     "$python" -m venv "$prefix"
-    pip_install --require-hashes --requirement "$here/lock.txt"
+    pip_install "$prefix" --require-hashes --requirement "$here/lock.txt" # what it names, by its digests
 }
 
 install_everspot() {
@@ -145,7 +146,7 @@ install_everspot() {
     [[ -f $wheel ]] || fail "no wheel at $wheel"
     install_dependencies "$python"
     # Again where it is there: a wheel of the same version may be of another commit.
-    pip_install --no-deps --force-reinstall "$wheel"
+    pip_install "$prefix" --no-deps --force-reinstall "$wheel"
     "$prefix/bin/pip" --disable-pip-version-check check || fail "lock.txt is not of this wheel"
     printf '{"commit": "%s", "lock": "%s"}\n' "$commit" "$(sha256sum <"$here/lock.txt" | cut -d ' ' -f 1)" \
         >"$prefix/image.json"
@@ -159,8 +160,7 @@ describe_packages() {
     local python=$1 tool
     tool=$(mktemp -d -p /var/tmp)
     "$python" -m venv "$tool"
-    "$tool/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check \
-        --require-hashes --requirement "$here/sbom.txt"
+    pip_install "$tool" --require-hashes --requirement "$here/sbom.txt"
     "$tool/bin/cyclonedx-py" environment --output-reproducible --output-file "$prefix/sbom.json" "$prefix/bin/python"
     rm -rf "$tool"
     if command -v dpkg-query >/dev/null; then

@@ -48,9 +48,7 @@ class JobArtifacts:
         restored: whether the folder of checkpoints was put back before the program was started.
     """
 
-    def __init__(
-        self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent, outage_limit: timedelta = timedelta()
-    ) -> None:
+    def __init__(self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent, outage_limit: timedelta) -> None:
         self.folder: FolderCheckpoints | None = None
         self.restored = False
         self.outputs: Path | None = None

@@ -51,9 +51,9 @@ def fit(
     """
     global _calls
     attempt = FrameworkAttempt.from_environment()
-    data = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders, "datamodule": datamodule}
+    options |= {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders, "datamodule": datamodule}
     if attempt is None:
-        trainer.fit(model, **data, ckpt_path=ckpt_path, **options)
+        trainer.fit(model, ckpt_path=ckpt_path, **options)
         return
     _calls += 1
     folder = attempt.folder / _FOLDER / f"fit-{_calls}"
@@ -67,7 +67,7 @@ def fit(
     try:
         with warnings.catch_warnings():  # the position is restored here
             warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
-            trainer.fit(model, **data, ckpt_path=str(newest) if newest is not None else ckpt_path, **options)
+            trainer.fit(model, ckpt_path=str(newest) if newest is not None else ckpt_path, **options)
         if not callback.finished:
             callback.finished = True  # part of the checkpoint: a program that is interrupted later trains no further
             callback.save(trainer)

@@ -166,6 +166,10 @@ class Cluster:
         submission = JobSubmission(job_id=job_id, spec=JobSpec(**{**defaults, **spec}), submitted_at=self.clock.now())
         return self.store.submit(submission, code)
 
+    def printed(self, job_id: str = "job-1") -> str:
+        """What a job has printed, as far as it is in the store. Bytes that are no text are replaced."""
+        return b"".join(chunk.data for chunk in self.store.read_logs(job_id)).decode(errors="replace")
+
     def assign(self, job_id: str, instance_id: str) -> JobRecord:
         """As a scheduler does: the instance's assignment first, then the job's record."""
         old = self.store.records.get(job_id)

@@ -25,7 +25,7 @@ def test_only_a_program_that_was_not_killed_may_have_failed_to_load(
     for step in (1, 2):
         write(first, f"epoch-{step}.ckpt", str(step), rename=True)
         place.look(first, 10)
-    artifacts = JobArtifacts(place.store, JobKey("job-1", 2), place.clock, place.record_event)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 2), place.clock, place.record_event, timedelta())
     artifacts.put_back(place.keeper(2))
     artifacts.launched()
     ending = Ending(Reason.ERROR, exit_code, None, None)

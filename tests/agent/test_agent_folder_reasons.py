@@ -76,7 +76,7 @@ def test_a_program_that_writes_faster_than_files_are_copied_is_not_said_to_write
 
 def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = place.keeper(1, EVERY)
-    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event, timedelta())
     artifacts.put_back(keeper)
     artifacts.launched()
 
@@ -105,7 +105,7 @@ def test_an_unexpected_error_becomes_an_event_of_the_job_once(place: Place, monk
 def test_outputs_that_are_not_kept_as_a_whole_become_an_event(
     place: Place, monkeypatch: pytest.MonkeyPatch, limit: timedelta, reason: str
 ) -> None:
-    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event)
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 1), place.clock, place.record_event, timedelta())
     artifacts.outputs = place.root / "outputs"
     artifacts.outputs.mkdir()
     artifacts.launched()

@@ -10,12 +10,9 @@ import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState, Reason
 
-LOOPS = Path(__file__).parent / "programs" / "loops"
+PROGRAMS = Path(__file__).parent / "programs"
+LOOPS = PROGRAMS / "loops"
 LONG = 300.0
-
-
-def printed(cluster: Cluster) -> str:
-    return b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode(errors="replace")
 
 
 @pytest.mark.torch
@@ -37,18 +34,18 @@ def test_a_loop_over_a_stream_resumes_and_reports_all_its_metrics(cluster: Clust
     cluster.start_agent("i-1")
     ended = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
     eventually("it is there", lambda: (notes / "here").exists() or cluster.record("job-1").state in ended, LONG)
-    assert (notes / "here").exists(), printed(cluster)
+    assert (notes / "here").exists(), cluster.printed()
     cluster.stop("i-1", Reason.DRILL)
     run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
     eventually("it is asked to stop", run_dirs, LONG)
     (notes / "struck").touch()
     stopped = cluster.wait_state("job-1", *ended, seconds=LONG)
-    assert stopped.state is JobState.PENDING, printed(cluster)
+    assert stopped.state is JobState.PENDING, cluster.printed()
     cluster.assign("job-1", "i-2")
     cluster.start_agent("i-2")
     record = cluster.wait_state("job-1", *ended, seconds=LONG)
 
-    assert record.state is JobState.SUCCEEDED, printed(cluster)
+    assert record.state is JobState.SUCCEEDED, cluster.printed()
     assert json.loads((notes / "result.json").read_text()) == undisturbed
     (_, resumed) = cluster.events("job-1", EventKind.TRAINING)
     assert resumed.data["from_step"] == stopped.progress.step == 31
@@ -62,13 +59,15 @@ def test_a_loop_over_a_stream_resumes_and_reports_all_its_metrics(cluster: Clust
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
 def test_the_first_attempt_begins_with_the_user_s_checkpoint(cluster: Cluster, framework: str) -> None:
-    env = {"OMP_NUM_THREADS": "1", "HABITS": framework}
-    cluster.submit("job-1", LOOPS, name="loop", entrypoint=["begin.py"], env=env, retries={"errors": 0})
+    env = {"OMP_NUM_THREADS": "1", "FRAMEWORK": framework}
+    cluster.submit(
+        "job-1", PROGRAMS / "frameworks", name="loop", entrypoint=["begin.py"], env=env, retries={"errors": 0}
+    )
     cluster.assign("job-1", "i-1")
     cluster.start_agent("i-1")
     record = cluster.wait_state("job-1", JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
-    assert record.state is JobState.SUCCEEDED, printed(cluster)
+    assert record.state is JobState.SUCCEEDED, cluster.printed()
     (training,) = cluster.events("job-1", EventKind.TRAINING)
-    assert "EVERSPOT step=5 " in printed(cluster) and "EVERSPOT step=0 " not in printed(cluster)
+    assert "EVERSPOT step=5 " in cluster.printed() and "EVERSPOT step=0 " not in cluster.printed()
     assert training.data["from_step"] == 5
     assert record.progress.step == 10

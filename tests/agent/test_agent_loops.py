@@ -89,7 +89,7 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     cluster.assign("job-1", "i-1")
     agent = cluster.start_agent("i-1", EVERSPOT_LAUNCHER="" if processes > 1 else sys.executable)
     eventually("the program is there", lambda: (notes / "here").exists() or ended(cluster), LONG)
-    assert (notes / "here").exists(), printed(cluster)
+    assert (notes / "here").exists(), cluster.printed()
     if how == "drill":
         cluster.stop("i-1", Reason.DRILL)
         run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
@@ -103,13 +103,13 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     if how == "lost":
         cluster.expire("job-1")
     record = cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
-    assert record.state is JobState.PENDING, printed(cluster)
+    assert record.state is JobState.PENDING, cluster.printed()
     before = read_records(notes)
 
     cluster.assign("job-1", "i-2")
     cluster.start_agent("i-2", EVERSPOT_LAUNCHER="" if processes > 1 else sys.executable)
     record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
-    assert record.state is JobState.SUCCEEDED, printed(cluster)
+    assert record.state is JobState.SUCCEEDED, cluster.printed()
 
     records = read_records(notes)
     assert keyed(records) == undisturbed
@@ -121,10 +121,6 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     assert record.progress.step == record.progress.total_steps == last
     assert record.progress.steps_per_epoch is not None
     assert "loss" in record.progress.metrics
-
-
-def printed(cluster: Cluster) -> str:
-    return b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode(errors="replace")
 
 
 def ended(cluster: Cluster) -> bool:

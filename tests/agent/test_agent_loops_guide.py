@@ -36,12 +36,10 @@ def test_a_program_of_the_guide_resumes_where_it_was_stopped(cluster: Cluster, t
     eventually("it trains", lambda: any(trains.search(file.read_text()) for file in outputs()), LONG)
     cluster.stop("i-1", Reason.DRILL)
     stopped = cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
-    text = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode(errors="replace")
-    assert stopped.state is JobState.PENDING, text
+    assert stopped.state is JobState.PENDING, cluster.printed()
     cluster.assign("job-1", "i-1")
     record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, seconds=LONG)
-    text = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode(errors="replace")
-    assert record.state is JobState.SUCCEEDED, text
+    assert record.state is JobState.SUCCEEDED, cluster.printed()
     (_, resumed) = cluster.events("job-1", EventKind.TRAINING)
     assert resumed.data["from_step"] == stopped.progress.step > 0
     assert record.progress.step == record.progress.total_steps

@@ -25,15 +25,8 @@ def wait_to_be_struck(where: str, step: int) -> None:
 
 
 def transformers() -> None:
+    from trainer_net import TrainerNet
     from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-
-        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"loss": ((self.layer(x).squeeze(-1) - labels) ** 2).mean()}
 
     class Struck(Trainer):
         def _save_rng_state(self, output_dir: str) -> None:
@@ -50,7 +43,7 @@ def transformers() -> None:
         output_dir=str(FOLDER), max_steps=STEPS, save_steps=EVERY, save_total_limit=2, per_device_train_batch_size=2,
         report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1,
     )  # fmt: skip
-    trainer = Struck(Net(), arguments, train_dataset=data, callbacks=[Between()])
+    trainer = Struck(TrainerNet(), arguments, train_dataset=data, callbacks=[Between()])
     resume = any(FOLDER.glob("checkpoint-*"))
     began = 0
     if resume:
@@ -68,19 +61,13 @@ def transformers() -> None:
 def lightning() -> None:
     import lightning
     from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning_net import LightningNet
 
-    class Net(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-
-        def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+    class Net(LightningNet):
+        def training_step(self, batch: list[torch.Tensor], number: int) -> torch.Tensor:
             if self.global_step == 2 * EVERY + 5:
                 wait_to_be_struck("between", self.global_step)
-            return self.layer(batch[0]).pow(2).mean()
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), 0.01)
+            return super().training_step(batch, number)
 
     class Struck(ModelCheckpoint):
         @staticmethod

@@ -1,16 +1,17 @@
 """What a job used of its machine, as rows for the terminal and the web UI, and as JSON."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everspot_core.capacity.catalogue import zone_region
+from everspot_core.capacity.catalogue import Catalogue, zone_region
 from everspot_core.costs.attempts import attempts
 from everspot_core.counting import size
 from everspot_core.jobs.job import JobSubmission
-from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.machine_review import MachineReview, job_use, review_machine
+from everspot_core.jobs.records import Event, JobRecord
 from everspot_core.jobs.utilization import Utilization
 
-from everspot_cli.session import Session
+from everspot_cli.tables import money
 
 _RATES = (
     "busy_vcpus", "cpu_share", "io_wait_share", "gpu_share", "gpu_memory_share", "gpu_watts", "step_seconds",
@@ -51,21 +52,21 @@ def describe_gpu_errors(use: Utilization) -> str:
     return ", ".join([*errors, *(f"Xid {number}" for number in use.xids)])
 
 
-def review_job(session: Session, dossier: Dossier) -> tuple[Utilization | None, MachineReview | None]:
+def review_job(
+    submission: JobSubmission, record: JobRecord | None, events: Sequence[Event], catalogue: Catalogue
+) -> tuple[Utilization | None, MachineReview | None]:
     """Return what a job used in all its attempts, and the judgement of it; None for what is not known."""
-    use = job_use(dossier.record, dossier.events)
-    return use, _review(session, dossier.submission, dossier, use) if use is not None else None
-
-
-def _review(session: Session, submission: JobSubmission, dossier: Dossier, use: Utilization) -> MachineReview | None:
-    history = attempts(dossier.events)
+    use = job_use(record, events)
+    if use is None:
+        return None, None
+    history = attempts(events)
     name, zone = (history[-1].instance_type, history[-1].zone) if history else (None, None)
-    kind = session.catalogue.types.get(name) if name is not None else None
     try:
-        region = zone_region(zone) if zone is not None else session.manifest.region
+        region = zone_region(zone or "")
     except ValueError:
-        region = session.manifest.region
-    return review_machine(use, submission.spec.resources, kind, session.catalogue, region)
+        name, region = None, ""
+    kind = catalogue.types.get(name or "")
+    return use, review_machine(use, submission.spec.resources, kind, catalogue, region)
 
 
 def review_rows(use: Utilization | None, review: MachineReview | None) -> list[tuple[str, str]]:
@@ -75,7 +76,7 @@ def review_rows(use: Utilization | None, review: MachineReview | None) -> list[t
     rows = use_rows(use)
     if review is not None:
         rows.append(("used well", f"{'yes' if review.bottleneck == 'none' else 'no'}: {review.reason}"))
-        rows += [("would help", change) for change in review.changes]
+        rows += [("would help", str(change)) for change in review.changes]
     return rows
 
 
@@ -86,10 +87,27 @@ def review_document(use: Utilization | None, review: MachineReview | None) -> di
         return None
     judgement: dict[str, Any] = {"bottleneck": None, "reason": None, "changes": []}
     if review is not None:
-        judgement = {
-            "bottleneck": review.bottleneck.value, "reason": review.reason, "changes": list(review.changes)
-        }  # fmt: skip
+        changes = [str(change) for change in review.changes]
+        judgement = {"bottleneck": review.bottleneck.value, "reason": review.reason, "changes": changes}
     return {**document, **judgement}
+
+
+MACHINE_COLUMNS = ("job", "bottleneck", "would help", "GPUs", "processors", "waits for data", "wasted")
+
+
+def machine_cells(jobs: Iterable[dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each job of a report that was measured: how it used its machines, and what would help."""
+    return [
+        [
+            job["job_id"],
+            machine["bottleneck"] or "—",
+            "; ".join(machine["changes"]) or "—",
+            *(_percent(machine[name]) or "—" for name in ("gpu_share", "cpu_share", "data_wait_share")),
+            money(machine["wasted_gpu_usd"]),
+        ]
+        for job in jobs
+        if (machine := job["machine"]) is not None
+    ]
 
 
 def _percent(share: float | None) -> str:

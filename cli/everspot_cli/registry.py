@@ -176,8 +176,8 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         ),
         "audit": CommandEntry(
             "audit",
-            "Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would "
-            "save most.",
+            "Audit a month or a job: how the machines were used, what that cost, and the measures that would save "
+            "most.",
         ),
         "anomalies": CommandEntry(
             "anomalies",

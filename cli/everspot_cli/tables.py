@@ -76,6 +76,16 @@ def duration(seconds: float | None) -> str:
     return f"{sign}{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{sign}{whole}s"
 
 
+def money(amount: float | None) -> str:
+    """Return dollars for people: cents, and more digits where a cent would hide everything."""
+    if amount is None:
+        return "—"
+    sign, size = ("-" if amount < 0 else ""), abs(amount)
+    if 0 < size < 0.00005:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
+
+
 def state_text(state: str) -> Text:
     """Return a state in its colour."""
     return Text(state, style=STYLE.get(state, ""))

@@ -19,11 +19,13 @@ from everspot_core.experiments.sweep import SweepSpec
 from everspot_core.jobs import lease
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import EventKind, Market, Progress, Reason
+from everspot_core.jobs.utilization import Utilization
 from everspot_store import Store
 
 from .test_architecture_docs import blocks
 
 JOB = "fashion-3f9a1c07"  # as the quickstart calls it
+USE = Utilization(seconds=1800, vcpus=2, cpu_seconds=900)
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 # Not run here: tables and the page, which go on until Ctrl-C, what changes the user's shell, the simulator (tests/cli
 # runs it), and what needs a stack to destroy or a project to review (tests/engine runs them), or a cloud's
@@ -127,7 +129,7 @@ def submit(store: Store, state: str) -> None:
     emit(EventKind.ASSIGNED, at, instance_type="c6i.large", zone="us-east-1a", market="spot")
     record = lease.start(lease.assign(None, JOB, "i-1", at), 1, "i-1", at)
     assert record is not None
-    record = lease.renew(record, Progress(step=100, total_steps=200), at)
+    record = lease.renew(record, Progress(step=100, total_steps=200, attempt_use=USE), at)
     if state != "running":
         emit(EventKind.FINISHED if state == "done" else EventKind.ERROR, step=100)
         reason = Reason.FINISHED if state == "done" else Reason.CANCEL

@@ -10,6 +10,7 @@ import pytest
 from everspot_cli.registry import COMMANDS, GROUPS
 from everspot_core.experiments.sweep import SweepRecord, SweepSpec
 from everspot_core.jobs.records import Role
+from everspot_core.jobs.utilization import Utilization
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from sweep_helpers import SWEEP
@@ -41,7 +42,7 @@ READING: dict[str, tuple[tuple[str, ...], ...]] = {
     "cost chargeback": (("cost", "chargeback", *MARCH),),
     "cost export": (("cost", "export", "focus", *MARCH, "--out", "bill.csv"),),
     "cost reconcile": (("cost", "reconcile", "bill.csv", *MARCH),),
-    "cost audit": (("cost", "audit", *MARCH),),
+    "cost audit": (("cost", "audit", *MARCH), ("cost", "audit", "moved", "--against", "steady")),
     "cost anomalies": (("cost", "anomalies"),),
     "cost commitments": (("cost", "commitments"),),
     "cost estimate": (("cost", "estimate", "--settings", "Pulumi.prod.yaml", "--ledger"),),
@@ -101,6 +102,10 @@ def access(market: LocalCloud) -> dict[str, str]:
 def cluster(past: World, market: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """The cluster with its past, in a cloud that knows more than the ledger."""
     past.store.write_manifest(past.store.manifest().model_copy(update={"cloud": "aws"}))
+    record = past.record("moved")
+    assert record is not None
+    use = Utilization(seconds=1800, vcpus=2, cpu_seconds=900)
+    past.save(record.model_copy(update={"progress": record.progress.model_copy(update={"attempt_use": use})}))
     for name, value in access(market).items():
         monkeypatch.setenv("AWS_REGION" if name == "region_name" else name.upper(), value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", market.endpoint)

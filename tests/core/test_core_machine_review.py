@@ -5,7 +5,14 @@ from datetime import UTC, datetime
 import pytest
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.jobs.job_parts import Resources
-from everspot_core.jobs.machine_review import MOST_CHANGES, Bottleneck, MachineReview, job_use, review_machine
+from everspot_core.jobs.machine_review import (
+    MOST_CHANGES,
+    Bottleneck,
+    ChangeKind,
+    MachineReview,
+    job_use,
+    review_machine,
+)
 from everspot_core.jobs.records import Event, EventKind, JobRecord, JobState, Progress
 from everspot_core.jobs.utilization import Utilization
 from hypothesis import given
@@ -38,7 +45,12 @@ def review(**figures: object) -> MachineReview | None:
             "computed for 37%",
             ("a step takes 0.23 s instead of 0.5 s", "g4dn.xlarge (resources.vcpus: 2) at $0.526 an hour"),
         ),
-        (ON_GPU | {"cpu_seconds": 14000}, Bottleneck.PROCESSORS, "3.9 of 4 processors", ("prepare the data", "a type")),
+        (
+            ON_GPU | {"cpu_seconds": 14000},
+            Bottleneck.PROCESSORS,
+            "3.9 of 4 processors",
+            ("prepare the data", "g5.2xlarge (resources.vcpus: 8) with the same GPU at $1.212 an hour instead of"),
+        ),
         (ON_GPU | {"io_wait_seconds": 1800}, Bottleneck.DISK, "for a disk for 50%", ("few large files", "workers")),
         (ON_GPU, Bottleneck.BATCH, "9.0 of 24 GiB of GPU memory", ("a batch up to 2 times as large",)),
         (ON_GPU | {"gpu_memory_gib": 3}, Bottleneck.BATCH, "3.0 of 24", ("a batch up to 4 times as large",)),
@@ -59,7 +71,34 @@ def test_the_bottleneck_follows_from_the_figures(
     assert judged is not None
     assert (judged.bottleneck, len(judged.changes)) == (bottleneck, len(changes))
     assert reason in judged.reason
-    assert all(words in change for words, change in zip(changes, judged.changes, strict=True))
+    assert all(words in str(change) for words, change in zip(changes, judged.changes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("figures", "kind", "gain", "assumes"),
+    [
+        (ON_GPU | WAITS, ChangeKind.LOADER_WORKERS, "0.23 s instead of 0.5 s", "no wait is left"),
+        (ON_GPU | {"cpu_seconds": 14000}, ChangeKind.MORE_PROCESSORS, "less than 83% of the present time", "not known"),
+        (ON_GPU | {"gpu_busy_seconds": 1000}, ChangeKind.SMALLER_TYPE, "less than 1.9 times as long", "not known"),
+        (ON_PROCESSORS | {"cpu_seconds": 600}, ChangeKind.SMALLER_TYPE, "for 56% less", "its processors are as fast"),
+        (ON_GPU, ChangeKind.LARGER_BATCH, "9.0 of 24 GiB", "memory grows with the batch"),
+    ],
+)
+def test_a_gain_is_told_apart_from_what_it_assumes(
+    figures: dict[str, float], kind: ChangeKind, gain: str, assumes: str
+) -> None:
+    judged = review(**figures)
+    assert judged is not None
+    (change,) = (change for change in judged.changes if change.kind is kind)
+    assert gain in change.gain and assumes in change.assumes
+
+
+def test_without_a_known_type_no_other_type_is_named() -> None:
+    use = Utilization.model_validate(ON_GPU | {"cpu_seconds": 14000, "gpu_busy_seconds": 1000})
+    judged = review_machine(use, Resources(gpus=1), None, builtin(), "us-east-1")
+    assert judged is not None
+    assert [change.kind for change in judged.changes] == [ChangeKind.PREPARE_DATA, ChangeKind.MORE_PROCESSORS]
+    assert not any("$" in str(change) for change in judged.changes)
 
 
 @pytest.mark.parametrize("figures", [{}, ON_GPU | {"seconds": 59}, {"seconds": 3600, "memory_gib": 4}])

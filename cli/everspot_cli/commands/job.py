@@ -53,7 +53,7 @@ def job(
     row = job_row(submission, record, job_events, session.now, cancelling, instances, scale=session.clock.scale)
     explain(session, [row])
     if session.json:
-        machine = review_document(*review_job(session, dossier)) if dossier is not None else None
+        machine = review_document(*review_job(submission, record, job_events, session.catalogue))
         happened = [e.model_dump(mode="json") for e in job_events]
         session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "machine": machine, "events": happened})
     else:
@@ -63,7 +63,7 @@ def job(
         session.console.print(
             _sheet(session, row, submission.spec.model_dump(mode="json"), explained=failure_text is not None)
         )
-        machine_rows = review_rows(*review_job(session, dossier)) if dossier is not None else []
+        machine_rows = review_rows(*review_job(submission, record, job_events, session.catalogue))
         if machine_rows:
             session.console.print(Text("\nhow the machine was used", style="bold"))
             session.console.print(facts(machine_rows))

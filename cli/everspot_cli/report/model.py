@@ -9,11 +9,13 @@ from typing import Any
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.costs.attempts import Interruption
 from everspot_core.costs.cost import JobBill, Usage, savings_percent
+from everspot_core.costs.gpu_waste import wasted_gpu_cost
 from everspot_core.costs.prices import HOUR, Basis, rounded, total
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY
 from everspot_core.governance.usage import visit_rows
 from everspot_core.jobs.records import JobRecord, JobState, Market, Role
 
+from everspot_cli.machine_use import review_document, review_job
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
@@ -44,6 +46,8 @@ DEFINITIONS = {
     "sweeps": "cost_usd of all trials of a sweep, divided by all of them and by the useful ones: those that ran to "
     "their end and reported the metric; what ended early, failed or was cancelled is in the sum; boot and idling are "
     "not",
+    "wasted_gpu_usd": "the part of a job's cost that was paid while no kernel ran on its GPUs: cost_usd times that "
+    "share of the measured time; what was not measured counts as if it had been used alike",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -206,7 +210,19 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "metrics": progress.metrics,
         "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
+        "machine": _machine(material, own),
     }
+
+
+def _machine(material: Material, own: JobBill) -> dict[str, Any] | None:
+    """Return what the job used of its machines, and what would help; None if nothing was measured."""
+    job = own.job_id
+    use, review = review_job(material.submissions[job], material.records[job], material.events[job], material.catalogue)
+    document = review_document(use, review)
+    if document is None:
+        return None
+    wasted = wasted_gpu_cost(own.cost, use)
+    return {**document, "wasted_gpu_usd": usd(wasted) if wasted is not None else None}
 
 
 def _cost_known(material: Material, own: JobBill) -> bool:

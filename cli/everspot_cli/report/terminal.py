@@ -10,19 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, state_text
-
-
-def money(amount: float | None) -> str:
-    """Return dollars for people: cents, and more digits where a cent would hide everything."""
-    if amount is None:
-        return "—"
-    sign, size = ("-" if amount < 0 else ""), abs(amount)
-    if 0 < size < 0.00005:
-        return f"{sign}<$0.0001"
-    return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
+from everspot_cli.tables import money as money
 
 
 def redone(row: dict[str, Any], key: str = "steps_redone") -> str:
@@ -54,6 +46,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(report), Text(), _jobs(report, width)]
     if report["interruptions"]:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
+    if machines := machine_cells(report["jobs"]):
+        parts += [Text("\nUse of the machines", style="bold"), _machines(machines)]
     for key, rows in report["cost_by_tag"].items():
         if len(rows) > 1 or rows[0]["value"] != UNTAGGED:
             parts += [Text(f"\nCost by {key}", style="bold"), _shares(key, rows)]
@@ -211,6 +205,14 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
+
+
+def _machines(rows: list[list[str]]) -> Table:
+    names = [name.upper() for name in MACHINE_COLUMNS]
+    table = sheet(names, text_columns=3, fold=(names[0], names[2]))
+    for cells in rows:
+        table.add_row(*cells)
+    return table
 
 
 def _shares(key: str, rows: list[dict[str, Any]]) -> Table:

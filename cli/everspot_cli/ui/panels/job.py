@@ -68,7 +68,11 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
     which the job's cost is taken."""
     row, state = read.row, JobState(read.row["state"])
     failed, moments = summarize_failure(row, read.events), [event.at for event in read.events]
-    facts = [*job_facts(row, read.spec, now, explained=failed is not None), *_cost(row["job_id"], report)]
+    facts = [
+        *job_facts(row, read.spec, now, explained=failed is not None),
+        *_cost(row["job_id"], report),
+        *_machine(row["job_id"], report),
+    ]
     several_days = len({moment.date() for moment in moments}) > 1
     overdue = is_late(row)
     return JobPanel(
@@ -96,7 +100,7 @@ _ABOVE = ("job", "status", "waits because")  # what stands above the facts
 
 def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return the cost of the job, as `everspot cost report` has it. Empty until a report contains the job."""
-    bill = next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
+    bill = _bill(job_id, report)
     if report is None or bill is None:
         return []
     elsewhere, over = bill["abroad_usd"] + bill["egress_usd"], bill["ended_at"] is not None
@@ -108,6 +112,25 @@ def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]
     if over:
         return [("cost", f"{cost} ({detail})")]
     return [("cost", f"{cost} until {datetime.fromisoformat(report['as_of']):%Y-%m-%d %H:%M} UTC ({detail})")]
+
+
+def _machine(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return how well the job used its machines, and what would help. Empty until a report contains the job, and if
+    nothing was measured."""
+    bill = _bill(job_id, report)
+    machine = bill["machine"] if bill is not None else None
+    if machine is None or machine["bottleneck"] is None:
+        return []
+    wasted = machine["wasted_gpu_usd"]
+    return [
+        ("used well", f"{'yes' if machine['bottleneck'] == 'none' else 'no'}: {machine['reason']}"),
+        ("wasted", f"{money(wasted)} were paid while its GPUs did not compute" if wasted is not None else ""),
+        *(("would help", change) for change in machine["changes"]),
+    ]
+
+
+def _bill(job_id: str, report: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
 
 
 def _draw_path(path: Path) -> str:

@@ -3,16 +3,19 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from everspot_local.options import Options
 from localcloud_refusals import refused
 from localcloud_worker import Worker, enforcing
 from moto.sts.models import sts_backends
 
+JOBS = "arn:aws:iam::123456789012:role/jobs"
 CALLS = {
     "ec2": ("describe_instances", {}, "AuthFailure", "RequestExpired"),
     "s3": ("list_buckets", {}, "InvalidAccessKeyId", "ExpiredToken"),
@@ -100,13 +103,122 @@ def test_an_instance_gets_no_keys_of_a_role_that_does_not_trust_ec2(kit: Any) ->
     assert datetime.fromisoformat(refusal["LastUpdated"])
 
 
-def test_sessions_are_not_wider_than_asked_for(kit: Any) -> None:
+def test_what_is_not_evaluated_here_limits_no_session(kit: Any) -> None:
     worker = Worker(kit)
     worker.may({"Action": "sts:AssumeRole", "Resource": "*"})
     arn = "arn:aws:iam::123456789012:role/worker"
-    for more in ({"Policy": '{"Statement": []}'}, {"Tags": [{"Key": "team", "Value": "a"}]}):
+    managed = {"PolicyArns": [{"arn": "arn:aws:iam::aws:policy/ReadOnlyAccess"}]}
+    for more in (managed, {"Tags": [{"Key": "team", "Value": "a"}]}):
         with refused("NotImplemented", status=501):
             worker.client("sts").assume_role(RoleArn=arn, RoleSessionName="session", **more)
+
+
+def limited(kit: Any, worker: Worker, *statements: dict[str, Any]) -> Callable[[str], Any]:
+    """Return a maker of clients of a session of the role `jobs`, which may do everything in S3, limited to some
+    statements."""
+    worker.may({"Action": "sts:AssumeRole", "Resource": "*"})
+    trust = trusting({"AWS": "arn:aws:iam::123456789012:role/worker"})
+    kit.client("iam").create_role(RoleName="jobs", AssumeRolePolicyDocument=trust)
+    everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+    kit.client("iam").put_role_policy(RoleName="jobs", PolicyName="all", PolicyDocument=json.dumps(everything))
+    kit.wait_for_role("jobs")
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **each} for each in statements]}
+    session = worker.client("sts").assume_role(RoleArn=JOBS, RoleSessionName="a-job", Policy=json.dumps(policy))
+    given = session["Credentials"]
+    own = {"aws_access_key_id": given["AccessKeyId"], "aws_secret_access_key": given["SecretAccessKey"]}
+    return lambda service: kit.client(service, **own, aws_session_token=given["SessionToken"])
+
+
+def code_of(call: Any, arguments: dict[str, Any]) -> str:
+    """Return the code of the answer; `allowed` if it is no refusal."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "allowed"
+
+
+def test_a_session_policy_limits_what_the_role_may(kit: Any) -> None:
+    owner, worker = kit.client("s3"), Worker(kit)
+    owner.create_bucket(Bucket="data")
+    for key in ("jobs/a/1", "jobs/b/1"):
+        owner.put_object(Bucket="data", Key=key, Body=b"1")
+    objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "sqs:ListQueues"]
+    prefix = {"StringLike": {"s3:prefix": ["jobs/a/*"]}}
+    client = limited(
+        kit,
+        worker,
+        {"Action": objects, "Resource": "arn:aws:s3:::data/jobs/a/*"},
+        {"Action": "s3:ListBucket", "Resource": "arn:aws:s3:::data", "Condition": prefix},
+    )
+    s3 = client("s3")
+    own, others = {"Bucket": "data", "Key": "jobs/a/2"}, {"Bucket": "data", "Key": "jobs/b/1"}
+    s3.put_object(**own, Body=b"2")
+    upload = s3.create_multipart_upload(**own)["UploadId"]
+    part = s3.upload_part(**own, UploadId=upload, PartNumber=1, Body=b"3")["ETag"]
+    whole = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+    s3.complete_multipart_upload(**own, UploadId=upload, MultipartUpload=whole)
+    s3.abort_multipart_upload(**own, UploadId=s3.create_multipart_upload(**own)["UploadId"])
+    s3.copy_object(Bucket="data", Key="jobs/a/3", CopySource="data/jobs/a/2")
+    assert s3.get_object(Bucket="data", Key="jobs/a/3")["Body"].read() == b"3"
+    assert s3.list_objects_v2(Bucket="data", Prefix="jobs/a/")["KeyCount"] == 3
+    theirs = owner.create_multipart_upload(**others)["UploadId"]
+    with_upload = {**others, "UploadId": theirs}
+    attempts = (
+        (s3.get_object, others),
+        (s3.put_object, others),
+        (s3.delete_object, others),
+        (s3.copy_object, {**own, "CopySource": "data/jobs/b/1"}),
+        (s3.copy_object, {**others, "CopySource": "data/jobs/a/2"}),
+        (s3.create_multipart_upload, others),
+        (s3.upload_part, {**with_upload, "PartNumber": 1, "Body": b"4"}),
+        (s3.upload_part_copy, {**own, "UploadId": "none", "PartNumber": 1, "CopySource": "data/jobs/b/1"}),
+        (s3.complete_multipart_upload, {**with_upload, "MultipartUpload": whole}),
+        (s3.abort_multipart_upload, with_upload),
+        (s3.list_parts, with_upload),
+        (s3.list_multipart_uploads, {"Bucket": "data"}),
+        (s3.list_objects_v2, {"Bucket": "data"}),
+        (s3.list_objects_v2, {"Bucket": "data", "Prefix": ""}),
+        (s3.list_objects_v2, {"Bucket": "data", "Prefix": "jobs/"}),
+        (s3.list_objects, {"Bucket": "data", "Prefix": "jobs/b/"}),
+        (s3.list_object_versions, {"Bucket": "data", "Prefix": "jobs/a/"}),
+        (s3.get_object, {**own, "VersionId": "null"}),
+        (s3.get_object_attributes, {**others, "ObjectAttributes": ["ETag"]}),
+        (s3.get_bucket_policy, {"Bucket": "data"}),
+        (s3.delete_bucket_policy, {"Bucket": "data"}),
+        (s3.put_bucket_versioning, {"Bucket": "data", "VersioningConfiguration": {"Status": "Enabled"}}),
+        (s3.delete_bucket, {"Bucket": "data"}),
+        (client("sts").assume_role, {"RoleArn": JOBS, "RoleSessionName": "again"}),
+        (client("sqs").list_queues, {}),  # the session would allow it, and the role does not
+    )
+    codes = {f"{call.__name__} {arguments}": code_of(call, arguments) for call, arguments in attempts}
+    assert codes == dict.fromkeys(codes, "AccessDenied")
+    assert code_of(s3.head_object, others) == "403"  # an answer without a body has no code
+    deletion = {"Objects": [{"Key": "jobs/b/1"}]}
+    assert s3.delete_objects(Bucket="data", Delete=deletion)["Errors"][0]["Code"] == "AccessDenied"
+    assert owner.get_object(**others)["Body"].read() == b"1"
+
+
+def test_a_session_policy_has_limits_of_its_own(kit: Any) -> None:
+    worker = Worker(kit)
+    worker.may({"Action": "sts:AssumeRole", "Resource": "*"})
+    sts, session = worker.client("sts"), {"RoleArn": JOBS, "RoleSessionName": "a-job"}
+    limited(kit, worker, {"Action": "s3:*", "Resource": "*"})
+    statement = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    bad = {
+        "MalformedPolicyDocument": ("{", "[]", "{}", '{"Statement": []}', '{"Statement": [{"Effect": "Allow"}]}'),
+        "ValidationError": (json.dumps({"Statement": [{**statement, "Resource": "x" * 2048}]}),),
+    }
+    for code, policies in bad.items():
+        for policy in policies:
+            with refused(code):
+                sts.assume_role(**session, Policy=policy)
+    with refused("MalformedPolicyDocument", "should not specify a principal"):
+        sts.assume_role(**session, Policy=json.dumps({"Statement": [{**statement, "Principal": "*"}]}))
+    kit.client("iam").update_role(RoleName="jobs", MaxSessionDuration=7200)
+    sts.assume_role(**session, DurationSeconds=3600)
+    with refused("ValidationError", "role chaining"):
+        sts.assume_role(**session, DurationSeconds=3601)
 
 
 def test_an_external_id_is_compared(kit: Any) -> None:

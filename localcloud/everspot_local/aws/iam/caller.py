@@ -32,11 +32,13 @@ class Caller:
     Attributes:
         read: returns the parsed policies.
         bound: returns the permissions boundary, or None.
+        session: the session policy of temporary credentials, or None.
     """
 
     principal: str
     read: Callable[[], list[Mapping[str, Any]]]
     bound: Callable[[], Mapping[str, Any] | None] = lambda: None
+    session: Mapping[str, Any] | None = None
 
     @cached_property
     def _documents(self) -> list[Mapping[str, Any]]:
@@ -47,11 +49,12 @@ class Caller:
         return self.bound()
 
     def _decide(self, call: Call) -> PolicyDecision:
-        """Return the decision of policies and boundary; both have to allow a call (IAM user guide,
-        "Permissions boundaries for IAM entities")."""
+        """Return the decision of policies, boundary and session policy; all of them have to allow a call (IAM user
+        guide, "Permissions boundaries for IAM entities", "Session policies")."""
         verdict = decide(self._documents, call)
-        if verdict is PolicyDecision.ALLOW and self._boundary is not None:
-            return decide([self._boundary], call)
+        for limit in (self._boundary, self.session):
+            if verdict is PolicyDecision.ALLOW and limit is not None:
+                verdict = decide([limit], call)
         return verdict
 
     def denied(self, calls: Iterable[Call]) -> Denial | None:

@@ -7,6 +7,7 @@ other key counts as the owner's, which is made up. Credentials keep real time. S
 Codes: "Common errors" of the services; EC2 error codes (AuthFailure, RequestExpired); S3 error responses.
 """
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +35,14 @@ def session_credentials(handler: Any) -> tuple[str, str]:
     if signer:
         return signer.partition("/")[0], query.get("x-amz-security-token", "")
     return key, token
+
+
+def session_policy(handler: Any) -> dict[str, Any] | None:
+    """Return the session policy of the request's temporary credentials, or None if they have none."""
+    key, _ = session_credentials(handler)
+    assumed_role = sts_backends[ACCOUNT]["aws"].get_assumed_role_from_access_key(key)
+    policy = assumed_role.policy if assumed_role is not None else None
+    return json.loads(policy) if policy else None
 
 
 def check_credentials(handler: Any, service: str) -> None:

@@ -18,7 +18,7 @@ from moto.s3.models import FakeBucket
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.iam.caller import Caller, Denial, enter, unauthorized_text
-from everspot_local.aws.iam.credentials import check_credentials, session_credentials
+from everspot_local.aws.iam.credentials import check_credentials, session_credentials, session_policy
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.aws.iam.resources import required_calls
 from everspot_local.aws.model_limits import check_request, request_parameters
@@ -90,7 +90,9 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
     role_key = key if here.options.iam_enforce else None
-    caller = role_caller(principal, role_key.backend, role_key._owner_role_name) if role_key else None
+    caller = None
+    if role_key:
+        caller = role_caller(principal, role_key.backend, role_key._owner_role_name, session_policy(handler))
     enter(caller)
     denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
@@ -114,8 +116,9 @@ def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
         return None
 
 
-def role_caller(principal: str, backend: Any, name: str) -> Caller:
-    """Return a caller with the policies and the boundary of a role. `backend`: moto's IAM; `name`: of the role."""
+def role_caller(principal: str, backend: Any, name: str, session: Mapping[str, Any] | None = None) -> Caller:
+    """Return a caller with the policies and the boundary of a role. `backend`: moto's IAM; `name`: of the role;
+    `session`: the session policy, if there is one."""
 
     def read() -> list[Mapping[str, Any]]:
         inline = [backend.get_role_policy(name, policy)[1] for policy in backend.list_role_policies(name)]
@@ -125,7 +128,7 @@ def role_caller(principal: str, backend: Any, name: str) -> Caller:
         arn = backend.get_role(name).permissions_boundary_arn
         return _document(backend.get_policy(arn)) if arn else None
 
-    return Caller(principal, read, bound)
+    return Caller(principal, read, bound, session)
 
 
 def _document(policy: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 moto's own evaluation takes every resource of most services for `*`, and denies where a condition is one that it does
 not know. This one knows the operators below, `NotAction` and `NotResource`; an operator that it does not know raises.
-It does not do variables, session policies or organizations.
+It does not do variables or organizations.
 """
 
 import fnmatch

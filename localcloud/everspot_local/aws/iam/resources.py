@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
@@ -104,6 +105,10 @@ def _s3(handler: Any, action: str, resource: str, context: Context) -> Iterator[
             yield Call("s3:DeleteObject", f"{resource}/{key}", context)
     else:
         yield Call(f"s3:{action}", resource, context)
+        if source := handler.headers.get("x-amz-copy-source"):  # CopyObject and UploadPartCopy, "Permissions"
+            path, _, version = str(source).partition("?")
+            read = "s3:GetObjectVersion" if version else "s3:GetObject"
+            yield Call(read, f"arn:aws:s3:::{unquote(path).lstrip('/')}", context)
         if action == "GetObject" and not _exists(resource):
             # S3 tells who may not list a bucket 403 instead of 404.
             yield Call("s3:ListBucket", resource.partition("/")[0], context)

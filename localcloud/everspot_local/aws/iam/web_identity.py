@@ -2,8 +2,8 @@
 
 A token has to be signed by its issuer's keys, be in date, name an audience of the identity provider, and fit the role's
 trust policy. Google is built into AWS. Every other issuer needs an identity provider in IAM, and has to be introduced
-by the action `issuer`. It refuses session policies and tags of sessions. Tokens and credentials
-keep real time.
+by the action `issuer`. It evaluates an inline session policy, and refuses managed ones and tags. How AWS packs a policy
+is not published, so only its plain length is checked. Tokens and credentials keep real time.
 
 Sources: STS API Reference, "AssumeRoleWithWebIdentity" (errors); IAM user guide, "Available keys for AWS OIDC
 federation": for Google's tokens `accounts.google.com:aud` is the claim `azp` if there is one, and `:oaud` is `aud`; of
@@ -42,6 +42,10 @@ GITHUB_CLAIMS = (
 CERTIFICATES = "/oauth2/v3/certs"
 """Google's keys (https://accounts.google.com/.well-known/openid-configuration, jwks_uri)."""
 SHORTEST = 900
+LONGEST_CHAINED = 3600
+"""Seconds of a role that a role's session has assumed (IAM user guide, "Role chaining")."""
+SESSION_POLICY = 2048
+"""Characters of an inline session policy (IAM user guide, "IAM and AWS STS quotas"). White space counts here."""
 _UNREADABLE = "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)"
 _UNSIGNED = (
     "Couldn't retrieve verification key from your identity provider, please reference AssumeRoleWithWebIdentity "
@@ -64,7 +68,11 @@ def assume_role(self: TokenResponse) -> ActionResult:
         context = {"sts:externalid": (str(external_id),)} if external_id else {}
         begins = f"User: {assumed_role.arn} is not authorized to perform"
         _check_trust(role, "AssumeRole", assumed_role.role_arn, context, begins)
-        _check_duration(self, role)
+        if _check_duration(self, role) > LONGEST_CHAINED:
+            message = (
+                "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining."
+            )
+            raise Refused("ValidationError", message)
     return _assume_role(self)
 
 
@@ -79,7 +87,12 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
     _check_trust(role, "AssumeRoleWithWebIdentity", provider, context, "Not authorized to perform")
     duration = _check_duration(self, role)
     credentials = self.backend.assume_role(
-        region_name=self.region, role_session_name=session, role_arn=arn, policy="", duration=duration, external_id=""
+        region_name=self.region,
+        role_session_name=session,
+        role_arn=arn,
+        policy=self._get_param("Policy") or "",
+        duration=duration,
+        external_id="",
     )
     return ActionResult(
         {
@@ -93,10 +106,34 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
 
 
 def _check_supported(handler: TokenResponse) -> None:
-    """Refuse session policies and session tags: what is not evaluated would give more than was asked for."""
-    for name in ("Policy", "PolicyArns", "Tags", "TransitiveTagKeys"):
+    """Refuse managed session policies and session tags: what is not evaluated would give more than was asked for.
+    Refuse an inline session policy that is none."""
+    for name in ("PolicyArns", "Tags", "TransitiveTagKeys"):
         if handler._get_param(name):
             raise Refused("NotImplemented", f"The local cloud does not support {name} of a session.", NOT_IMPLEMENTED)
+    policy = handler._get_param("Policy")
+    if policy is not None:
+        _check_session_policy(str(policy))
+
+
+def _check_session_policy(text: str) -> None:
+    if len(text) > SESSION_POLICY:
+        constraint = f"failed to satisfy constraint: Member must have length less than or equal to {SESSION_POLICY}"
+        raise Refused("ValidationError", f"1 validation error detected: Value at 'policy' {constraint}")
+    try:
+        statements = json.loads(text)["Statement"]
+        statements = statements if isinstance(statements, list) else [statements]
+        complete = all("Effect" in each and _has(each, "Action") and _has(each, "Resource") for each in statements)
+    except (ValueError, KeyError, TypeError):
+        raise Refused("MalformedPolicyDocument", "Syntax errors in policy.") from None
+    if any("Principal" in each or "NotPrincipal" in each for each in statements):
+        raise Refused("MalformedPolicyDocument", "Policy document should not specify a principal.")
+    if not statements or not complete:
+        raise Refused("MalformedPolicyDocument", "Syntax errors in policy.")
+
+
+def _has(statement: dict[str, Any], element: str) -> bool:
+    return element in statement or f"Not{element}" in statement
 
 
 def _verified(token: str) -> tuple[str, str, dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""What tests of several rooms share: an AWS in this process, the environment of a program that may use it, and that no
-property is judged by how busy the machine is."""
+"""Fixtures and pytest hooks of the whole suite: the order of the test files, their scheduling on workers, and
+hypothesis profiles without deadlines."""
 
 import compileall
 import functools
@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("everspot", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 settings.register_profile("nightly", settings.get_profile("everspot"), max_examples=1000)
 settings.load_profile("everspot")
-"""Properties whose examples are slow take a part of the profile's examples, so that a nightly run, which names its
-profile on the command line, tries ten times as many of them."""
+"""Properties with slow examples use a fraction of `max_examples`, so the nightly profile runs ten times as many of
+them, too."""
 
 TESTS = Path(__file__).parent
 WAITING = ("image/test_image_cluster", "e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp",
@@ -33,18 +33,19 @@ WAITING = ("image/test_image_cluster", "e2e/test_e2e_live", "engine/test_engine_
            "faults/test_faults_torch", "setup/test_setup_packages", "agent/test_agent_process",
            "agent/test_agent_survival", "agent/test_agent_prepare", "faults/", "agent/", "review/", "setup/",
            "localcloud/")  # fmt: skip
-"""What waits for providers, processes and markets' time, the longest first. Two workers of three begin here."""
+"""Tests that mostly wait for providers, processes and simulated time, the longest first. Two of three workers start
+here."""
 
 COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "simulator/",
              "simulator/test_simulator_everspot_policy", "scheduler/test_scheduler_crowd", "components/",
              "trainer/")  # fmt: skip
-"""What only computes, the longest last. The third begins at that end, so that a processor is never left to tests that
-wait; what is short lies between, where both meet. A worker takes whole files: one that is long and begun last is what
-everybody waits for in the end. Of names that fit both or twice, the longest counts."""
+"""Tests that only compute, the longest last. Every third worker starts at this end, so a core is never idle while
+others wait. A worker runs whole files, so a long file that starts last would delay the end of the run. The longest
+matching name applies."""
 
 TOGETHER = ("bridge/", "trainer/", "components/test_components_gcp", "components/")
-"""Where names begin alike, one worker takes all files: what they share for the session, a provider, a cloud's SDK, or
-torch with its compilers, takes longer to make than most of their tests. The first that fits counts."""
+"""Files with one of these prefixes run on one worker: their session fixtures (a provider, a cloud's SDK, torch and its
+compilers) take longer to set up than most of their tests. The first matching prefix applies."""
 
 SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "simulator",
            "stacks", "store", "tools", "training_image")  # fmt: skip
@@ -52,14 +53,15 @@ SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30
-"""Bytes that have to be free in memory for the tests' folders, which take some hundred megabytes."""
+"""Free bytes that the file system in memory needs; the tests' folders take some hundred megabytes of it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile what tests start processes of, once, as pip has compiled the dependencies: where Python is told to leave
-    no bytecode behind (PYTHONDONTWRITEBYTECODE), hundreds of processes would compile the same modules anew. And lay
-    the tests' folders in memory: a store in a folder has each write reach the disk, and the suite makes some hundred
-    thousand of them, for each of which a worker would wait."""
+    """Compile the packages once and put the tests' folders in memory.
+
+    With PYTHONDONTWRITEBYTECODE, hundreds of child processes would each compile the same modules. A store in a folder
+    calls fsync for each write; the suite makes about a hundred thousand of them.
+    """
     if not hasattr(config, "workerinput"):
         packages = (path.parent for name in SOURCES for path in (TESTS.parent / name).glob("everspot*/__init__.py"))
         missing = [path.name for path in packages if importlib.util.find_spec(path.name) is None]
@@ -69,11 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(TESTS.parent / folder, quiet=2)
         if has_room(MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    gc.disable()  # until all is collected: looking again and again at what has come takes a third of the time
+    gc.disable()  # during collection, where it would take a third of the time
 
 
 def has_room(place: Path) -> bool:
-    """Whether tests may lie there, and start programs that lie there."""
+    """Return whether tests can write to `place` and run programs from it."""
     if not os.access(place, os.W_OK):
         return False
     filesystem = os.statvfs(place)
@@ -81,7 +83,7 @@ def has_room(place: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits first, what computes last; within a file and among the others, the order stays."""
+    """Sort the tests by the ranks of their files in `WAITING` and `COMPUTING`; equal ranks keep their order."""
     ranks = {TESTS / name: rank for rank, name in enumerate(WAITING, -len(WAITING))}
     ranks |= {TESTS / name: rank for rank, name in enumerate(COMPUTING, 1)}
     cached_ranks: dict[Path, int] = {}
@@ -97,7 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files, and of some folders all of them at once, to one worker of three from the end."""
+    """Return a scheduler that gives whole files, or the groups of `TOGETHER`, to the workers; every third worker takes
+    them from the end."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -116,10 +119,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """The collected tests stay until the end: no collection of garbage need look at them again. What tests leave goes
-    by its counts of references, but for little: to look for that seldom saves a tenth of their time. Nor need each
-    session of botocore read the models of AWS's services for itself, which takes longer than most of what it is then
-    asked."""
+    """Make garbage collection rare and cache botocore's service models.
+
+    The collected tests live until the end, so they are frozen. A higher threshold saves a tenth of the run time.
+    Loading a service model takes longer than most requests that a test makes with it.
+    """
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     gc.enable()
@@ -130,7 +134,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def audit_bill() -> ModuleType:
-    """The tool that adds up a bill from the local cloud's own log."""
+    """Return `tools/audit_bill.py`, which computes a bill from the local cloud's own log."""
     spec = importlib.util.spec_from_file_location("audit_bill", TESTS.parent / "tools/audit_bill.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

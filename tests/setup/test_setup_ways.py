@@ -196,18 +196,18 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(run_setup, c
     ("target", "clouds", "printed"),
     [
         ("demo", "gcp", "tools/setup gcp\n.venv/bin/python -m everspot_local.demo --cloud gcp"),
-        ("demo", "aws gcp", "demo plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
+        ("demo", "aws gcp", "demo runs on one cloud, with CLOUD=aws or CLOUD=gcp"),
         ("live", "gcp", "tests/e2e/live.py --cloud gcp"),
-        ("live", "aws gcp", "live plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
+        ("live", "aws gcp", "live runs on one cloud, with CLOUD=aws or CLOUD=gcp"),
         ("review-demo", "aws", "tools/setup aws forge\n.venv/bin/python -m everspot_local.demo.review"),
-        ("review-demo", "gcp", "review-demo plays on AWS, with CLOUD=aws, and not on gcp"),
-        ("bench", "gcp", "bench plays on AWS, with CLOUD=aws, and not on gcp"),
+        ("review-demo", "gcp", "review-demo runs on AWS, with CLOUD=aws, and not on gcp"),
+        ("bench", "gcp", "bench runs on AWS, with CLOUD=aws, and not on gcp"),
     ],
 )
 def test_make_sets_up_the_cloud_that_is_played_on(target, clouds, printed):
     command = ["make", "-n", target, f"CLOUD={clouds}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert printed in done.stdout + done.stderr and (done.returncode == 0) == ("plays on" not in printed)
+    assert printed in done.stdout + done.stderr and (done.returncode == 0) == ("runs on" not in printed)
 
 
 def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(run_setup):

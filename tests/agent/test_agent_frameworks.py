@@ -6,11 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from agent_helpers import Cluster, eventually
+from agent_helpers import Cluster, eventually, market_in
 from everspot_core.jobs.records import EventKind, JobState, Reason
 
 FRAMEWORKS = Path(__file__).parent / "programs" / "frameworks"
 LONG = 300.0
+NOTICE_SECONDS = 15.0
+"""The market's time from a notice to the interruption: long enough for a busy machine to hear of it before its end."""
 
 CASES = [
     pytest.param("transformers", "inside", "term", 20),
@@ -52,8 +54,10 @@ def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
     outputs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
     eventually("it is there", lambda: any("here\n" in file.read_text() for file in outputs()), LONG)
     if how == "term":
-        cluster.stop("i-1", Reason.DRILL)
-        cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+        # Lightning answers SIGTERM once its save is over, which it never is: the program lives until the deadline.
+        cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(NOTICE_SECONDS))
+        record = cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+        assert (record.last_reason, record.errors) == (Reason.NOTICE, 0)
     elif how == "kill":
         _kill_program(agent.tree(), "fit.py")
         cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)

@@ -79,10 +79,10 @@ def render_module(cloud: str, starter: CloudStarter, answers: ProjectAnswers) ->
     )
 
 
-def next_steps(program: Path) -> list[str]:
+def next_steps(cloud: str, program: Path) -> list[str]:
     """Return what remains to be done, in sentences."""
     return [
-        f"Add to the project's requirements: {own_requirement('components').line}",
+        f"Add to the project's requirements: {own_requirement(f'components-{cloud}').line}",
         f"Add to {program / '__main__.py'}: import {MODULE}",
         "pulumi preview: it names what is wrong with the inputs, and prints what an hour costs.",
     ]

@@ -17,7 +17,8 @@ PACKAGED = Path(__file__).parent / "project"
 """The files that are the same in every project."""
 
 IGNORED = (".venv/", ".state/", "__pycache__/", "bootstrap.json", "reports/")
-EXTRAS = "cli,components,policy,review"
+EXTRAS = "cli,components-{cloud},policy,review"
+"""The cloud's own components alone: of every SDK in a program's environment the engine fetches the plugin."""
 
 USUAL_TEAM = "[ml-platform]"
 """The teams of the packaged rules, for which the project's own stands."""
@@ -48,10 +49,10 @@ class SetupCost:
     unpriced: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
+def render_files(cloud: str, starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
     """Return the texts of a project's files by path, without SETUP.md."""
     files = {"Pulumi.yaml": _read_packaged("Pulumi.yaml")}
-    files["requirements.txt"] = _requirements()
+    files["requirements.txt"] = _requirements(EXTRAS.format(cloud=cloud))
     files[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
     for path in sorted((PACKAGED / "program").glob("*.py.txt")):
         files[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
@@ -64,10 +65,10 @@ def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, st
     return files
 
 
-def _requirements() -> str:
+def _requirements(extras: str) -> str:
     """Return the program's requirements: the running Everspot, from where it was installed."""
-    requirement = own_requirement(EXTRAS)
-    return (LOCAL.format(extras=EXTRAS) if requirement.local else "") + f"{requirement.line}\n"
+    requirement = own_requirement(extras)
+    return (LOCAL.format(extras=extras) if requirement.local else "") + f"{requirement.line}\n"
 
 
 def _read_packaged(name: str) -> str:

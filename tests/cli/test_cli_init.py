@@ -252,7 +252,7 @@ def test_a_cluster_is_added_to_a_project_that_is_there(tmp_path: Path, cloud: st
     words = options({"cloud": cloud, "region": region, "team": "vision"})
     done = everspot("init", str(tmp_path), "--add", *words, "--yes", "--json")
     assert (done.code, done.json["written"]) == (0, ["training_cluster.py"]), done.err
-    assert any("everspot[components]" in step for step in done.json["steps"])
+    assert any(f"everspot[components-{cloud}]" in step for step in done.json["steps"])
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {"Pulumi.yaml", "infra/__main__.py", "infra/training_cluster.py"}
     declared = subprocess.run(

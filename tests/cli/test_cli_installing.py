@@ -42,7 +42,7 @@ def test_a_project_begun_from_a_checkout_is_installed_from_it_and_the_page_says_
     done = everspot("init", str(tmp_path), *words.split())
     assert done.code == 0, done.err
     lines = (tmp_path / "requirements.txt").read_text().splitlines()
-    assert lines[-1] == f"everspot[cli,components,policy,review] @ {ROOT.as_uri()}"
+    assert lines[-1] == f"everspot[cli,components-aws,policy,review] @ {ROOT.as_uri()}"
     assert own_requirement("cli").local
     (publish,) = (step for step in json.loads(done.out)["steps"] if step["title"] == "Publish")
     assert "requirements.txt" in publish["why"] and "git+" in publish["why"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import everspot
 import pytest
+import yaml
 from everspot_core.cluster.manifest import Limits
 from everspot_core.documents import parse_duration
 from everspot_core.validation.problems import camel
@@ -141,16 +142,31 @@ def test_a_served_component_of_google_cloud_takes_another_languages_inputs(decla
     assert recorder.inputs("far-elastic-template")["scheduling"]["maxRunDuration"] == {"seconds": 172800}
 
 
-def test_the_folder_is_a_component_plugin() -> None:
-    assert (ROOM / "PulumiPlugin.yaml").read_text().strip() == "runtime: python"
+PLUGINS = {
+    "": ("components", {"pulumi-aws", "pulumi-gcp"}),
+    "aws": ("components-aws", {"pulumi-aws"}),
+    "gcp": ("components-gcp", {"pulumi-gcp"}),
+}
+"""The folders that the engine serves components from: the extra that each installs, and the SDKs in it."""
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_folder_is_a_component_plugin_with_the_sdks_of_its_clouds(name: str) -> None:
+    folder = ROOM / name
+    extra, sdks = PLUGINS[name]
     # Whoever adds the package from git has nothing but this: the base alone would come without Pulumi.
-    requirements = [line for line in (ROOM / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert requirements == ["..[components]"]
-    extra = tomllib.loads((ROOM.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"][
-        "components"
-    ]
-    assert {"pulumi", "pulumi-aws", "pulumi-gcp"} <= {line.partition("==")[0] for line in extra}
-    assert not (ROOM / "Pulumi.yaml").exists()
+    requirements = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    up = os.path.relpath(ROOM.parent, folder)
+    assert requirements == [f"{up}[{extra}]"]
+    extras = tomllib.loads((ROOM.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {line.partition("==")[0] for line in extras[extra]}
+    assert {package for package in installed if package.startswith("pulumi-")} == sdks
+    assert "pulumi" in installed and set(extras[extra]) <= set(extras["components"])
+    plugin = yaml.safe_load((folder / "PulumiPlugin.yaml").read_text())
+    assert (set(plugin), plugin["runtime"]["name"]) == ({"runtime"}, "python")
+    environment = os.path.relpath(folder / plugin["runtime"]["options"]["virtualenv"], ROOM.parent)
+    assert environment.startswith(".everspot/") and ".everspot/" in (ROOM.parent / ".gitignore").read_text().split()
+    assert not (folder / "Pulumi.yaml").exists()
 
 
 @pytest.mark.engine

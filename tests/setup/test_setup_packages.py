@@ -41,14 +41,23 @@ def run(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-def environment(folder: Path, *, others: bool) -> Path:
-    """The interpreter of a fresh environment; with `others` it sees what the tests' own has, but for Everspot."""
+def environment(folder: Path, *, others: bool, without: str = "") -> Path:
+    """The interpreter of a fresh environment; with `others` it sees what the tests' own has, but for Everspot and for
+    what begins with `without`."""
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
     if others:
         (site,) = folder.glob("lib/python*/site-packages")
         # A path in a .pth file is looked through for modules only: the editable installation beside them stays unseen.
-        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        modules = Path(sysconfig.get_path("purelib"))
+        if without:
+            links = folder / "others"
+            links.mkdir()
+            for path in modules.iterdir():
+                if not path.name.startswith(without) and path.suffix != ".pth":
+                    (links / path.name).symlink_to(path)
+            modules = links
+        (site / "others.pth").write_text(f"{modules}\n")
     return python
 
 
@@ -131,6 +140,12 @@ def test_the_local_cloud_runs_beside_an_installed_everspot(wheel: Path, localclo
     assert Path(place.strip()).is_relative_to(tmp_path / "venv")
 
 
+def list_files(folder: Path) -> set[str]:
+    """The files under a folder, without the interpreter's caches."""
+    files = {path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    return {str(path.relative_to(folder)) for path in files}
+
+
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`bin` of an environment that has the wheel and none of its extras."""
@@ -147,7 +162,7 @@ def test_every_program_is_documented() -> None:
 
 def test_the_page_about_installing_says_what_each_extra_is_for() -> None:
     page = (ROOT / "docs/guide/installing.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", page, re.MULTILINE))
     assert set(rows) == set(PROJECT["project"]["optional-dependencies"])
     for program, extra in PROGRAMS.items():
         assert f"`{program}`" in rows[extra]
@@ -188,13 +203,24 @@ print(len([getattr(everspot, name) for name in everspot.__all__]))
 
 
 @pytest.mark.engine
-def test_a_program_takes_up_the_components_folder_and_is_told_what_is_wrong(checkout: Path, tmp_path: Path) -> None:
-    """`pulumi package add …/components`, and then a program with the SDK that came of it.
+@pytest.mark.parametrize(("cloud", "other"), [("aws", "gcp"), ("gcp", "aws")])
+def test_a_program_takes_up_the_components_of_one_cloud_and_is_told_what_is_wrong(
+    checkout: Path, tmp_path: Path, cloud: str, other: str
+) -> None:
+    """`pulumi package add …/components/CLOUD` in another folder, and then a program with the SDK that came of it.
 
-    Both environments are there before and find what the tests' own has, so that nothing comes from an index."""
+    Both environments are there before and find what the tests' own has, so that nothing comes from an index. The other
+    cloud's plugin is neither there nor to be had: the engine would fail to fetch it."""
     program = tmp_path / "program"
-    for folder in (checkout / "components", program):
-        environment(folder / "venv", others=True)
+    environment(program / "venv", others=True, without="pulumi_")
+    environment(checkout / f".everspot/components-{cloud}", others=True, without=f"pulumi_{other}")
+    (version,) = re.findall(rf'"pulumi-{cloud}==([\d.]+)"', (ROOT / "pyproject.toml").read_text())[:1]
+    plugins = tmp_path / "home/plugins"
+    plugin = plugins / f"resource-{cloud}-v{version}/pulumi-resource-{cloud}"
+    plugin.parent.mkdir(parents=True)  # no link: the real one looks for the rest from where it lies
+    plugin.write_text(f'#!/bin/sh\nexec {ROOT}/.everspot/toolchain/plugins/{plugin.name} "$@"\n')
+    plugin.chmod(0o755)
+    source_files = list_files(checkout / "components")
     (program / "Pulumi.yaml").write_text("name: program\nruntime: {name: python, options: {virtualenv: venv}}\n")
     (tmp_path / "state").mkdir()
 
@@ -206,19 +232,22 @@ def test_a_program_takes_up_the_components_folder_and_is_told_what_is_wrong(chec
             PULUMI_SKIP_UPDATE_CHECK="1", PIP_NO_BUILD_ISOLATION="0", PIP_NO_DEPS="1", PIP_NO_INDEX="1",
         )  # fmt: skip
 
-    added = pulumi("package", "add", "../" + os.path.relpath(checkout / "components", tmp_path))
+    added = pulumi("package", "add", "../" + os.path.relpath(checkout / "components" / cloud, tmp_path))
     assert added.returncode == 0, added.stdout + added.stderr
+    assert list_files(checkout / "components") == source_files
     assert (program / "requirements.txt").read_text() == "sdks/everspot\n"
     sdk = program / "sdks/everspot/pulumi_everspot/__init__.py"
     declared = json.loads((ROOT / "components/schema.json").read_text())["resources"]
-    assert all(token.rpartition(":")[2] in sdk.read_text() for token in declared)
+    names = {token.rpartition(":")[2] for token in declared}
+    sdk_names = set(re.findall(r"\b(?:Aws|Gcp)\w+", sdk.read_text())) & names
+    assert sdk_names == {name for name in names if name.startswith(cloud.capitalize())}
 
-    (program / "__main__.py").write_text(
-        "import pulumi_everspot\n"
-        'pulumi_everspot.AwsStore("v", cluster="NOT A NAME", jobs_expire_days=7, tags={"Project": "vision"})\n'
-    )
+    call = f'{cloud.capitalize()}Store("v", cluster="NOT A NAME", jobs_expire_days=7, tags={{"Project": "vision"}})'
+    (program / "__main__.py").write_text(f"import pulumi_everspot\npulumi_everspot.{call}\n")
     assert pulumi("stack", "init", "dev").returncode == 0
     refused = pulumi("preview", "--stack", "dev")
     assert refused.returncode != 0, refused.stdout
     assert all(f"{name}: " in refused.stdout for name in ("cluster", "jobsExpireDays", "tags")), refused.stdout
     assert "Unexpected" not in refused.stdout and "store.py" not in refused.stdout, "no traceback of the components"
+    assert list_files(checkout / "components") == source_files
+    assert {path.name for path in plugins.iterdir() if path.is_dir()} == {plugin.parent.name}

@@ -78,7 +78,7 @@ def init(
     chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
     table, present = _price_table(session, folder, words["cloud"], answers.region, force=force)
     with project_prices([] if table is None else [table]):
-        files = project_template.render_files(chosen, answers)
+        files = project_template.render_files(words["cloud"], chosen, answers)
         steps = chosen.steps(answers)
         costs = project_template.estimate_costs(steps, files)
     files[PAGE] = project_template.page(answers, steps, costs)
@@ -106,7 +106,7 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
     chosen, answers = _parse_answers(words, None, unlisted)
     files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(words["cloud"], chosen, answers)}
     written = _write(program, files, force=force)
-    steps = added_cluster.next_steps(program)
+    steps = added_cluster.next_steps(words["cloud"], program)
     if session.json:
         session.answer({"folder": str(program), "written": written, "steps": steps})
         return

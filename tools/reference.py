@@ -26,7 +26,7 @@ from everspot_core.documents import format_duration
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.recipes import RECIPES
 from everspot_core.jobs.timing import SkipIf, Window
-from everspot_core.validation.field_types import SAID_OF_NAMES
+from everspot_core.validation.field_types import SAID_OF_NAMES, parse_percentage
 from everspot_core.validation.problems import camel
 from everspot_policy.rules import RULES
 from everspot_policy.settings import EnvironmentRules, RuleException
@@ -169,7 +169,9 @@ def spec() -> str:
         if path:
             parts += [f"## {path}", "", _paragraphs(model.__doc__), ""]
         for name, field in model.model_fields.items():
-            inner = field.annotation
+            # One of the two types of an optional part is None.
+            inner = next((a for a in get_args(field.annotation) if _is_model(a)), field.annotation)
+            name = field.alias or name
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 waiting.append((f"{path}.{name}".lstrip("."), inner))
                 parts += _entries([(f"`{name}`", f"see [{name}](#{name}).")])
@@ -179,6 +181,10 @@ def spec() -> str:
             parts.append(_wrapped(f"- `{name}` ({kind}){': ' if meaning else ''}{meaning}", indent="  "))
         parts.append("")
     return "\n".join([*parts, *_clouds()])
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def rules() -> str:
@@ -237,6 +243,8 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
         return " or ".join(f"`{member.value}`" for member in annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "see below"
+    if field is not None and any(getattr(m, "func", None) is parse_percentage for m in field.metadata):
+        return "percentage"
     names = {
         timedelta: "duration",
         datetime: "moment",

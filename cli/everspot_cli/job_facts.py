@@ -7,7 +7,7 @@ from everspot_core.documents import format_duration
 from everspot_core.jobs.records import JobState
 
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, duration, format_date, steps
+from everspot_cli.tables import belongs, duration, format_date, low_use, steps
 from everspot_cli.visits import away_words, trip_words
 from everspot_cli.waiting import describe_submission, on_demand_words, wait_pool
 
@@ -53,6 +53,7 @@ def job_facts(
         ("interruptions", row["interruptions"]),
         ("from zero", _from_zero(row, spec)),
         ("not kept", f"nothing for {duration(row['unkept_seconds'])}" if row["unkept_seconds"] else None),
+        ("warning", ", ".join(low_use(row))),
         ("errors", row["errors"] or None),
         ("attempt", row["attempt"] or None),
         ("retry of", row["retry_of"]),

@@ -23,6 +23,7 @@ _STYLE = {
     EventKind.FAILED: "bold red",
     EventKind.FINISHED: "bold green",
     EventKind.CHECKPOINTED: "cyan",
+    EventKind.UNDERUSED: "yellow",
     EventKind.SKIPPED: "yellow",
     EventKind.NOT_CHECKPOINTED: "yellow",
     EventKind.NOT_TRACKED: "yellow",

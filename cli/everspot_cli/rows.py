@@ -84,6 +84,7 @@ def job_row(
         "from_zero": restarts_from_zero(submission, record),
         **_checkpoint_interval(events, scale),
         "unkept_seconds": _to_market_seconds(progress.unkept_seconds, record, scale),
+        "low_gpu_share": progress.low_gpu_share if record.state is JobState.RUNNING else None,
         "owner": record.owner,
         **travels(record),
         "visit_of": visit_fields(submission),

@@ -9,6 +9,7 @@ MEANING_OF_REASON: dict[Reason, str] = {
     Reason.DRAIN: "the cluster was drained",
     Reason.CANCEL: "it was cancelled",
     Reason.BUDGET: "its own budget was used up",
+    Reason.UNDERUSED: "its GPUs computed less than `limits` of its file allows",
     Reason.ERROR: "its program failed",
     Reason.LOST: "its instance vanished without notice",
     Reason.FENCED: "its owner found that it no longer owned the job",

@@ -97,7 +97,7 @@ def status(row: dict[str, Any]) -> Text:
     text = state_text(row["status"])
     if is_late(row):
         text.append(", late", style="bold red")
-    for words in unkept(row):
+    for words in warnings(row):
         text.append(f", {words}", style="yellow")
     return text
 
@@ -109,6 +109,17 @@ def unkept(row: dict[str, Any]) -> list[str]:
     times, seconds = row.get("from_zero"), row.get("unkept_seconds")
     restarted = [f"restarted from zero ({times})"] if times else []
     return [*restarted, *([f"nothing kept for {duration(seconds)}"] if seconds else [])]
+
+
+def low_use(row: dict[str, Any]) -> list[str]:
+    """Describe how little the GPUs of a running job compute, if that is below the limit of its file."""
+    share = row.get("low_gpu_share")
+    return [f"GPUs computed for {share:.0%} of the time"] if share is not None else []
+
+
+def warnings(row: dict[str, Any]) -> list[str]:
+    """Describe what a job has lost or may lose, and what it makes too little use of."""
+    return [*unkept(row), *low_use(row)]
 
 
 def is_late(row: dict[str, Any]) -> bool:

@@ -133,6 +133,7 @@ def test_a_rebalance_recommendation_checkpoints_and_goes_on(cluster: Cluster) ->
         (Reason.CANCEL, JobState.CANCELLED, EventKind.CANCELLED),
         (Reason.DRILL, JobState.PENDING, EventKind.INTERRUPTED),
         (Reason.BUDGET, JobState.FAILED, EventKind.FAILED),
+        (Reason.UNDERUSED, JobState.FAILED, EventKind.FAILED),
     ],
 )
 def test_orders_stop_the_job_after_a_checkpoint_and_the_instance_takes_the_next(

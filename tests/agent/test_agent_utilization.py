@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -118,6 +119,32 @@ def test_a_job_reports_what_its_gpus_did(cluster: Cluster, driver: dict[str, str
     assert (record.progress.attempt_use.xids, record.progress.attempt_use.ecc_errors) == ((48, 79), 3)
     end.touch()
     cluster.wait_state("job-1", JobState.SUCCEEDED)
+
+
+def test_a_job_whose_gpus_compute_less_than_its_limit_says_so(cluster: Cluster, driver: dict[str, str]) -> None:
+    """Given a limit of 60 % over a minute of market time, which is four real seconds, and GPUs that compute for 40 %,
+    then record, event and log say so until they compute more."""
+    limits = {"gpu_utilization_below": "60%", "for": "1m", "then": "end"}
+    end = start_busy(cluster, resources={"gpus": 2}, limits=limits)
+    cluster.start_agent("i-1", EVERSPOT_CLOCK=f"15@{time.time():.0f}", **driver)
+
+    def share(*, low: bool) -> JobRecord | None:
+        record = cluster.record("job-1")
+        measured = record is not None and record.progress.attempt_use is not None
+        return (
+            record if record is not None and measured and (record.progress.low_gpu_share is not None) is low else None
+        )
+
+    record = eventually("the record shows the low use", lambda: share(low=True))
+    assert record.progress.low_gpu_share == pytest.approx(0.4)
+    (event, *_) = eventually("the event is written", lambda: cluster.events("job-1", EventKind.UNDERUSED))
+    assert event.data == {"share": 0.4, "limit": 60, "span_seconds": 60, "then": "end"}
+    Path(driver["TOY_NVML"]).write_text("0 90 6 150 61 0\n1 90 8 170 64 0\n")
+    eventually("the record shows that they compute", lambda: share(low=False))
+    end.touch()
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1"))
+    assert b"warning: its GPUs computed for 40% of the last 1m, and its limit is 60 %" in log
 
 
 @pytest.mark.parametrize(

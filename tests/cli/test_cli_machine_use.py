@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from everspot_cli.ui.panels.jobs import list_reasons
 from everspot_core.jobs.records import EventKind, JobState
 from everspot_core.jobs.utilization import Utilization
 
@@ -68,6 +69,22 @@ def test_a_job_shows_how_the_machine_was_used_and_what_would_help(world: World) 
     assert "more workers of the loader" in shown and "g4dn.xlarge (resources.vcpus: 2)" in shown
     machine = world.run("job", "a", "--json").json["machine"]
     assert (machine["bottleneck"], len(machine["changes"]), machine["gpu_share"]) == ("data", 2, 0.4)
+
+
+def test_a_job_below_its_limit_is_marked_everywhere(world: World) -> None:
+    run_on_gpu(world)
+    record = world.record("a")
+    assert record is not None
+    low = record.progress.model_copy(update={"low_gpu_share": 0.12})
+    world.save(record.model_copy(update={"progress": low}))
+    limits = {"share": 0.12, "limit": 20, "span_seconds": 1800, "then": "warn"}
+    world.emit("a", EventKind.UNDERUSED, **limits)
+    assert "RUNNING, GPUs computed for 12% of the time" in world.run("jobs").out
+    (row,) = world.run("jobs", "--json").json
+    assert row["low_gpu_share"] == 0.12
+    shown = " ".join(world.run("job", "a").out.split())
+    assert "warning GPUs computed for 12% of the time" in shown and "underused" in shown and "span seconds 30m00s" in shown
+    assert list_reasons(row | {"deadline_at": None}, world.clock.now()) == ["GPUs computed for 12% of the time"]
 
 
 def test_the_events_of_a_job_do_not_repeat_what_was_measured(world: World) -> None:

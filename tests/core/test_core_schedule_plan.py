@@ -1,11 +1,12 @@
 """What the plan does with leases, assignments, notices and wishes: one table or case per rule."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.jobs.job import Budget, Priority, Resources
+from everspot_core.jobs.job import Budget, JobLimits, Priority, Resources
 from everspot_core.jobs.records import (
     JobState,
     Market,
@@ -27,6 +28,7 @@ from everspot_core.schedule import (
     Why,
     describe_action,
 )
+from everspot_core.schedule.messages import because
 from plan_helpers import NOW, assigned, assigned_to, decide, instance, job, record, running
 from view_helpers import spent
 
@@ -150,6 +152,20 @@ def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, cause):
     )
     runner, stopping_instance = running("j", "i", 2, order=Order.STOP, reason=reason, **wish)
     assert not [a for a in decide([runner], [stopping_instance], **kw) if not isinstance(a, DropDrills)]
+
+
+@pytest.mark.parametrize(
+    ("then", "low_gpu_share", "stops"), [("end", 0.08, True), ("end", None, False), ("warn", 0.08, False)]
+)
+def test_a_job_whose_gpus_compute_too_little_is_stopped_where_its_file_says_so(then, low_gpu_share, stops):
+    limits = JobLimits.model_validate({"gpu_utilization_below": "20%", "for": "45m", "then": then})
+    runner, holder = running("j", "i", 2, limits=limits, resources=Resources(gpus=1))
+    progress = runner.record.progress.model_copy(update={"low_gpu_share": low_gpu_share})
+    runner = replace(runner, record=runner.record.model_copy(update={"progress": progress}))
+    actions = decide([runner], [holder])
+    assert [(a.reason, a.cause) for a in actions] == [(Reason.UNDERUSED, Why.UNDERUSED)] * stops
+    if stops:
+        assert because(actions[0]) == "its GPUs computed for 8 % of the last 45m, and its limit is 20 %"
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_a_renewal_raises_the_beat_and_carries_progress() -> None:
         (Reason.FINISHED, JobState.SUCCEEDED, 0, 0),
         (Reason.CANCEL, JobState.CANCELLED, 0, 0),
         (Reason.BUDGET, JobState.FAILED, 0, 0),
+        (Reason.UNDERUSED, JobState.FAILED, 0, 0),
         (Reason.ERROR, JobState.PENDING, 0, 1),
         *((reason, JobState.PENDING, 1, 0) for reason in Reason if reason.preemption),
     ],

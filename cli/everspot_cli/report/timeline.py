@@ -175,7 +175,7 @@ def _bar(
     )
 
 
-_OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.CAP.value, Reason.WINDOW.value)
+_OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.UNDERUSED.value, Reason.CAP.value, Reason.WINDOW.value)
 """Reasons to stop a job that do not come from the cloud, so that they are no notice of the instance's end."""
 
 

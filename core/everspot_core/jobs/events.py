@@ -34,7 +34,9 @@ class EventKind(StrEnum):
     NOT_TRACKED = "not_tracked"  # trainer: the loop uses something that no checkpoint holds, once: what
     STALLED = "stalled"  # agent: step (none, if it reports none), seconds (real, without a step or a sign of life),
     # restarted (bool)
-    NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|cap|window), action_at
+    UNDERUSED = "underused"  # agent: share (of the time in which its GPUs computed), limit (percent), span_seconds
+    # (market, for which it was so), then (warn|end)
+    NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|underused|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source
     INTERRUPTED = (
         "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);

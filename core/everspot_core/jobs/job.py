@@ -16,6 +16,8 @@ from pydantic import (
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
 from everspot_core.jobs.job_parts import Budget as Budget
 from everspot_core.jobs.job_parts import CheckpointPolicy as CheckpointPolicy
+from everspot_core.jobs.job_parts import JobLimits as JobLimits
+from everspot_core.jobs.job_parts import LimitAction as LimitAction
 from everspot_core.jobs.job_parts import Precision as Precision
 from everspot_core.jobs.job_parts import Priority as Priority
 from everspot_core.jobs.job_parts import Resources as Resources
@@ -26,6 +28,7 @@ from everspot_core.jobs.job_rules import (
     dataset_faults,
     entrypoint_faults,
     env_faults,
+    limit_faults,
     process_faults,
     program_faults,
     repeated,
@@ -162,6 +165,9 @@ class JobSpec(Frozen):
         "fp32. The change is recorded as an event; the job's numbers differ from then on.",
     )
     budget: Budget = Budget()
+    limits: JobLimits | None = Field(
+        default=None, description="What happens if its GPUs compute too little. Default: nothing."
+    )
     retries: Retries = Retries()
     tags: dict[str, str] = Field(
         default_factory=dict,
@@ -235,6 +241,7 @@ class JobSpec(Frozen):
         faults = [
             *program_faults(values),
             *process_faults(self.processes, self.resources.gpus),
+            *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),
             *timing_faults(values),
             *travel_faults(values),
         ]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     SerializationInfo,
     ValidationInfo,
@@ -15,7 +16,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Frozen, is_stored
-from everspot_core.validation.field_types import Flag, Given, Line, Number, Span, Whole, parse_given
+from everspot_core.validation.field_types import Flag, Given, Line, Number, Percent, Span, Whole, parse_given
 
 AUTO: Literal["auto"] = "auto"
 """The interval between checkpoints that Everspot chooses: see `checkpoint_interval`."""
@@ -158,6 +159,44 @@ class Budget(Frozen):
     def _some_budget(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and value < LEAST_BUDGET and not is_stored(info):
             raise ValueError(f"has to be at least {LEAST_BUDGET}")
+        return value
+
+
+LEAST_LIMIT_SPAN = timedelta(minutes=1)
+"""The least span over which the use of GPUs is judged: six samples of the agent."""
+MOST_LIMIT_SPAN = timedelta(days=1)
+
+
+class LimitAction(StrEnum):
+    """What happens to a job that makes too little of its machine. `warn`: an event, a line in its log and a mark beside
+    the job. `end`: also a checkpoint, and the job ends as FAILED."""
+
+    WARN = "warn"
+    END = "end"
+
+
+class JobLimits(Frozen):
+    """What the job has to make of its machine."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    gpu_utilization_below: Percent = Field(
+        ge=1,
+        le=100,
+        description="The limit, such as `20%`: the least share of the time in which a kernel runs on its GPUs.",
+    )
+    span: Span = Field(
+        default=timedelta(minutes=30),
+        alias="for",
+        description="How long its GPUs may compute less than that, from 1m to 1d. The mean over this time counts.",
+    )
+    then: LimitAction = LimitAction.WARN
+
+    @field_validator("span")
+    @classmethod
+    def _measurable(cls, value: timedelta, info: ValidationInfo) -> timedelta:
+        if not is_stored(info) and not LEAST_LIMIT_SPAN <= value <= MOST_LIMIT_SPAN:
+            raise ValueError("has to be from 1m to 1d")
         return value
 
 

@@ -81,6 +81,13 @@ def process_faults(processes: int | None, gpus: int) -> list[Problem]:
     return [Problem("processes", words)]
 
 
+def limit_faults(*, has_limits: bool, gpus: int) -> list[Problem]:
+    """Return the fault of a limit on the use of GPUs of a job that asks for none."""
+    if not has_limits or gpus:
+        return []
+    return [Problem("limits.gpu_utilization_below", "needs a job with GPUs, and resources.gpus is 0")]
+
+
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
     fields."""

@@ -18,6 +18,7 @@ _FINAL = {
     Reason.FINISHED: JobState.SUCCEEDED,
     Reason.CANCEL: JobState.CANCELLED,
     Reason.BUDGET: JobState.FAILED,
+    Reason.UNDERUSED: JobState.FAILED,
     Reason.INFEASIBLE: JobState.FAILED,
     Reason.AFTER: JobState.FAILED,
     Reason.NO_PROGRESS: JobState.FAILED,
@@ -93,7 +94,9 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "assigned_at": now,
             "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
             "assigned_durable_step": record.progress.durable_step,
-            "progress": record.progress.model_copy(update={"recent_use": None, "attempt_use": None}),
+            "progress": record.progress.model_copy(
+                update={"recent_use": None, "attempt_use": None, "low_gpu_share": None}
+            ),
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }

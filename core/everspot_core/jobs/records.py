@@ -18,7 +18,7 @@ from everspot_core.capacity.market import Market as Market
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.jobs.events import Event as Event
 from everspot_core.jobs.events import EventKind as EventKind
-from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
+from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Share, Step, Steps
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Trip
 
@@ -75,6 +75,7 @@ class Reason(StrEnum):
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
     NO_PROGRESS = "no-progress"  # its owner vanished too often in a row without progress of the job
     SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record: no owner could write any
+    UNDERUSED = "underused"  # its GPUs computed less than `limits` allows, which says `then: end`
     STALLED = "stalled"  # the program made no step for many times its usual step time, and `retries.stalled` is set
 
     @property
@@ -132,6 +133,11 @@ class Progress(Stored):
         default=None,
         description="Real time without a complete checkpoint of a program that does not use the trainer library, once "
         "it is several checkpoint intervals; None: checkpoints are published.",
+    )
+    low_gpu_share: Share = Field(
+        default=None,
+        description="The share of the time in which its GPUs computed, once it is below the limit of its file; None: "
+        "it has no limit, or is not below.",
     )
     preparing: bool = Field(default=False, description="Its data, packages or set-up are being prepared.")
     memory_gib: Gib = Field(default=None, description="The largest measured memory, GiB; None: not measured.")

@@ -51,6 +51,8 @@ PerEpoch = Annotated[float | None, BeforeValidator(keep_within(_SLOWEST, MOST_ST
 Seconds = Annotated[float | None, BeforeValidator(keep_within(0, MOST_SECONDS))]
 Total = Annotated[float | None, BeforeValidator(keep_within(0, 1e18))]
 """A sum that has been counted, such as of bytes; None: not measured."""
+Share = Annotated[float | None, BeforeValidator(keep_within(0, 1))]
+"""A fraction of a whole; None: not known."""
 Gib = Annotated[float | None, BeforeValidator(keep_within(0, _LARGEST))]
 Billed = Annotated[float | None, AfterValidator(keep_within(0, _DEAREST))]
 """Dollars or GPU-hours on another cluster's bill; None: not known."""

@@ -39,6 +39,7 @@ class Why(StrEnum):
     DOLLARS = "dollars"  # spent, budget
     GPU_HOURS = "gpu-hours"  # spent, budget
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
+    UNDERUSED = "underused"  # share: of the time in which its GPUs computed, percent; limit (percent), span
     AFTER = "after"  # jobs: that have to succeed first
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
     LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further;

@@ -2,8 +2,9 @@
 
 from datetime import datetime, timedelta
 
+from everspot_core.documents import format_duration
 from everspot_core.jobs.checkpoint_interval import LONGEST
-from everspot_core.jobs.job import Priority
+from everspot_core.jobs.job import LimitAction, Priority
 from everspot_core.jobs.lease import FRUITLESS_MOST, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
@@ -101,6 +102,18 @@ def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     if budget.wall_clock is not None and waited >= budget.wall_clock:
         return Why.WALL_CLOCK, {"spent": waited.total_seconds(), "budget": budget.wall_clock.total_seconds()}
     return None
+
+
+def underused(job: JobView) -> tuple[Why, Figures] | None:
+    """Return how little the GPUs of a running job compute, if its file says that it then ends; otherwise None."""
+    limits, record = job.submission.spec.limits, job.record
+    if limits is None or limits.then is not LimitAction.END or record is None or record.state is not JobState.RUNNING:
+        return None
+    share = record.progress.low_gpu_share
+    if share is None:
+        return None
+    span = format_duration(limits.span)
+    return Why.UNDERUSED, {"share": 100 * share, "limit": limits.gpu_utilization_below, "span": span}
 
 
 def end_of_waiting(job: JobView, now: datetime) -> End | None:

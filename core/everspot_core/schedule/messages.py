@@ -41,6 +41,7 @@ _BECAUSE = {
     Why.DOLLARS: "it has spent ${spent} of its budget of ${budget}",
     Why.GPU_HOURS: "it has used {spent} of the {budget} GPU-hours of its budget",
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
+    Why.UNDERUSED: "its GPUs computed for {share:.0f} % of the last {span}, and its limit is {limit:g} %",
     Why.AFTER: "it comes after {jobs}",
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
     Why.LOST_OFTEN: "{loss} {times} times in a row, and it came no further; "

@@ -5,7 +5,7 @@ from datetime import datetime
 from everspot_core.jobs.records import JobState, Reason
 from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
 from everspot_core.schedule.conditions import outside_window
-from everspot_core.schedule.jobs import end_of_waiting, spent_budget
+from everspot_core.schedule.jobs import end_of_waiting, spent_budget, underused
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import InstanceView, JobView
 
@@ -30,8 +30,8 @@ def cordon_instances(state: PlanState) -> None:
 
 
 def stop_owners(state: PlanState) -> None:
-    """Tell owners to give back jobs that are cancelled, out of budget, drained, drilled or outside their hours, and
-    jobs whose team or environment has used up its budget."""
+    """Tell owners to give back jobs that are cancelled, out of budget, drained, drilled or outside their hours, jobs
+    whose GPUs compute too little, and jobs whose team or environment has used up its budget."""
     for job in state.jobs.values():
         record = job.record
         if record is None or not record.state.owned or job.job_id in state.touched_jobs:
@@ -55,6 +55,8 @@ def _stop(state: PlanState, job: JobView, owner: InstanceView) -> Stop | None:
         cause, reason = Why.CANCEL, Reason.CANCEL
     elif budget is not None:
         (cause, figures), reason = budget, Reason.BUDGET
+    elif (low_use := underused(job)) is not None:
+        (cause, figures), reason = low_use, Reason.UNDERUSED
     elif (used_up := state.admission.used_up(job)) is not None:
         (cause, figures), reason = used_up, Reason.CAP
     elif (outside := outside_window(job, state.now)) is not None:

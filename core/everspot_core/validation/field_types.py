@@ -1,6 +1,7 @@
 """Types of the fields that people fill in. They are stricter than pydantic's: `true`, for example, is not a number."""
 
 import math
+import re
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -9,6 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringCon
 from everspot_core.documents import is_stored, parse_duration
 from everspot_core.validation.problems import shown
 
+_PERCENT = re.compile(r"(\d{1,6}(?:\.\d{1,12})?) ?%")
+
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool | str):
@@ -16,6 +19,18 @@ def _number(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("has to be a finite number")
     return value
+
+
+def parse_percentage(value: Any) -> Any:
+    """Return the number before the sign of a text such as `20%`.
+
+    Raises:
+        ValueError: if it is no such text.
+    """
+    match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"has to be a percentage such as 20%, not {shown(value)}")
+    return round(float(match[1]), 4)
 
 
 def _flag(value: Any) -> Any:
@@ -71,4 +86,10 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
 Span = Annotated[Given, AfterValidator(_some)]
 """A duration that is longer than zero."""
+Percent = Annotated[
+    float,
+    BeforeValidator(parse_percentage),
+    PlainSerializer(lambda share: f"{share:.7g}%", return_type=str, when_used="json"),
+]
+"""A percentage with its sign, such as `20%`, as the number before the sign."""
 Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_printable)]

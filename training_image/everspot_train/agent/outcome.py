@@ -54,6 +54,8 @@ def write_outcome(
         emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step, **measured)
     elif reason is Reason.BUDGET:
         emit(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached", **measured)
+    elif reason is Reason.UNDERUSED:
+        emit(EventKind.FAILED, reason=reason.value, message="its GPUs computed less than its limits allow", **measured)
     elif reason.failure:
         _write_failure(emit, ending, record, spec, tail, measured)
     elif ending.unstarted and transitions.gives_up(record, reason):

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Limits
+from everspot_core.documents import format_duration
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
+from everspot_core.jobs.utilization_limit import GpuUseWatch
 from everspot_store import Lease, Store, StoreError, StoreUnavailable, remove_tree
 from pydantic import JsonValue
 
@@ -100,6 +102,7 @@ class JobSession:
         self._unkept_seconds: float | None = None
         self._life: SignsOfLife | None = None
         self._utilization: UtilizationSampler | None = None
+        self._low_use_due: timedelta | None = None
 
     @property
     def record(self) -> JobRecord:
@@ -199,9 +202,14 @@ class JobSession:
 
     def watch_machine(self, process: TrainingProcess, *, vcpus: int, gpus: Sequence[int]) -> None:
         """Measure from now on what the program uses of the machine: of so many processors, and of these GPUs."""
+        limits = self.submission.spec.limits
+        watch = None
+        if limits is not None:
+            watch = GpuUseWatch(limits.gpu_utilization_below / 100, self._clock.to_real(limits.span))
         self._utilization = UtilizationSampler(
-            self._store, self.key, self._clock, counters=process.counters, status=self.status, vcpus=vcpus, gpus=gpus
-        )
+            self._store, self.key, self._clock, counters=process.counters, status=self.status, vcpus=vcpus, gpus=gpus,
+            limit=watch,
+        )  # fmt: skip
 
     def measure(self) -> None:
         """Sample what the program uses of the machine, if it is due. A broken GPU may keep this for ever."""
@@ -263,11 +271,31 @@ class JobSession:
             if self.lease_view() is not LeaseView.VALID:
                 return
             self._beginning.tell_if_silent(self._lease.record.progress, restored=self.artifacts.restored)
+            self._report_low_use()
             self._events.write()
             self._logs.ship_if_due()
             self._steps.write()
             if self._utilization is not None:
                 self._utilization.write()
+
+    def _report_low_use(self) -> None:
+        """Write an event and a line of the log once the GPUs compute less than the job's limit, and again after the
+        limit's span if they still or again do."""
+        limits = self.submission.spec.limits
+        share = self._utilization.low_gpu_share if self._utilization is not None else None
+        now = self._clock.monotonic()
+        if limits is None or share is None or (self._low_use_due is not None and now < self._low_use_due):
+            return
+        self._low_use_due = now + self._clock.to_real(limits.span)
+        limit, span = limits.gpu_utilization_below, format_duration(limits.span)
+        self.note(f"warning: its GPUs computed for {share:.0%} of the last {span}, and its limit is {limit:g} %")
+        self.emit(
+            EventKind.UNDERUSED,
+            share=round(share, 4),
+            limit=limit,
+            span_seconds=limits.span.total_seconds(),
+            then=limits.then.value,
+        )
 
     def _read_steps(self, *, last: bool = False) -> None:
         """Read what a program that does not use the trainer library has reported of its steps. An unexpected error in
@@ -396,6 +424,7 @@ class JobSession:
         measured = self._utilization
         used["recent_use"] = measured.recent if measured is not None else None
         used["attempt_use"] = measured.total if measured is not None else None
+        used["low_gpu_share"] = measured.low_gpu_share if measured is not None else None
         if status is None and self._stalled is not None and self._life is not None:
             since = self._stalled[1]
             used["stalled_seconds"] = (

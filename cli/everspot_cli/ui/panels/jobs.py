@@ -12,7 +12,7 @@ from everspot_core.jobs.records import JobState
 from everspot_cli.job_facts import deadline_words
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, duration, humane, is_late, place, steps, unkept
+from everspot_cli.tables import belongs, duration, humane, is_late, place, steps, warnings
 from everspot_cli.visits import away_words
 from everspot_cli.waiting import on_demand_words, sentences
 
@@ -111,7 +111,7 @@ def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
         reasons.append(away_words(row, now) or "")
     if row["status"] == "FAILED" and row["detail"]:
         reasons.append(row["detail"].strip().splitlines()[0])
-    reasons += [words[0].upper() + words[1:] for words in unkept(row)]
+    reasons += [words[0].upper() + words[1:] for words in warnings(row)]
     reasons += _describe_moves(row)
     return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in reasons]
 

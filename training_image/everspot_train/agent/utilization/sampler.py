@@ -15,6 +15,7 @@ from everspot_core.jobs.utilization import (
     merge_xids,
     window_length,
 )
+from everspot_core.jobs.utilization_limit import GpuUseWatch
 from everspot_store import ChunkWriter, Store
 
 from everspot_train.agent.actions import JobKey
@@ -41,6 +42,7 @@ class UtilizationSampler:
         status: the trainer's last report; None for a program without it.
         vcpus: processors that the job may use.
         gpus: the numbers of its GPUs.
+        limit: judges the use of its GPUs; None: nothing is to be judged.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class UtilizationSampler:
         status: Callable[[], Status | None],
         vcpus: int,
         gpus: Sequence[int],
+        limit: GpuUseWatch | None = None,
     ) -> None:
         self._job, self._clock = job, clock
         self._counters, self._status, self._vcpus = counters, status, vcpus
-        self._gpu_numbers = tuple(gpus)
+        self._gpu_numbers, self._limit = tuple(gpus), limit
         self._lock = threading.Lock()
         self._began = self._sampled_at = self._window_began = clock.monotonic()
         self._failed = False
@@ -80,6 +83,12 @@ class UtilizationSampler:
         """The use in the whole attempt; None before the second sample."""
         with self._lock:
             return self._total if self._total.seconds else None
+
+    @property
+    def low_gpu_share(self) -> float | None:
+        """The share of the time in which its GPUs computed, if it is below the limit; otherwise None."""
+        with self._lock:
+            return self._limit.low_share if self._limit is not None else None
 
     def sample(self) -> None:
         """Take a sample if it is due. What fails here is logged once, and nothing further is sampled."""
@@ -150,6 +159,8 @@ class UtilizationSampler:
 
     def _add(self, span: Utilization, now: timedelta) -> None:
         self._total = combine([self._total, span])
+        if self._limit is not None:
+            self._limit.add(span)
         self._recent.append((now, span))
         while now - self._recent[0][0] >= RECENT:
             self._recent.popleft()

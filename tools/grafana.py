@@ -75,6 +75,16 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
+        "GPUs that compute",
+        "percentunit",
+        (("max by (team, project) (everspot_gpu_utilization_ratio{})", "{{team}} {{project}}"),),
+    ),
+    (
+        "Wasted on idle GPUs, an hour",
+        "currencyUSD",
+        (("max by (team, project) (everspot_wasted_gpu_usd_per_hour{})", "{{team}} {{project}}"),),
+    ),
+    (
         "Budgets used",
         "percentunit",
         (

@@ -17,6 +17,7 @@ def run_on_gpu(
     world: World, job: str, begin: float, end: float, used: dict[str, Any], accuracy: float, **spec: Any
 ) -> None:
     settings: dict[str, Any] = {"name": "train", "resources": {"gpus": 1, "vcpus": 4, "memory_gib": 8}} | spec
+    settings["tags"] = {"Team": "vision"}
     world.submit(job, begin, **settings)
     world.assign(job, GPU, begin)
     world.start(job, begin)
@@ -112,7 +113,21 @@ def test_the_report_shows_how_each_job_used_its_machine(audited: World) -> None:
     assert "Use of the machines" in audited.run("report", "before").out
 
 
+def test_teams_see_what_they_waste_on_gpus(audited: World) -> None:
+    month = ("chargeback", "--month", "2026-03", "--by", "Team")
+    (vision, *_) = audited.run(*month, "--json").json["by"]["Team"]
+    wasted = 0.04 * (0.6 * 4000 + 400 / 3600 * 2000) / 3600
+    assert (vision["value"], vision["gpu_usd"]) == ("vision", pytest.approx(0.04 * 6000 / 3600, abs=2e-6))
+    assert vision["wasted_gpu_usd"] == pytest.approx(wasted, abs=2e-6)
+    assert vision["gpu_utilization"] == pytest.approx(1 - wasted / vision["gpu_usd"], abs=1e-4)
+    assert "WASTED ON GPUS" in audited.run(*month).out
+    (team,) = audited.run("report", "--json").json["cost_by_tag"]["Team"]
+    assert team["wasted_gpu_usd"] == pytest.approx(wasted, abs=2e-6)
+
+
 def test_the_web_ui_says_what_would_help(audited: World) -> None:
     with served(audited.url) as page:
         text = page.until("/jobs/before", lambda text: "would help" in text)
+        spending = page.until("/spending", lambda text: "Wasted on GPUs" in text)
     assert "were paid while its GPUs did not compute" in text and "num_workers" in text
+    assert "vision" in spending

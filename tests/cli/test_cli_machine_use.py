@@ -83,7 +83,9 @@ def test_a_job_below_its_limit_is_marked_everywhere(world: World) -> None:
     (row,) = world.run("jobs", "--json").json
     assert row["low_gpu_share"] == 0.12
     shown = " ".join(world.run("job", "a").out.split())
-    assert "warning GPUs computed for 12% of the time" in shown and "underused" in shown and "span seconds 30m00s" in shown
+    assert (
+        "warning GPUs computed for 12% of the time" in shown and "underused" in shown and "span seconds 30m00s" in shown
+    )
     assert list_reasons(row | {"deadline_at": None}, world.clock.now()) == ["GPUs computed for 12% of the time"]
 
 

@@ -9,6 +9,7 @@ from everspot_core.governance.chargeback import LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, pipelines
 from everspot_core.governance.usage import UsageKind, UsageRow
 from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Series
+from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Visit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,28 @@ def test_each_kind_of_use_is_in_one_line():
         (LineKind.SCHEDULER, "", 4, 0),
     ]
     assert sum(line.sums.cost for line in statement.lines) == statement.whole.cost == 33
+
+
+def test_what_is_paid_for_idle_gpus_is_of_the_work_of_measured_jobs():
+    of_jobs = {
+        "a": {UsageKind.WORK: 5, UsageKind.LOST: 1, UsageKind.ABROAD: 2},
+        "b": {UsageKind.WORK: 8},
+        "c": {UsageKind.WORK: 4},
+    }
+    rows = [row(kind, cost, job) for job, used in of_jobs.items() for kind, cost in used.items()]
+    uses = {
+        "a": Utilization(seconds=10, gpu_seconds=10, gpu_busy_seconds=2),
+        "b": Utilization(seconds=10, cpu_seconds=2),
+        "c": Utilization(seconds=10, gpu_seconds=40, gpu_busy_seconds=40),
+    }
+    statement = charges(rows, JOBS, "Team", uses)
+    assert [(line.value, line.gpu_cost, float(line.wasted_gpu_cost)) for line in statement.lines] == [
+        ("speech", 0, 0.0),
+        ("vision", 5, 4.0),
+        ("", 4, 0.0),
+        ("", 0, 0.0),
+    ]
+    assert [line.gpu_utilization and float(line.gpu_utilization) for line in statement.lines] == [None, 0.2, 1.0, None]
 
 
 def test_a_line_with_an_unknown_price_is_a_lower_bound():

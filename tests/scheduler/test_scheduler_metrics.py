@@ -17,6 +17,7 @@ from everspot_core.cluster.manifest import Metrics
 from everspot_core.costs.budgets import Budgets
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.jobs.records import Market
+from everspot_core.jobs.utilization import Utilization
 from everspot_core.schedule import PoolKey
 from everspot_scheduler import main
 from everspot_scheduler.anomalies import LOOK_EVERY
@@ -74,6 +75,24 @@ def test_jobs_instances_and_dollars_are_counted(here: ElasticCluster, scrape: Ca
     assert ("everspot_elastic_max_usd_per_hour", ()) not in samples  # there is no such cap
     assert sum(n for (name, _), n in samples.items() if name == "everspot_waiting_jobs") <= 1
     assert samples["everspot_info", (("version", "0.1.0"),)] == 1
+
+
+def test_idle_gpus_are_counted_by_team_and_project(here: ElasticCluster, scrape: Callable[[], Scrape]) -> None:
+    here.length = 10_000
+    here.submit("idle", tags={"Team": "ants", "Project": "hill"})
+    here.submit("unmeasured", tags={"Team": "bees"})
+    here.run(6)
+    document = here.store.records.get("idle")
+    assert document is not None
+    use = Utilization(seconds=60, gpu_seconds=60, gpu_busy_seconds=15)
+    progress = document.value.progress.model_copy(update={"recent_use": use})
+    here.store.records.put("idle", document.value.model_copy(update={"progress": progress}))
+    samples = scrape()
+    (labels,) = (labels for name, labels in samples if name == "everspot_gpu_utilization_ratio")
+    assert labels == (("project", "hill"), ("team", "ants"))
+    assert samples["everspot_gpu_utilization_ratio", labels] == 0.25
+    price = samples["everspot_pool_usd_per_hour", POOL]
+    assert samples["everspot_wasted_gpu_usd_per_hour", labels] == pytest.approx(0.75 * price)
 
 
 def test_launches_and_refusals_are_counted_from_when_the_scheduler_began(

@@ -21,7 +21,7 @@ from everspot_cli.tables import sheet
 
 CSV_COLUMNS = (
     "cluster", "month", "complete", "tag", "kind", "value", "cost_usd", "lost_usd", "on_demand_cost_usd", "jobs",
-    "instance_hours", "unpriced_hours", "cost_known",
+    "instance_hours", "unpriced_hours", "cost_known", "gpu_usd", "wasted_gpu_usd",
 )  # fmt: skip
 
 
@@ -85,6 +85,8 @@ def _csv_rows(document: dict[str, Any], cluster: str) -> list[dict[str, str]]:
             "instance_hours": f"{line['instance_hours']:.4f}",
             "unpriced_hours": f"{line['unpriced_hours']:.4f}",
             "cost_known": str(line["known"]).lower(),
+            "gpu_usd": f"{line['gpu_usd']:.6f}",
+            "wasted_gpu_usd": f"{line['wasted_gpu_usd']:.6f}",
         }
         for key, lines in document["by"].items()
         for line in lines

@@ -8,6 +8,7 @@ from everspot_core.costs.prices import HOUR, Basis, total
 from everspot_core.governance.chargeback import KEYS, ChargeLine, Charges, LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, PipelineRun, pipelines
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, visit_rows
+from everspot_core.jobs.machine_review import job_use
 
 from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
@@ -33,6 +34,8 @@ DEFINITIONS = {
     LABELS[LineKind.IDLE]: "instances that were up and had no job",
     LABELS[LineKind.SHARED]: "what jobs left of instances that they share",
     LABELS[LineKind.SCHEDULER]: "the scheduler's own instance",
+    "wasted_gpu_usd": "the part of gpu_usd, which is work here of jobs whose GPUs were measured, that was paid while "
+    "no kernel ran on them; a job's share is that of all its measured time",
     "pipelines": "jobs that are chained by `after`: all that they cost in whichever month, of runs that ended in this "
     "one or go on; a point is 0.01 of an accuracy, else 1, gained over the run before",
 }
@@ -42,9 +45,11 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
     """Return the charges of a month. `keys`: tags; without any, the usual tags that jobs of the month have, at least
     the team."""
     material, rows = ledger.material, ledger.rows
-    used = {key for row in rows if row.job_id for key in material.submissions[row.job_id].spec.tags}
-    chosen = list(dict.fromkeys(keys)) or [key for key in KEYS if key in used] or [KEYS[0]]
+    used_keys = {key for row in rows if row.job_id for key in material.submissions[row.job_id].spec.tags}
+    chosen = list(dict.fromkeys(keys)) or [key for key in KEYS if key in used_keys] or [KEYS[0]]
     whole, here = Sums.sum_rows(rows), Sums.sum_rows(row for row in rows if row.kind.here)
+    measured = {job: job_use(material.records[job], material.events[job]) for job in material.records}
+    uses = {job: use for job, use in measured.items() if use is not None}
     return {
         "month": ledger.month.name,
         "complete": ledger.over,
@@ -57,7 +62,7 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
         "known": whole.is_exact,
         "unpriced_hours": round(float(whole.unpriced_seconds / HOUR), 4),
         "unknown_lengths": open_ended(rows),
-        "by": {key: _lines(charges(rows, material.submissions, key)) for key in chosen},
+        "by": {key: _lines(charges(rows, material.submissions, key, uses)) for key in chosen},
         "pipelines": [_pipeline(run) for run in _runs(ledger, metric)],
         "notes": [*([material.note] if material.note else []), *material.bill.notes],
         "left_out": list(material.bill.left_out),
@@ -79,6 +84,9 @@ def _line(line: ChargeLine, cost: Fraction) -> dict[str, Any]:
         "cost_usd": float(cost),
         "on_demand_cost_usd": usd(line.sums.on_demand_cost),
         "lost_usd": usd(line.lost),
+        "gpu_usd": usd(line.gpu_cost),
+        "wasted_gpu_usd": usd(line.wasted_gpu_cost),
+        "gpu_utilization": round(float(line.gpu_utilization), 4) if line.gpu_utilization is not None else None,
         "known": line.sums.is_exact,
         "unpriced_hours": round(float(line.sums.unpriced_seconds / HOUR), 4),
     }

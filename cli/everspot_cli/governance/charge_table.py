@@ -4,9 +4,9 @@ from typing import Any
 
 from everspot_core.counting import first_few
 
-from everspot_cli.report.terminal import money
+from everspot_cli.report.terminal import money, percent
 
-LINE_COLUMNS = ("cost", "lost, beside it", "on-demand", "jobs", "instance hours")
+LINE_COLUMNS = ("cost", "lost, beside it", "on-demand", "jobs", "instance hours", "GPUs used", "wasted on GPUs")
 STAGE_COLUMNS = ("pipeline", "submitted", "stage", "cost", "jobs", "metric", "gain", "a point")
 _OF_JOBS = ("value", "untagged")
 
@@ -34,6 +34,8 @@ def line_cells(line: dict[str, Any]) -> list[str]:
         money(line["on_demand_cost_usd"]),
         str(line["jobs"]) if line["jobs"] else "—",
         f"{line['instance_hours']:.3f}",
+        percent(100 * line["gpu_utilization"]) if line["gpu_utilization"] is not None else "—",
+        money(line["wasted_gpu_usd"]) if line["gpu_utilization"] is not None else "—",
     ]
 
 

@@ -19,6 +19,17 @@ def shares(jobs: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {key: _rows(jobs, key) for key in ordered[:MOST]}
 
 
+def _gpu_waste(jobs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Return the dollars that were paid while GPUs did not compute, and the share of those paid while they did. None if
+    no job's GPUs were measured."""
+    measured = [job for job in jobs if job["machine"] is not None and job["machine"]["wasted_gpu_usd"] is not None]
+    cost = sum(job["cost_usd"] for job in measured)
+    wasted = round(sum(job["machine"]["wasted_gpu_usd"] for job in measured), 6)
+    if not measured:
+        return {"wasted_gpu_usd": None, "gpu_utilization": None}
+    return {"wasted_gpu_usd": wasted, "gpu_utilization": round(1 - wasted / cost, 4) if cost else None}
+
+
 def _rows(jobs: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for job in jobs:
@@ -28,5 +39,5 @@ def _rows(jobs: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         sums = {name: round(sum(job[name] for job in own), 6) for name in _SUMMED}
         listed = sums["on_demand_cost_usd"]
         saved = round(100 * (1 - sums["cost_usd"] / listed), 2) if listed else None
-        rows.append({"value": value, "jobs": len(own), **sums, "savings_percent": saved})
+        rows.append({"value": value, "jobs": len(own), **sums, "savings_percent": saved, **_gpu_waste(own)})
     return sorted(rows, key=lambda row: (-row["cost_usd"], row["value"]))

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from everspot_core.costs.gpu_waste import wasted_gpu_cost
 from everspot_core.costs.prices import total
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow
 from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.utilization import Utilization
 
 KEYS = ("Team", "Project", "Environment", "ModelVersion")
 """The default tags that costs are charged by."""
@@ -49,6 +51,9 @@ class ChargeLine:
         sums: of its rows, which are in no other line.
         lost: dollars of the same jobs in the line of lost time.
         jobs: how many jobs are in it.
+        gpu_cost: dollars of its work here by jobs whose use of GPUs was measured.
+        wasted_gpu_cost: the part of them that was paid while no kernel ran on these GPUs. A job's share is that of all
+            its measured time, in whichever month.
     """
 
     kind: LineKind
@@ -56,6 +61,13 @@ class ChargeLine:
     sums: Sums
     lost: Fraction
     jobs: int
+    gpu_cost: Fraction = Fraction(0)
+    wasted_gpu_cost: Fraction = Fraction(0)
+
+    @property
+    def gpu_utilization(self) -> Fraction | None:
+        """The share of `gpu_cost` that was paid while they computed; None if nothing was measured."""
+        return 1 - self.wasted_gpu_cost / self.gpu_cost if self.gpu_cost else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +79,13 @@ class Charges:
     whole: Sums
 
 
-def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], key: str) -> Charges:
-    """Return the charges of a month's rows by the tag `key`."""
+def charges(
+    rows: Iterable[UsageRow],
+    submissions: Mapping[str, JobSubmission],
+    key: str,
+    uses: Mapping[str, Utilization] | None = None,
+) -> Charges:
+    """Return the charges of a month's rows by the tag `key`. `uses`: what jobs used of their machines, by their ids."""
     groups: dict[tuple[LineKind, str], list[UsageRow]] = defaultdict(list)
     lost: dict[str, Fraction] = defaultdict(Fraction)
     all_rows = list(rows)
@@ -89,12 +106,25 @@ def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], 
             sums=Sums.sum_rows(own),
             lost=lost.get(value, Fraction(0)) if kind in (LineKind.VALUE, LineKind.UNTAGGED) else Fraction(0),
             jobs=len({row.job_id for row in own if row.job_id is not None}),
+            gpu_cost=gpu_cost,
+            wasted_gpu_cost=wasted,
         )
         for (kind, value), own in groups.items()
+        for gpu_cost, wasted in [_gpu_costs(own, uses or {})]
     ]
     order = list(LineKind)
     ordered = sorted(lines, key=lambda line: (order.index(line.kind), -line.sums.cost, line.value))
     return Charges(key=key, lines=tuple(ordered), whole=Sums.sum_rows(all_rows))
+
+
+def _gpu_costs(rows: Iterable[UsageRow], uses: Mapping[str, Utilization]) -> tuple[Fraction, Fraction]:
+    """Return the dollars of work here on GPUs that were measured, and the wasted part of them."""
+    measured, wasted = Fraction(0), Fraction(0)
+    for row in rows:
+        part = wasted_gpu_cost(row.cost, uses.get(row.job_id or "")) if row.kind is UsageKind.WORK else None
+        if part is not None:
+            measured, wasted = measured + row.cost, wasted + part
+    return measured, wasted
 
 
 def _line_kind(row: UsageRow, submission: JobSubmission | None, value: str) -> LineKind:

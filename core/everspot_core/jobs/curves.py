@@ -203,8 +203,8 @@ def _figures(
     uses: Sequence[Utilization],
 ) -> tuple[Curve, ...]:
     curves = (
-        Curve(name, tuple(Point(x, y) for x, use in zip(offsets, uses, strict=True) if (y := of(use)) is not None))
-        for name, of in figures
+        Curve(name, tuple(Point(x, y) for x, use in zip(offsets, uses, strict=True) if (y := figure(use)) is not None))
+        for name, figure in figures
     )
     return tuple(curve for curve in curves if curve.points)
 

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.costs.budgets import ENVIRONMENT, CapUse
 from everspot_core.governance.anomalies import AnomalyKind, over_estimate
-from everspot_core.jobs.records import Market, Role
+from everspot_core.jobs.records import JobState, Market, Role
+from everspot_core.jobs.utilization import Utilization, combine
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
 from everspot_core.schedule.jobs import job_outlook
 from everspot_store import ElasticUse
@@ -44,6 +45,8 @@ class Figures:
     - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
     - `anomalies`: the open ones, by kind.
     - `over_norm`: pools in use that do worse than usual, by the norm that they exceed.
+    - `gpu_use`: of running jobs whose GPUs are measured, by team and project: the share of the last minute in which
+      their GPUs computed, and what the rest costs an hour.
     - `budgets`: the spent fraction, by scope (team or environment), team, period and unit; 1 of a budget of 0.
       `budget_used`: the highest of them, without budgets of 0 that have no spending.
     """
@@ -62,6 +65,7 @@ class Figures:
     over_estimate: int
     anomalies: Mapping[str, int]
     over_norm: Mapping[str, int]
+    gpu_use: Mapping[tuple[str, str], tuple[float, float]]
     budgets: Mapping[tuple[str, str, str, str], float]
     budget_used: float
 
@@ -117,6 +121,7 @@ class Counting:
             over_estimate=sum(over_estimate(job.submission, job.record, now, beyond) for job in view.jobs),
             anomalies={kind.value: 0 for kind in AnomalyKind} | Counter(a.kind for a in glance.unusual.open),
             over_norm=over_norm,
+            gpu_use=_gpu_use(view, glance.ledger),
             budgets={_budget(purse): _used(purse) for purse in view.purses},
             budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),
         )
@@ -142,6 +147,33 @@ def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[
         key = i.role.value, i.market.value
         usd_by_key[key] = usd_by_key.get(key, 0.0) + (usd or 0.0)
     return usd_by_key
+
+
+def _gpu_use(view: ClusterView, ledger: Ledger) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the use of GPUs by team and project. An instance without a known price wastes nothing that is known."""
+    instances = {instance.instance_id: instance for instance in view.instances}
+    uses: dict[tuple[str, str], list[Utilization]] = {}
+    usd: dict[tuple[str, str], float] = {}
+    for job in view.jobs:
+        use = job.record.progress.recent_use if job.record is not None and job.state is JobState.RUNNING else None
+        if job.record is None or use is None or use.gpu_share is None:
+            continue
+        tags = job.submission.spec.tags
+        key = tags.get("Team", ""), tags.get("Project", "")
+        uses.setdefault(key, []).append(use)
+        owner = instances.get(job.record.owner or "")
+        hourly = _job_usd_per_hour(job.job_id, owner, ledger) if owner is not None else 0.0
+        usd[key] = usd.get(key, 0.0) + (1 - use.gpu_share) * hourly
+    return {key: (combine(parts).gpu_share or 0.0, usd[key]) for key, parts in uses.items()}
+
+
+def _job_usd_per_hour(job_id: str, owner: InstanceView, ledger: Ledger) -> float:
+    """Return the hourly cost of a job's part of its instance; 0 if the price is not known."""
+    record, assignment = owner.record, owner.assignment
+    if record is None or assignment is None:
+        return 0.0
+    pool = PoolKey(record.instance_type, record.zone, record.market)
+    return (ledger.usd_per_hour(pool) or 0.0) * assignment.share(job_id)
 
 
 def _slack(job: JobView, now: datetime) -> timedelta:

@@ -98,6 +98,7 @@ def _families(now: Figures) -> Iterator[Metric]:
     yield from _of_pools(now)
     yield _gauge("anomalies", "Open anomalies, by kind.", ("kind",),
                  (((kind,), count) for kind, count in now.anomalies.items()))  # fmt: skip
+    yield from _gpu_metrics(now)
     yield _gauge(
         "budget_used_ratio", "Part of a budget that is spent in its present period.",
         ("scope", "team", "period", "unit"), now.budgets.items(),
@@ -121,6 +122,18 @@ def _job_metrics(now: Figures) -> Iterator[Metric]:
     yield _gauge("late_jobs", "Jobs that have not ended and whose deadline has passed.", (), [((), now.late)])
     yield _gauge("jobs_over_estimate", "Jobs that have held instances for far longer than expected.", (),
                  [((), now.over_estimate)])  # fmt: skip
+
+
+def _gpu_metrics(now: Figures) -> Iterator[Metric]:
+    labels = ("team", "project")
+    yield _gauge(
+        "gpu_utilization_ratio", "Part of the last minute in which the GPUs of running jobs computed.", labels,
+        ((key, share) for key, (share, _) in now.gpu_use.items()),
+    )  # fmt: skip
+    yield _gauge(
+        "wasted_gpu_usd_per_hour", "What an hour of running jobs costs, times the part in which GPUs do not compute.",
+        labels, ((key, usd) for key, (_, usd) in now.gpu_use.items()),
+    )  # fmt: skip
 
 
 def _capacity_metrics(now: Figures) -> Iterator[Metric]:

@@ -94,13 +94,15 @@ def costs(report: dict[str, Any]) -> CostPanel:
             percent(row["savings_percent"]),
             str(row["jobs"]),
             duration(row["lost_seconds"]),
+            percent(100 * row["gpu_utilization"]) if row["gpu_utilization"] is not None else "—",
+            money(row["wasted_gpu_usd"]),
         )
         for row in rows
     )
     return CostPanel(
         as_of=report["as_of"][:19].replace("T", " "),
         cards=cards(report),
-        columns=("Team", "Cost", "On-demand", "Saved", "Jobs", "Time lost"),
+        columns=("Team", "Cost", "On-demand", "Saved", "Jobs", "Time lost", "GPUs used", "Wasted on GPUs"),
         teams=teams,
         left_out=", ".join(report["left_out"]),
     )

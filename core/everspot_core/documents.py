@@ -25,7 +25,7 @@ def parse_duration(value: Any) -> Any:
     """Return `"1h30m"`, `"45s"`, `"2d"`, or a number of seconds, as a `timedelta` from 0 to ten years.
 
     Raises:
-        ValueError: if a string is none of these, or a number none of seconds.
+        ValueError: if the value has none of these forms or is out of range.
     """
     if isinstance(value, bool):
         raise ValueError(f"{value} is not a duration; write for example 45s, 10m, 1h30m or 2d")

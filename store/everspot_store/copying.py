@@ -12,7 +12,7 @@ from everspot_store.backend import Moved
 
 _DIRECT = getattr(os, "O_DIRECT", 0)  # Linux has it
 PIECE = 4 * 1024 * 1024
-"""Bytes that are copied at once."""
+"""Bytes that are copied per call."""
 
 
 def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved | None = None) -> tuple[int, str]:
@@ -40,7 +40,7 @@ def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved |
 
 
 def write_at(file: int, data: memoryview, offset: int) -> None:
-    """Write all of `data` into an open file at `offset`. The system may take less than it is given at once."""
+    """Write all of `data` into an open file at `offset`. One system call may write only a part."""
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
@@ -49,8 +49,8 @@ def write_at(file: int, data: memoryview, offset: int) -> None:
 def write_new(path: Path, data: memoryview, moved: Moved | None = None) -> None:
     """Write memory into a new file, and make it durable. `moved` is called before each piece is written.
 
-    The data goes past the page cache where the file system and the memory's alignment allow it: large files are written
-    in half the time, without processor time that a training step needs (open(2), `O_DIRECT`).
+    The write bypasses the page cache (open(2), `O_DIRECT`) if the file system and the memory's alignment allow it.
+    Large files then take half the time, and no processor time that a training step needs.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FILES = "datasets/_files/"
 _PARALLEL = 4
 _LOOKS, _LOOK_EVERY = 60, timedelta(seconds=2)  # at a collector that is about to remove files of a new version
-_ROUNDS = 4  # listings and uploads until all is there at once
+_ROUNDS = 4  # rounds of listing and uploading until all files exist at the same time
 
 
 class DatasetFile(Stored):
@@ -128,7 +128,7 @@ class Datasets:
         self._complete(upload, unique)
         dataset = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
         created = self._table.create(f"{name}/{dataset.digest}", dataset)
-        self._secure(upload, unique, dataset)  # what was removed just before the version named it
+        self._secure(upload, unique, dataset)  # files that were removed just before the version named them
         return dataset if created is not None else self.find(name, dataset.digest)
 
     def take_over(self, dataset: Dataset, other: "Datasets") -> int:
@@ -233,7 +233,7 @@ class Datasets:
         )
 
     def _store_time(self, dataset: Dataset) -> datetime:
-        """Return the store's time, learnt by writing the same version once more."""
+        """Return the store's time, from writing the same version once more."""
         id = f"{dataset.name}/{dataset.digest}"
         current = self._table.get(id)
         self._table.put(id, current.value if current is not None else dataset)
@@ -247,7 +247,7 @@ class Datasets:
             stored = self._data.upload(file.key, path)
         except KeyTaken:  # somebody else has sent it meanwhile, or an answer was lost: the name is the content
             return
-        except StoreDenied:  # so Cloud Storage may answer who may create objects and replace none
+        except StoreDenied:  # Cloud Storage may answer so to a caller that may create objects and not replace them
             if file.key in self._present_keys():
                 return
             raise

@@ -91,7 +91,7 @@ class DocumentCache:
             database = sqlite3.connect(":memory:")
             database.execute(_SCHEMA)
         with closing(database), suppress(sqlite3.Error), database:
-            yield database  # what was found is right whatever comes after; what is not kept is read again
+            yield database  # the documents are correct without the cache; those that are not cached are read again
 
     def _connect(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -101,7 +101,7 @@ class DocumentCache:
             raise OSError(f"{self._path} belongs to others too")
         database = sqlite3.connect(self._path, timeout=_BUSY.total_seconds())
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = OFF")  # what a crash loses is read again
+        database.execute("PRAGMA synchronous = OFF")  # documents that a crash loses are read again
         database.execute(_SCHEMA)
         return database
 

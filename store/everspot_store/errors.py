@@ -93,7 +93,7 @@ class TransferCancelled(StoreError):
 
 
 class Fenced(StoreError):
-    """A later owner has taken the job. The caller has lost its right to write for good."""
+    """A later owner has taken the job. The caller must never write again."""
 
     def __init__(self, job_id: str, epoch: int, reason: str) -> None:
         super().__init__(f"job {job_id}: epoch {epoch} may write no more: {reason}")

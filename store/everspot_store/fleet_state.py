@@ -1,7 +1,7 @@
-"""The document `pools.json`: what a scheduler knows of the pools and of elastic capacity, for people and for the other
+"""The document `pools.json`: a scheduler's knowledge of the pools and of elastic capacity, for people and for the other
 clusters of its federation.
 
-Another cluster's scheduler wrote it, so every figure has bounds: one that is none would end up in this cluster's plan.
+Another cluster's scheduler wrote it, so every figure has bounds: an invalid figure would enter this cluster's plan.
 """
 
 from typing import Annotated

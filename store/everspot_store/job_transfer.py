@@ -1,8 +1,8 @@
 """Carries what a job needs from one cluster's store to another's: checkpoint, code, datasets, packages; and back.
 
-Every object is created only if it is absent, and its digest is compared on arrival. Keys are made of what is copied, so
-whoever copies the same again, after a crash or at the same time, writes the same objects. All functions raise the
-store's errors, of either store.
+Every object is created only if it is absent, and its digest is compared on arrival. Keys depend only on the copied
+content, so a second copier, after a crash or at the same time, writes the same objects. All functions raise the errors
+of either store.
 """
 
 import mmap
@@ -49,8 +49,8 @@ def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedVisit:
-    """What was copied home. `size`: the bytes; `not_copied`: what could not be copied, however often that is tried, and
-    why."""
+    """The result of copying a visit home. `size`: the bytes; `not_copied`: objects that cannot be copied, with the
+    reason."""
 
     size: int
     not_copied: tuple[str, ...] = ()

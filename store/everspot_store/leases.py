@@ -80,7 +80,7 @@ class Lease:
         return self._clock.monotonic() < self.valid_until
 
     def renew(self, progress: Progress | None = None) -> bool:
-        """Renew the lease, with the progress. False: the lease is lost for good.
+        """Renew the lease, with the progress. Return False if the lease is lost.
 
         Raises:
             StoreUnavailable: if the store could not be asked. The lease is still held until `valid_until`; try again.
@@ -105,7 +105,7 @@ class Lease:
         hopeless: bool = False,
         progress: Progress | None = None,
     ) -> JobRecord | None:
-        """Give the job back, or end it. Return the new record, or None if the lease had been lost already.
+        """Give the job back, or end it. Return the new record, or None if the lease was already lost.
 
         `progress`: the job's last progress; None: as in the last renewal. It is written together with the release, so
         nobody sees the one without the other, and an owner that has lost the lease writes neither. `unstarted`: this

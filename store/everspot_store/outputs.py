@@ -49,7 +49,7 @@ NO_TIME = "no time was left"
 NO_ANSWER = "the store did not answer"
 GIVEN_UP = "the store took none of the files before it"
 _MOST_FAILURES = 3
-"""Files in a row that the store does not take, after which no more is tried. Each has had the store's own retries."""
+"""Uploading stops after this many consecutive failures. Each file has had the store's own retries."""
 _log = logging.getLogger(__name__)
 
 

@@ -21,7 +21,7 @@ GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
 _HEADER = "x-amz-bucket-region"
 _LIMIT = timedelta(seconds=10)
 _REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")  # eu-west-1, us-gov-east-1
-_regions: dict[tuple[str, str], str] = {}  # what S3 said, by endpoint and bucket: a bucket never moves
+_regions: dict[tuple[str, str], str] = {}  # regions by endpoint and bucket; a bucket never moves
 
 
 def split_region(url: str) -> tuple[str, str | None]:

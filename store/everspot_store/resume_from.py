@@ -28,8 +28,8 @@ def retry(store: "Store", submission: JobSubmission, other: str) -> JobSubmissio
     if created is None:
         raise JobExists(submission.job_id)
     try:
-        # Whoever removes parts empties their head and then reads all heads: from here on it finds the new one, and
-        # what it emptied before is seen here.
+        # A collector empties the head of the parts first and reads all heads afterwards. So either it finds the new
+        # head, which exists from here on, or this function sees the emptied one.
         again = store.heads.get(other)
         if again is None or not again.value.checkpoints:
             raise NothingLeft(other)

@@ -34,7 +34,7 @@ def split_stream(stream: str, view: memoryview) -> list[Segment]:
 
 
 class LocalCopies:
-    """Streams on this machine, parts of which may be as they were published.
+    """Streams on this machine that may still contain published segments.
 
     Args:
         streams: by name.

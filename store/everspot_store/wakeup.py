@@ -1,8 +1,8 @@
 """The wake-up call to a scheduler that has had nothing to do for a while.
 
 A listing costs twelve times as much as a read, on every cloud. An idle scheduler therefore lists its tables rarely, and
-reads one small object often: `wakeup`. Whoever brings it work rewrites that object. A call that fails, or that somebody
-may not make, costs only time: the scheduler looks at everything every few minutes anyway.
+reads one small object often: `wakeup`. A process that adds work rewrites that object. If the call fails or is not
+permitted, only time is lost, because the scheduler reads everything every few minutes anyway.
 """
 
 import logging

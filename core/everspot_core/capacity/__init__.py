@@ -1,1 +1,1 @@
-"""What can be rented: instance types, markets, fleets and the prices that the catalogue knows."""
+"""Capacity that can be rented: instance types, markets, fleets and the catalogue's prices."""

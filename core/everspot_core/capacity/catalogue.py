@@ -129,7 +129,7 @@ class Catalogue:
         """Return the type of this name.
 
         Raises:
-            UnknownInstanceType: with near matches, if there is none.
+            UnknownInstanceType: if no type has this name. The message lists similar names.
         """
         try:
             return self._types[name]

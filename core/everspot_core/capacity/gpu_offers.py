@@ -1,4 +1,4 @@
-"""Types with GPUs over all regions of which prices are known, the cheapest GPU first."""
+"""Instance types with GPUs in all regions with known prices, the cheapest GPU first."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

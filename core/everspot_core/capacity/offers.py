@@ -30,7 +30,7 @@ def gpu_problems(
     arches: Sequence[str],
     families: Families,
 ) -> None:
-    """Add every type with GPUs on which a build of torch for these architectures does not run."""
+    """Add a problem for every type whose GPUs cannot run a build of torch for these architectures."""
     for index, choice in enumerate(types):
         reason = unfit(catalogue_types[choice.name], arches, families) if choice.name in catalogue_types else None
         if reason is not None:

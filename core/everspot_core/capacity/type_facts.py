@@ -24,7 +24,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 _MAY_LACK = ("gpu_memory_gib", "local_nvme_gb")
 _COMPARED = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "local_nvme_gb")
-"""What the catalogue knows of a type. A price differs by region and date, and contradicts nothing."""
+"""The figures of a type that must agree with the catalogue. Prices are left out, because they differ by region and
+date."""
 
 
 def fact_problems(

@@ -1,1 +1,1 @@
-"""What a cluster is told and tells: its manifest, its stack, its peers, its notifications."""
+"""The documents of a cluster: its manifest, its stack, its peers, its notifications."""

@@ -145,7 +145,7 @@ def _gpu_check(types: Iterable[InstanceType], arches: Sequence[str], families: F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """What is known of a probe: a small job that was to run on an instance of one market.
+    """The known facts of a probe: a small job that should run on an instance of one market.
 
     Attributes:
         market: The market to prove.
@@ -175,8 +175,8 @@ _TOLERANCE = 1e-3
 
 
 def probe_checks(facts: ProbeFacts) -> list[Check]:
-    """Return the checks that a probe proves. A check whose ground is missing is left out: without an instance there is
-    no more to say than why there is none."""
+    """Return the checks that a probe proves. A check that cannot be judged is left out: without an instance, the only
+    check says why there is no instance."""
     launch = _launch_check(facts)
     if facts.instance is None:
         return [launch]

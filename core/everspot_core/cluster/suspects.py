@@ -21,7 +21,7 @@ FAULT_WORDS = {
     FaultKind.AGENT: "had an agent that failed again and again",
     FaultKind.JOBS: "failed jobs that did well elsewhere",
 }
-"""What several instances with such a fault did."""
+"""What several instances with this fault did, as the subject of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What was spent: the ledger of instances, attempts, bills, budgets."""
+"""Spending: the ledger of instances, attempts, bills, budgets."""

@@ -137,7 +137,7 @@ class Interruption:
         """Seconds from the release until the job trains again. None until then."""
         if self.resumed_at is None or self.attempt.end is None:
             return None
-        # Two machines' clocks: a little before the release is at once.
+        # The clocks of two machines differ, so a time shortly before the release counts as zero seconds.
         return max(0.0, float(seconds_between(self.attempt.end, self.resumed_at)))
 
 
@@ -259,7 +259,7 @@ def _notice_to_durable(release: Event | None, notice: Event | None, durable: Seq
 
 
 def _notice_time(notice: Event) -> datetime:
-    """Return when the agent learnt of the notice. The event about it is a little later."""
+    """Return when the agent received the notice. The event about it is a little later."""
     stated = notice.data.get("seen_at")
     try:
         moment = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
@@ -290,7 +290,7 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
 
 
 def ended_at(events: Iterable[Event]) -> datetime | None:
-    """Return when the job ended for good; None if it has not, or if it ran on after an event that seemed to end it."""
+    """Return when the job ended; None if it has not, or if it ran again after an event that seemed to end it."""
     last = _last_word(sorted(events, key=lambda e: e.at))
     return last.at if last is not None else None
 

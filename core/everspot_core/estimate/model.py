@@ -46,7 +46,7 @@ class CostPart(Stored):
 
 
 class CostFigures(Stored):
-    """One side of a change: the total, and the teams and the parts, each of which add up to it.
+    """One side of a change: the total, and its division by team and by part.
 
     Attributes:
         unpriced: names of the resources that are left out because no price is known. With any of them, the total is a
@@ -71,8 +71,8 @@ class Estimate(Stored):
 
     Attributes:
         prices_as_of: the day of the oldest price.
-        by_use: costs by use alone, which are in no figure, in words.
-        unknown: costs whose price is unknown, with the reason. They are in no figure either.
+        by_use: sentences about costs that depend only on use. No figure contains them.
+        unknown: costs whose price is unknown, with the reason. No figure contains them.
     """
 
     before: CostFigures | None = None

@@ -1,6 +1,6 @@
 """Adds an estimate up: parts to teams and to a total, before and after a change.
 
-Parts are rounded to cents before they are added, so that a table of them adds up for who reads it.
+Parts are rounded to cents before they are added, so that the rows of a printed table add up to its total.
 """
 
 from collections.abc import Iterable, Sequence

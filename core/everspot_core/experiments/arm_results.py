@@ -20,15 +20,15 @@ from everspot_core.governance.comparison import CONFIDENCE, student_quantile
 from everspot_core.jobs.job_parts import Precision
 
 LEAST_SEEDS_WITHOUT_SPREAD = 3
-"""So many differences that are all equal count as an interval without width. Fewer may be equal by chance."""
+"""This many equal differences count as an interval of zero width. Fewer may be equal by chance."""
 _MOST_SEEDS_NEEDED = 1000
 
 
 class ArmVerdict(StrEnum):
-    """What the interval of an arm's difference says, against the tolerance.
+    """The verdict on an arm: the interval of its difference, compared with the tolerance.
 
-    `equivalent`: it lies within the tolerance. `better`: it lies above zero, and reaches beyond the tolerance. `worse`:
-    it lies beyond the tolerance on the bad side. `undecided`: anything else.
+    `equivalent`: the interval is within the tolerance. `better`: it is above zero and extends beyond the tolerance.
+    `worse`: it is beyond the tolerance on the bad side. `undecided`: anything else.
     """
 
     EQUIVALENT = "equivalent"
@@ -131,8 +131,7 @@ def seeds_needed(differences: Sequence[float], tolerance: float, direction: Dire
 def compare_arms(spec: ComparisonSpec, values: Mapping[Precision, Mapping[int, float]]) -> list[ArmResult]:
     """Return the result of each arm. `values`: the final metric of the runs that succeeded, by arm and seed's number.
 
-    An arm of which a run is missing that the first arm has is never more than undecided: the seeds that failed are not
-    left out as if they had not been.
+    An arm that lacks a run of the first arm is at most undecided, so failed seeds are not ignored.
     """
     first = values.get(spec.arms[0], {})
     results = []

@@ -27,14 +27,14 @@ CHECKED_TRIALS = 64
 def _figure(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"has to be a number, not {shown(value)}")
-    if not -MOST <= value <= MOST:  # nor is anything that is no number within
+    if not -MOST <= value <= MOST:  # refuses NaN, too
         raise ValueError(f"has to be a number from {-MOST:.0e} to {MOST:.0e}")
     return value
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
-        raise ValueError("has to be finite")  # no JSON has others, so that its record could not be read again
+        raise ValueError("has to be finite")  # JSON has no others, and the record could not be read again
     return value
 
 

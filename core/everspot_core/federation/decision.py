@@ -31,16 +31,17 @@ class MoveTerms:
 
     - `patience`: a waiting job stays for this long where there is no capacity for it, as capacity mostly comes back
       soon. A critical job does not.
-    - `reserve`: a job in danger, or one that would soon have to go on-demand here, leaves while the best other cluster
-      has this much time to spare. Within that time a cluster may decline, and another one can be asked.
+    - `reserve`: a job whose deadline is in danger, or that would soon need on-demand here, leaves while the best other
+      cluster has this much spare time. This time allows one cluster to decline and another to be asked.
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
-      times the price of the way there. Both forecasts are estimates; the way is paid for certain.
+      times the price of the way there. Both forecasts are estimates, but the cost of the move is certain.
     - `min_stay`: no job moves to save money within this time of its last move. `pause`: no job moves for any other
       reason within this time.
-    - `again`: a cluster that has declined a job is not asked about it again for this long; twice as long after each
-      visit in a row on which the job got no instance, `again_most` at most.
-    - `dearer`: where on-demand has run dry as well, a job without a deadline pays up to this many times the on-demand
-      cost of its rest. Prices of regions differ and the way costs something: at 1 the job would find no other cluster.
+    - `again`: a cluster that has declined a job is not asked about it again for this long. The time doubles after each
+      consecutive visit without an instance, up to `again_most`.
+    - `dearer`: if on-demand capacity is exhausted, too, a job without a deadline pays up to this many times the
+      on-demand cost of its remaining work. Prices differ by region and the move has a cost, so at 1 no other cluster
+      would qualify.
     """
 
     patience: timedelta = timedelta(minutes=30)
@@ -99,7 +100,7 @@ class Traveller:
             budget, whoever pays for them.
         moved_at: when it last came to its cluster from another one.
         declined: when each cluster last declined it, did not answer in time, or gave it back.
-        vain: for each cluster, the visits in a row, up to now, on which it got no instance there.
+        vain: by cluster, the latest consecutive visits without an instance.
     """
 
     job_id: str

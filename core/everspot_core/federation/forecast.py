@@ -184,7 +184,7 @@ def _usd(
         if held_pool is None
         else describe_held(job, held_pool.market, held_pool.instance_type, work.changing, offers)
     )
-    # Nobody moves to wait for spot elsewhere: a cluster without any now is priced by its on-demand.
+    # A cluster without spot capacity now is priced by its on-demand price, so no job moves there to wait for spot.
     vain = passage is not STAYING and spot is not None and not spot.up
     if spot is None or vain or _on_demand_alone(job, market, need, has, spot, now):
         usd = spot.on_demand_usd if spot is not None else stock.on_demand_usd * offers.fastest

@@ -167,7 +167,7 @@ def for_visit(
     )
 
 
-_LEAST = 1e-6  # of a budget that is used up: the host ends the visit for it at once
+_LEAST = 1e-6  # the rest of a used-up budget: with it the host ends the visit immediately
 
 
 def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRecord:

@@ -1,9 +1,9 @@
 """The savings of a commitment to a cloud (one or three years of paying for use, at a discount), by the observed use.
 
 A commitment is paid in every hour, used or not. So it saves money if the use covers it in a larger part of the hours
-than its price is of the list price (its break-even). No more is advised than the floor: the amount that was used in
-nearly every hour. The savings come from a replay of the observed hours. Only the sum that would be owed over the term
-is extrapolated.
+than its price is of the list price (its break-even). At most the floor is advised: the amount that was used in nearly
+every hour. The savings come from a replay of the observed hours. Only the sum that would be owed over the term is
+extrapolated.
 """
 
 from collections import defaultdict

@@ -170,7 +170,7 @@ def _money(row: UsageRow) -> dict[str, str]:
 
 def _quantity(row: UsageRow) -> tuple[Fraction, str]:
     if row.kind is UsageKind.EGRESS:
-        # What earlier releases copied may not be known in bytes.
+        # Earlier releases did not record the copied bytes.
         return (row.gigabytes, "GB") if row.gigabytes else (Fraction(1), "Visits")
     return (
         (Fraction(1), "Visits")

@@ -60,7 +60,7 @@ FOCUS_TABLE = BillTable(
     committed="CommitmentDiscountId",
     as_of="x_AsOf",
 )
-"""Cost and Usage of the FinOps Open Cost and Usage Specification, 1.0 to 1.2, whoever exports it."""
+"""Cost and Usage of the FinOps Open Cost and Usage Specification (FOCUS), 1.0 to 1.2, from any exporter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

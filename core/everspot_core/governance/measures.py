@@ -26,7 +26,7 @@ from everspot_core.jobs.records import Event, EventKind, JobRecord
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_number
 
 HEADROOM = Fraction(5, 4)
-"""What a job is to have of memory, as a multiple of the most that it was seen to hold."""
+"""The memory that a job should request, as a multiple of its measured peak."""
 LEAST_SPOT_HOURS = 1
 """Hours of work on Spot from which on a type's price there is known."""
 _JOB = (UsageKind.WORK, UsageKind.LOST)

@@ -115,7 +115,7 @@ def less_is_better(metric: str) -> bool:
 
 
 def _chained(submissions: Mapping[str, JobSubmission]) -> Iterable[list[JobSubmission]]:
-    """Return the jobs of each pipeline, each after those that it comes after."""
+    """Return the jobs of each pipeline, sorted so that every job comes after its dependencies."""
     group = {job: job for job in submissions}
 
     def root(job: str) -> str:
@@ -129,7 +129,7 @@ def _chained(submissions: Mapping[str, JobSubmission]) -> Iterable[list[JobSubmi
             if earlier.job_id in group:
                 group[root(job)] = root(earlier.job_id)
     members: dict[str, list[JobSubmission]] = defaultdict(list)
-    # What comes after something is submitted after it.
+    # A job is submitted after its dependencies.
     for job, submission in sorted(submissions.items(), key=lambda pair: (pair[1].submitted_at, pair[0])):
         members[root(job)].append(submission)
     return [own for own in members.values() if len(own) > 1 or own[0].series is not None]

@@ -1,4 +1,5 @@
-"""Whether a change of a job has helped: an earlier and a later run, by what was measured and at list prices.
+"""Compares an earlier and a later run of a job by their measurements and at list prices, to show whether a change
+helped.
 
 The cost of a run is that of its useful seconds at list price. So neither the spot price of the day nor an interruption
 counts as an effect of the change.
@@ -37,7 +38,7 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """What is known of one run.
+    """The known facts of one run.
 
     Attributes:
         list_usd: dollars for its useful seconds at list price; None: a price is not known.
@@ -86,8 +87,8 @@ def compare_runs(earlier: ComparedRun, later: ComparedRun, metric: str | None, t
 
 
 def common_metric(earlier: ComparedRun, later: ComparedRun) -> str | None:
-    """Return the accuracy if both runs report it, else the first metric that both have; a loss, error or perplexity
-    first, and of several those that are not of training. None if there is no such metric."""
+    """Return the accuracy if both runs report it, else the first metric that both have, or None. A loss, error or
+    perplexity comes first; among several, one that was not measured in training."""
     common = sorted(set(_finite(earlier.metrics)) & set(_finite(later.metrics)))
     accuracy = next((name for name in ACCURACY if name in common), None)
     if accuracy is not None or not common:

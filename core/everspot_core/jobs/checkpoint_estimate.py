@@ -63,8 +63,8 @@ def estimate_types(
 
 
 def describe_estimates(policy: CheckpointPolicy, estimates: Sequence[TypeEstimate], notice: NoticeTime) -> str:
-    """Return the sentence about these types, of which there is one at least: about those that are too slow, if there
-    are any, else about the slowest."""
+    """Return the sentence about these types (at least one): about the types that are too slow, or else about the
+    slowest."""
     too_slow = sorted((e for e in estimates if not e.fits), key=lambda e: (-e.durable, e.name))
     fast = [e.name for e in estimates if e.fits]
     slowest = too_slow[0] if too_slow else max(estimates, key=lambda e: e.durable)

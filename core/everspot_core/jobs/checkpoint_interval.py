@@ -44,7 +44,7 @@ class IntervalCause(StrEnum):
     SHORTEST = "shortest"
     LONGEST = "longest"
     UPLOAD = "upload"  # the one before has to be durable first
-    NOTICE = "notice"  # what a notice costs is bounded
+    NOTICE = "notice"  # bounds the cost of a notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class NoticeTime:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCost:
-    """What a checkpoint of a job costs, as measured.
+    """The measured cost of a job's checkpoint.
 
     Attributes:
         stall: for how long training waits.

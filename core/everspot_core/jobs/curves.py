@@ -52,7 +52,7 @@ class JobCurves:
     """The curves of a job.
 
     Attributes:
-        metrics: by step, those that are losses first, then by name.
+        metrics: by step; losses first, then by name.
         shares: fractions from 0 to 1 of GPUs, processors and waits, by time. Only what was measured.
         memory: GiB of memory and GPU memory, by time. Only what was measured.
         began_at: the beginning of the first measured window, market time; None: nothing was measured.

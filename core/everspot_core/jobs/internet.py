@@ -14,7 +14,7 @@ class InternetService:
         name: As people call it.
         host: Where its API answers.
         tokens: Environment variables of its credentials.
-        offline: Environment variables by which its client makes no calls, with the values for it, the usual one
+        offline: Environment variables that keep its client from making calls, with the values that do, the usual one
             first.
         elsewhere: Environment variables that name another server, such as one within the network.
     """
@@ -27,7 +27,8 @@ class InternetService:
 
     @property
     def offline_setting(self) -> str | None:
-        """One setting of the job's `env` by which the client makes no calls; None if there is none."""
+        """A setting for the job's `env` that keeps the client from making calls; None if the client has no such
+        setting."""
         return next((f"{name}={values[0]}" for name, values in self.offline.items()), None)
 
 
@@ -57,13 +58,13 @@ SERVICES = (
     InternetService("NVIDIA NGC", "api.ngc.nvidia.com", frozenset({"NGC_API_KEY", "NGC_CLI_API_KEY"}), {}),
     InternetService("GitHub", "github.com", frozenset({"GITHUB_TOKEN", "GH_TOKEN"}), {}, frozenset({"GH_HOST"})),
 )
-"""Services whose clients are told by these variables (each service's own documentation of its client)."""
+"""Services whose clients read these variables (source: each service's documentation of its client)."""
 
 
 def services_used(spec: JobSpec) -> list[tuple[str, InternetService]]:
     """Return the secrets of a job that are credentials of services on the internet, each with the service.
 
-    Left out are services whose client makes no calls by the job's `env`, and those that `env` moves elsewhere.
+    A service is left out if the job's `env` keeps its client from making calls or names another server.
     """
     return [
         (variable, service)

@@ -121,7 +121,7 @@ def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
             reserved_names.append(quoted)
         if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
             problems.append(Problem("", f"{quoted}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
-    if reserved_names:  # the rule is told once
+    if reserved_names:  # one problem for all names
         words = f"{', '.join(reserved_names)}: {reserved} belong to the instance and cannot be set by a job"
         problems.append(Problem("", words))
     return problems

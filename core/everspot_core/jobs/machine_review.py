@@ -1,4 +1,4 @@
-"""What kept a job from using its machine fully, by what was measured, and the changes that would help most."""
+"""Finds what kept a job from using its machine fully, by its measurements, and the changes that would help most."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Bottleneck(StrEnum):
     """What a job waits for most. The values are those of `everspot job --json`."""
 
     NONE = "none"  # its GPUs, or without GPUs its processors, are well used
-    DATA = "data"  # the loop waits for batches, and neither processors nor disks are why
+    DATA = "data"  # the loop waits for batches, though processors and disks are not busy
     PROCESSORS = "processors"
     DISK = "disk"
     BATCH = "batch"  # the GPU computes too little at a time, and has memory for more

@@ -102,7 +102,7 @@ class Reason(StrEnum):
 
     @property
     def put_off(self) -> bool:
-        """Whether the job waits because of its hours or a budget. That is neither an interruption nor an error."""
+        """Whether the job waits because of its hours or a budget, which is not an interruption or an error."""
         return self in (Reason.CAP, Reason.WINDOW)
 
     @property

@@ -1,7 +1,7 @@
-"""The changes of an assignment: a job is given an instance, alone or beside others, is removed, or is told to stop.
+"""The changes of an assignment: they give a job an instance, alone or shared, remove it, or order it to stop.
 
 Each function takes the present assignment, None if none is stored, and returns the next one. Schedulers write it
-conditionally, so that two of them never give away the same room. `now` is market time, for stamps.
+conditionally, so two schedulers never assign the same room. `now` is market time, for stamps.
 
 A job that shares an instance gets its share of the cost when it is seated: the largest of its fractions of vCPUs,
 memory and GPUs, but never more than the seats before it leave. So all shares together never exceed 1, and the fleet
@@ -102,8 +102,7 @@ def leave(old: Assignment | None, instance_id: str, reason: Reason, now: datetim
 def restored(assignment: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
     """Return `assignment`, which names a job again, with the orders of `old`.
 
-    An order to leave stays, and on a cordoned instance the job is told to stop immediately. None if there was no room
-    for the job.
+    An order to leave stays. On a cordoned instance the job is ordered to stop immediately. None if the job has no room.
     """
     if assignment is None or old is None:
         return assignment

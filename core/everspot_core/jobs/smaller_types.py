@@ -24,7 +24,7 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class SmallerType:
-    """A type that holds an arm and is cheaper than the one on which it ran.
+    """A type that can hold an arm and is cheaper than the type that the arm ran on.
 
     Attributes:
         new: whether it does not hold the first arm.

@@ -55,7 +55,7 @@ class Why(StrEnum):
     NO_TYPE_FITS = "no-type-fits"  # lacks, types
     NOTHING_SEEN = "nothing-seen"  # no instance and no declared type yet
     ALREADY_STOPPING = "already-stopping"
-    # What a job with capacity of its own is told. Hours and dollars.
+    # Reasons for jobs that instances are launched for. Their figures are hours and dollars.
     SPOT_AVAILABLE = "spot-available"
     SHORT_SPELLS = "short-spells"  # up_hours, needed_hours: the last spells of spot were over before a changeover was
     NO_SPOT_YET = "no-spot-yet"  # hours, limit_hours: waited without any spot, and for how long at most
@@ -138,7 +138,7 @@ class Void(_Act):
     """Give up an assignment whose first half is written, by raising the waiting job's epoch to `epoch`.
 
     To clear the assignment alone is not enough, because a slower scheduler could still write the second half. After the
-    epoch is raised that write must fail, and the assignment can be cleared for good.
+    epoch is raised that write fails, and the assignment can be cleared safely.
     """
 
     job_id: str

@@ -133,7 +133,7 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
 
 
 def _stuck(job: JobView) -> End | None:
-    """Return the end of a waiting job that no other instance would bring further; None if one could."""
+    """Return the end of a waiting job that cannot make progress on any other instance; None if it could."""
     record = job.record
     if job.head_epoch is not None and job.head_epoch > job.epoch:
         figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}

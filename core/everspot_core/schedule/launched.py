@@ -9,7 +9,7 @@ from everspot_core.schedule.view import InstanceView, JobView
 def awaited(job: JobView, owner: InstanceView | None, own_launches: Iterable[InstanceView]) -> list[InstanceView]:
     """Return the idle instances of the last launch for the job. `own_launches`: all instances launched for it.
 
-    Instances that the job was told to leave do not count, nor those older than the one that it holds.
+    Instances that the job was ordered to leave, and instances older than the one that it holds, do not count.
     """
     record, launched = job.record, list(own_launches)
     left_instance = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None

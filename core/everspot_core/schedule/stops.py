@@ -11,8 +11,8 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def cordon_instances(state: PlanState) -> None:
-    """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each. An
-    instance that was told to leave and has no job needs no further order."""
+    """Cordon the instances that the cloud is about to take, and order their jobs to stop, in one write each. An
+    instance without a job that was already ordered to leave needs no further order."""
     for instance in state.instances.values():
         assignment = instance.assignment
         if not instance.ending or instance.is_gone:

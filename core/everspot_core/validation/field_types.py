@@ -83,7 +83,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-"""A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
+"""A boolean of YAML or JSON. Words such as `"no"` and the numbers 1 and 0 are refused."""
 Span = Annotated[Given, AfterValidator(_some)]
 """A duration that is longer than zero."""
 Percent = Annotated[

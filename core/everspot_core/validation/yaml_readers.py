@@ -1,9 +1,9 @@
-"""What readers of YAML take differently: a plain `2026-01-31` is a date to one and a text to another.
+"""Finds values that YAML readers interpret differently: a plain `2026-01-31` is a date to one and a text to another.
 
 Three readings are compared: Go's yaml.v3, with which the Pulumi engine reads settings (its `resolve.go`); PyYAML, which
-follows YAML 1.1 (its `resolver.py`); and the core schema of YAML 1.2. What all three take for the same value is
-allowed: `12`, `1.5`, `.inf`, `true`, `null`, `~`, and a text that is none of their other kinds. `y` and `n` are
-texts to all three, though YAML 1.1 lists them as booleans.
+follows YAML 1.1 (its `resolver.py`); and the core schema of YAML 1.2. A value is allowed if all three read it the same:
+`12`, `1.5`, `.inf`, `true`, `null`, `~`, and plain texts. `y` and `n` are texts to all three, though YAML 1.1 lists
+them as booleans.
 """
 
 import math
@@ -88,7 +88,7 @@ def separators(text: str) -> list[tuple[int, str]]:
 
 
 def _as_number(text: str) -> str:
-    """Return the way to write a number that all readers know, as the end of a sentence; empty if there is none."""
+    """Return how to write a number so that all readers agree, as the end of a sentence; empty if no way exists."""
     plain = text.replace("_", "")
     if _INT.fullmatch(plain):
         return f", or {plain} for the number"

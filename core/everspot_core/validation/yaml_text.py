@@ -1,9 +1,9 @@
 """Reads YAML from untrusted authors. Depth, values and aliases are bounded, only JSON's types are allowed, and a value
 means the same to every reader (`yaml_readers`).
 
-PyYAML builds whatever a text describes: aliases that double thirty times, lists nine hundred levels deep, duplicate
-keys of which the last one silently wins. This module limits the text before it is parsed, and its values while they are
-composed, so that a small file cannot become large. It needs PyYAML, which is in the extras of all who read settings.
+PyYAML accepts aliases that double thirty times, lists nine hundred levels deep, and duplicate keys, where the last one
+silently wins. This module limits the text before it is parsed, and its values while they are composed, so that a small
+file cannot become large. It needs PyYAML, which is in every extra that reads settings.
 """
 
 import json
@@ -33,10 +33,10 @@ _PLAIN = {
 
 
 class BadYaml(ValueError):
-    """A text that is not taken. The message is what can be said of its file: `is neither YAML nor JSON: …`.
+    """A text that is refused. The message is a predicate, with the file as its subject: `is neither YAML nor JSON: …`.
 
     Attributes:
-        differences: Each value that readers of YAML take differently, by line and path; empty if something else is
+        differences: Each value that YAML readers interpret differently, by line and path; empty if something else is
             wrong.
     """
 
@@ -121,11 +121,11 @@ class _Loader(yaml.SafeLoader):
             kind = node.tag.rsplit(":", 1)[-1]
             raise _NotOurYaml(f"a value of the kind {cut(repr(kind), 60)} is not allowed{_at(node)}")
         if isinstance(node, CollectionNode):
-            deep = True  # PyYAML's own way to late construction is for recursive structures, of which there are none
+            deep = True  # PyYAML constructs late only for recursive structures, which are refused
         return super().construct_object(node, deep=deep)
 
 
-# Moments stay texts, 12:30 is no number of base 60, 1_000 and 007 are none at all, and 1e3 is one: as in YAML 1.2.
+# As in YAML 1.2, dates stay texts, 1e3 is a number, and 12:30 (base 60), 1_000 and 007 are not numbers.
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")
 _FLOAT = re.compile(
     r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$|^[-+]?[0-9]+[eE][-+]?[0-9]+$"
@@ -189,7 +189,7 @@ def load(
     except (ValueError, LookupError) as error:
         if isinstance(error, BadYaml):
             raise
-        # A number of more digits than Python reads; a text behind `!!int` or `!!bool` that is none.
+        # A number with more digits than Python reads, or a text after `!!int` or `!!bool` that has another type.
         raise BadYaml(f"has a value that cannot be read: {cut(str(error).partition(';')[0], SHOWN)}") from None
     finally:
         if loader is not None:

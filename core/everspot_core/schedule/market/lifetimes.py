@@ -1,4 +1,4 @@
-"""Estimates how long spells last: hazards by age, learnt from the spells that were seen.
+"""Estimates how long spells last: hazards by age, estimated from observed spells.
 
 Spot capacity comes and goes in spells whose hazard falls with age: most end within minutes, a few last for days. So a
 mean says little, and a spell that has lasted long is likely to last longer. The hazard (ends per hour) is constant

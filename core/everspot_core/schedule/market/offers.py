@@ -16,7 +16,7 @@ from everspot_core.schedule.market.stock import Stock
 from everspot_core.schedule.view import JobView, Outlook, PoolView
 
 INDIFFERENCE = 0.1
-"""If no pool costs more than this fraction more than another for the same work, the order of pools does not count."""
+"""If the costs of all pools for the same work differ by at most this fraction, the order of pools does not count."""
 
 
 class Acceptable(NamedTuple):
@@ -31,7 +31,7 @@ class Offers:
     """The pools that can hold one job, and their offers to it.
 
     - `stock`: the pools, as for all jobs of its kind.
-    - `fastest`: the speed of the on-demand pool on which it would be done first. Hours of work are at that speed.
+    - `fastest`: the speed of the on-demand pool that would finish the job first. Hours of work are at that speed.
     - `dry`: the longest recent time, in hours, for which that pool had no capacity.
     """
 
@@ -55,7 +55,7 @@ class Offers:
     def spot(self) -> tuple[RankedPool, ...]:
         """The spot pools that have enough capacity now, best first; those as expensive as on-demand come last."""
         giving = self.stock.spot_giving
-        # What is too small is not among them, but the smaller type that is taken anyway.
+        # A job's own types exclude those that are too small, but a smaller type may be taken anyway.
         accept = {p.instance_type.name for p in giving}
         ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
         return tuple(sorted(ranked, key=lambda r: self._dear(r.pool)))
@@ -132,7 +132,7 @@ def describe_held(
 
 
 def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[float, float]:
-    """Return the speed and the longest dry spell of the pool on which the job would be done first if it had to go there
+    """Return the speed and the longest dry spell of the pool that would finish the job first if it had to start there
     now."""
     if len(resorts) < 2:
         return resorts[0] if resorts else (1.0, 0.0)

@@ -59,7 +59,7 @@ def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, cha
     # An up spell that begins on on-demand: there until it has lasted `back`, a changeover, then on spot to its end.
     od_usd = on_demand * stayed + spot * (up.mean - stayed)
     od_progress = stayed + up.mean - up.capped(RETURNS + changeover)
-    # One that begins with nothing held: spot at once.
+    # An up spell that begins without an instance: spot immediately.
     free_usd, free_progress = spot * up.mean, up.mean - float(up.capped(np.array([changeover]))[0])
     # The whole cycle from an outage on, with nothing held at its beginning: (waits, returns).
     w_out, w_waited = outlasted[:, None], waited[:, None]

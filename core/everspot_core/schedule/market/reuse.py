@@ -1,8 +1,8 @@
 """Decides whether a job takes an idle instance that was launched for another job, rather than have one launched.
 
-This saves the launch. But to save a launch is no reason to stay on a more expensive market or type for hours. So the
-instance must be of the market that the policy has the job take now, and the whole job must cost no more there than on
-the best new instance.
+Reuse saves the launch, but that does not justify hours on a more expensive market or type. So the instance must be in
+the market that the policy chooses for the job now, and the whole job must not cost more there than on the best new
+instance.
 
 There is one exception. If the cap leaves no room for a launch, a job of unknown length takes any spot instance that is
 cheaper than on-demand. Otherwise a queue of short jobs would have the whole fleet replaced over and over.

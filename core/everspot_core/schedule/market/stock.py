@@ -85,7 +85,7 @@ class Stock:
         up = bool(self.spot_giving) and usd < on_demand_usd
         return Spot(
             up=up,
-            # What is asked for another job of this plan, and only presumed to be there, has not come back yet.
+            # Capacity that this plan requests for another job is only assumed to exist, so the outage goes on.
             age=behaviour.outage(self.now) if not up else behaviour.age(self.now) if behaviour.up else 0.0,
             ups=behaviour.ups,
             downs=behaviour.downs,

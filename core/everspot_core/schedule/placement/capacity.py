@@ -41,8 +41,8 @@ class SeatRequest:
     """A job's request for free capacity.
 
     Attributes:
-        avoid: the instance from which it was preempted last and those on which it failed. It takes any other one first,
-            but rather than wait it returns to one of them.
+        avoid: the instance that it was preempted from last, and the instances that it failed on. It prefers any other
+            instance, but returns to one of them rather than wait.
         hours_by_type: its hours by type, once they are computed.
     """
 
@@ -119,8 +119,8 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
     """Return whether the instance is healthy, has nothing assigned, and is done with its last job.
 
     An agent's report is as old as its heartbeat. So BUSY counts as free once the lease that it names has been given
-    back. It does not if the lease was taken from the agent, which may not know yet. Nor does it if the agent gave the
-    job back because its machine is going or unfit, which the next heartbeat will report.
+    back. It does not count as free if the lease was taken from the agent, which may not know yet. It does not either if
+    the agent gave the job back because its machine is going or unfit; the next heartbeat will report that.
     """
     record = instance.record
     if record is None or not instance.healthy or not instance.idle:

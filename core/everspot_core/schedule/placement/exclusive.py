@@ -260,7 +260,7 @@ class ExclusiveCapacity:
         self._ends_known = True
         jobs = {j.job_id: j for j in self._view.jobs}
         for instance in self._view.instances:
-            # What was launched for one job is released after it.
+            # An instance that was launched for one job is released after it.
             if instance.healthy and instance.instance_id not in self._free and instance.launched_for is None:
                 assignment = instance.assignment
                 holder = jobs.get(assignment.job_id or "") if assignment is not None else None

@@ -101,7 +101,7 @@ class _Placement:
     def _its_own(self, job: JobView) -> list[InstanceView]:
         """Return the instances that were launched for the job last. Their size was checked at the launch.
 
-        The instance that the job was told to move away from is never among them.
+        The instance that the job was ordered to leave is never among them.
         """
         record = job.record
         left_instance = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None

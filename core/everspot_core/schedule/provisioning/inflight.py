@@ -25,7 +25,7 @@ WAITING = 1.2
 """A job waits for an instance that is free within this many expected changeovers, of which a launch takes one."""
 BEHIND_NEW = 1
 """How many jobs of unknown length may wait for each instance that one plan launches. If they turn out to be long, each
-of them loses a changeover; so a burst that is submitted at once gets an instance for every second job."""
+of them loses a changeover; so a burst of submissions gets an instance for every second job."""
 HANDFUL = 10
 """As long as fewer instances that suit it are present or on their way, a job waits for no instance that is on its way,
 and one of unknown length waits for none. Such a wait rests on estimates, and to launch a few instances costs little."""

@@ -1,4 +1,5 @@
-"""Finds the launched instances that are on their way to jobs, and those that nobody needs any longer."""
+"""Finds the launched instances that are on their way to jobs, and the launched instances that no job needs any
+longer."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,9 +19,10 @@ LAUNCH_PATIENCE = 2
 
 
 NOTICE_MOST = timedelta(minutes=5)
-"""Market time after which an instance that got notice is no longer taken to be going: from the told moment of its end
-on, or without one from the end of its last job. The clouds call that moment approximate, and some messages have only
-that of its sending; whoever ends such an instance just before the cloud does pays for what would have been free."""
+"""Market time after which an instance with a notice no longer counts as ending. It runs from the announced end, or
+without one from the end of the instance's last job. The clouds call the announced end approximate, and some messages
+only have the time when they were sent. An instance that is ended just before the cloud ends it is billed, though it
+would have been free."""
 
 
 class Launches:

@@ -70,7 +70,7 @@ class _Departures:
         )
 
     def broken(self) -> Iterator[Leave]:
-        """Yield the instances that found themselves unfit, and those on which several jobs failed; launched ones
+        """Yield the instances that reported themselves unfit and the instances where several jobs failed, launched ones
         included."""
         sent = Counter(
             (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons

@@ -1,9 +1,9 @@
-"""Decides which instance types are not launched any more, because machine after machine of them is of no use.
+"""Decides which instance types are no longer launched, because several machines in a row were unusable.
 
-A launched machine that finds itself unfit leaves, and its job asks for the next one. Where the type or the image is at
-fault, each next machine is as broken as the last and costs its boot. After SEVERAL equal faults the type is suspended,
-for RETRY_AFTER from the last one. A new image or other settings make a new generation, whose machines have no faults
-yet, so that they are launched at once.
+A launched machine that finds itself unfit leaves, and its job gets another launch. If the type or the image is at
+fault, every next machine is broken, too, and its boot is paid. After SEVERAL equal faults the type is suspended, for
+RETRY_AFTER from the last one. A new image or other settings make a new generation, whose machines have no faults yet
+and can be launched.
 """
 
 from collections import defaultdict
@@ -79,7 +79,7 @@ def suspended_types(
 
     Args:
         faults: the fault records of the cluster.
-        proven: the types of which a machine works now (`proven_types`).
+        proven: the types with a working machine now (`proven_types`).
         generation: the declared generation; faults of others do not count. Empty: all count.
         now: market time.
     """
@@ -124,7 +124,7 @@ def _unwritten_faults(view: ClusterView, now: datetime) -> Iterator[FaultRecord]
 
 
 def proven_types(instances: Iterable[InstanceView], now: datetime) -> frozenset[str]:
-    """Return the types of which a machine has been healthy for long enough to show that the type works."""
+    """Return the types with a machine that has been healthy for long enough to show that the type works."""
     return frozenset(
         i.record.instance_type
         for i in instances

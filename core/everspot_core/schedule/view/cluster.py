@@ -49,7 +49,7 @@ class ClusterView:
     - `idle_limit`: a launched instance without work is released after this; zero: immediately.
     - `cap`: the cap on launched instances; None: no cap.
     - `purses`: the rest of the budgets of teams and of the environment.
-    - `lasting_changeover`: the bound on a changeover that deadlines are refused by; None: that of the job's outlook.
+    - `lasting_changeover`: the bound on a changeover for refusing deadlines; None: the bound of the job's outlook.
     """
 
     jobs: tuple[JobView, ...]

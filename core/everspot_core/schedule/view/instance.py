@@ -63,7 +63,7 @@ class InstanceView:
         return self.assignment.for_job(job_id) if self.assignment is not None else None
 
     def stops(self, job_id: str) -> bool:
-        """Return whether the instance was told to give that job back, or all of its jobs."""
+        """Return whether the instance was ordered to give back that job or all of its jobs."""
         seat = self.job_orders(job_id)
         return self.stopping or (seat is not None and seat.order is not Order.RUN)
 
@@ -94,12 +94,12 @@ class InstanceView:
 
     @property
     def stopping(self) -> bool:
-        """Whether the instance was told to stop its jobs."""
+        """Whether the instance was ordered to stop its jobs."""
         return self.assignment is not None and self.assignment.order is not Order.RUN
 
     @property
     def leaving(self) -> bool:
-        """Whether the instance was told to power off once it has no job."""
+        """Whether the instance was ordered to power off once it has no job."""
         return self.assignment is not None and self.assignment.order is Order.LEAVE
 
     @property

@@ -111,7 +111,7 @@ def _rows(
                 cap = caps.get((team, period, unit))
                 bound = committed(going_on, team, unit, now, until)
                 if unit is Unit.GPU_HOURS and cap is None and not used.gpu_hours and not bound:
-                    continue  # nobody uses a GPU
+                    continue  # the team uses no GPUs
                 of_late = spent(lately, team, now - 2 * LATELY).in_unit(unit)
                 yield BudgetRow(
                     team=team,

@@ -12,7 +12,7 @@ from everspot_cli.errors import CliError, Exit
 if TYPE_CHECKING:
     from everspot_cli.session import Session
 
-_ID = r"-[0-9a-f]{8}(-\d+)?"  # what a submission, and a series, put behind a job's name
+_ID = r"-[0-9a-f]{8}(-\d+)?"  # the suffix that a submission, and a series, add to a job's name
 
 
 def set_start(submission: JobSubmission) -> JobSubmission:

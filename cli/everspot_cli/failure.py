@@ -36,8 +36,7 @@ class FailureWords:
 
 
 def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
-    """Return the exception and the last lines. None for a job that has neither failed nor waits for a retry after an
-    error."""
+    """Return the exception and the last lines; None unless the job failed or waits for a retry after an error."""
     summary = summarize_failure(row, events)
     if summary is None:
         return None

@@ -1,4 +1,4 @@
-"""What a job used of its machine, as rows for the terminal and the web UI, and as JSON."""
+"""A job's use of its machine, as rows for the terminal and the web UI, and as JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

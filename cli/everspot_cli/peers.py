@@ -64,7 +64,7 @@ def _own_sight(session: Session, peer: "Peer") -> "PeerSight":
 
 
 def describe_sighting(row: dict[str, Any], now: datetime) -> str:
-    """Who saw the peer, and when: `by its scheduler 12s ago`."""
+    """Return who saw the peer and when: `by its scheduler 12s ago`."""
     from everspot_cli.tables import humane
 
     return f"scheduler, {humane(row['seen_at'], now)}" if row["seen_by"] == SCHEDULER else "you, now"

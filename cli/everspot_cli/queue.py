@@ -53,7 +53,7 @@ def job_rows(
     """Return the rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
     changed.
 
-    `event_cache`: for who asks again and again, the events of jobs that have ended, which are read once and kept there.
+    `event_cache`: for repeated calls; the events of ended jobs are read once and kept there.
     """
     query = query or JobQuery()
     dossiers, cancels = _read(session, query)

@@ -105,7 +105,7 @@ class Session:
         """Return the store of another cluster, with this user's own credentials.
 
         Raises:
-            CliError: if there are none.
+            CliError: if the user has no credentials.
             StoreError: if it cannot be opened.
         """
         from everspot_store import Store
@@ -172,8 +172,8 @@ class Session:
 
     @cached_property
     def clock_skew(self) -> timedelta:
-        """The time by which the store's clock is ahead of this machine's. Zero if the store refuses to be asked: then
-        the submission that follows shows why."""
+        """How far the store's clock is ahead of this machine's. Zero if the store refuses the request; the submission
+        that follows shows why."""
         from everspot_store import StoreError
 
         try:

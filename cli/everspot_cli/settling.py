@@ -13,7 +13,7 @@ def settle(session: Session) -> str | None:
     """Bring the ledger up to date from the cloud, by the same code as the scheduler.
 
     This adds what the scheduler has not written yet, and the end of the scheduler's own instance, which the scheduler
-    cannot write. Every entry is written once, by whoever comes first, so this is harmless beside a running scheduler.
+    cannot write. Every entry is written once, by the first writer, so this is safe while a scheduler runs.
 
     Returns:
         Why it failed, as a note for people. None: the ledger is complete.

@@ -25,7 +25,7 @@ def settings_files(files: list[Path] | None) -> list[Path]:
     """Return the settings files of the options, or those in `stacks/`.
 
     Raises:
-        CliError: if there are none.
+        CliError: if there are no such files.
     """
     paths = files or sorted(STACKS.glob("Pulumi.*.yaml"))
     if not paths:

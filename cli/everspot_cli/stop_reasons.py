@@ -1,4 +1,4 @@
-"""Why a job was told to stop or left its instance, in words."""
+"""The reasons for stopping a job or for its leaving an instance, in words."""
 
 from everspot_core.jobs.records import Reason
 

@@ -33,7 +33,7 @@ STYLE = {
 NARROW = 110
 """Terminals of fewer columns get tables with fewer, stacked columns."""
 EPOCH_TOLERANCE = 1e-6
-"""Epochs by which a quotient of steps may miss a whole number."""
+"""How far the number of epochs, as a quotient of steps, may be from a whole number."""
 
 
 def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:

@@ -75,8 +75,8 @@ class Costing:
     Attributes:
         region: Of the providers, None if unknown.
         as_of: The day of the list prices that come with Everspot.
-        same: The regions in which these prices hold. The first is the one whose prices they are.
-        listed: The region's own prices of everything but instances, from its price lists; None if there are none.
+        same: The regions with these prices. The prices were read for the first.
+        listed: The region's own prices of everything but instances, from its price lists; None without price lists.
     """
 
     region: str | None

@@ -18,14 +18,14 @@ _NO_SECRETS = re.compile(
     r"(?:client|creation|idempotency|request|caller|next|page|continuation|pad|eos|bos|unk|mask|sep|cls)_?tokens?$",
     re.IGNORECASE,
 )
-"""Tokens that make a call unique, turn a page or stand in a text."""
+"""Names ending in "token" that are no credentials: idempotency tokens, page tokens, tokens of a language."""
 
 _REFERENCES = (
     "arn:", "projects/", "ssm:", "secretsmanager:", "secretmanager:", "gcp:", "aws:", "vault:", "op://", "env:",
     "file:", "awskms:", "gcpkms:", "azurekeyvault:", "hashivault:", "alias/", "sha256:", "https://", "http://",
     "s3://", "gs://", "/", "./", "~/", "%",
 )  # fmt: skip
-"""How a value begins that says where a secret is kept, and is none."""
+"""Prefixes of values that name where a secret is stored and are not secret themselves."""
 
 _WORDS = frozenset(
     {

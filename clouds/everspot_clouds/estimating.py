@@ -28,7 +28,7 @@ _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "aws": {"aws:kms/key:Key": {"enableKeyRotation": True}, "aws:s3/bucket:Bucket": {}},
     "gcp": {"gcp:kms/cryptoKey:CryptoKey": {}, "gcp:storage/bucket:Bucket": {}},
 }
-"""What a bootstrap's state lies in: all of it that costs money."""
+"""The storage of a bootstrap's state: the resources that cost money."""
 
 _NO_REGIONS: Mapping[str, str] = {}
 

@@ -172,7 +172,7 @@ class FolderProvider(PackageRules):
         return NOTICE
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-        """See `Provider`: there are none beside the checks of the store."""
+        """See `Provider`. A folder has no checks beside those of the store."""
         return []
 
     def price_table(

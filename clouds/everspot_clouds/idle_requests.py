@@ -1,11 +1,11 @@
-"""What the store's requests cost in a month in which nothing runs. `python -m bench idle` counts them."""
+"""The cost of the store's requests in a month without jobs. `python -m bench idle` counts the requests."""
 
 from fractions import Fraction
 
 from everspot_core.estimate.requested import HOURS_A_MONTH
 
 WRITES_AN_HOUR, READS_AN_HOUR = 242, 811
-"""Requests of a scheduler without jobs and agents: those that write or list, and those that read."""
+"""Requests of a scheduler without jobs and agents: writes and lists, and reads."""
 
 
 def requests_usd(writes: Fraction, reads: Fraction) -> Fraction:

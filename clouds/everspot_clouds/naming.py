@@ -1,4 +1,4 @@
-"""What the names of regions and instance types tell about their cloud: each cloud forms them in its own way."""
+"""Derives the cloud from the names of regions and instance types, whose forms differ by cloud."""
 
 import re
 

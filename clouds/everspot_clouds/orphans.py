@@ -69,7 +69,8 @@ def find_orphans(
         clock: The market's.
         site: The cluster's resources; by default asked with the environment's credentials.
         catalogue: Types and prices; by default the built-in ones.
-        refused: Gets why queues, buckets and the like could not be looked for; without it that is an error, too.
+        refused: Called with the reason if queues, buckets or other resources cannot be listed; if it is None, that
+            raises an error.
 
     Raises:
         CloudError: if the cloud refuses or does not answer.

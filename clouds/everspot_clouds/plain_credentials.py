@@ -71,7 +71,7 @@ detectors of IBM that take any `key: value` for one."""
 
 _GENERAL = (_USER, "a password in an address", "a bearer token", _COMMAND, _GIVEN_AS_OPTION, _ELEMENT, PASSWORD, RANDOM)
 _NAMELIKE = (_GIVEN_AS_OPTION, _ELEMENT, _USER)
-"""Kinds of which a value of words with signs between them is the name of something."""
+"""Kinds whose matches are ignored if they consist of words and separators, because such a value is a name."""
 
 _LITERAL = (PASSWORD, _COMMAND, _GIVEN_AS_OPTION, _ELEMENT)
 _EXAMPLES = ("password", "passwd", "pass", "pass1", "pass123", "password1", "secret", "token", "pw", "mypassword")
@@ -82,11 +82,11 @@ _BORDERED = ("an AWS access key", "a Twilio key", "a Mailchimp key", "a Telegram
 _BASIC = ("a password in a header", "a Docker password")  # the base64 of `user:password`
 
 _QUOTED = r"(?:\"(?![$<{`])[^\"\n]{1,100}\"|'(?![$<{`])[^'\n]{1,100}')"
-"""A text in quotes that stands there literally."""
+"""A literal text in quotes."""
 
 _OPTION = r"['\"]?--?"
 _GAP = r"['\"]?(?:=|\s*,\s*|\s+)['\"]?"
-"""What stands between an option and its value: in a shell, or in a program's list of arguments."""
+"""The characters between an option and its value, in a shell or in a program's list of arguments."""
 
 _GAP_OR_NONE = rf"(?:{_GAP}|['\"]?)"
 _ELEMENT_NAMES = r"(?:password|passwd|passphrase|secret|token|api-?key)"
@@ -239,11 +239,11 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-"""Forms beside detect-secrets' own. A password counts if it stands there literally: `$TOKEN`, `${TOKEN}` and `<token>`
-are none. A group is the credential within its text."""
+"""Patterns beside detect-secrets' own. Only literal passwords match; `$TOKEN`, `${TOKEN}` and `<token>` do not. A group
+of the pattern is the credential within its text."""
 
 KINDS = tuple(dict.fromkeys([*(kind for kind, _ in (*_DETECTORS, *_PATTERNS)), RANDOM]))
-"""What is looked for."""
+"""The kinds of credentials that are detected."""
 
 LONGEST = 1 << 20
 """Characters that are looked at. Clouds take far less (16 KiB of user data, 256 KiB of a metadata value)."""
@@ -257,7 +257,7 @@ _UNSEEN = (
     r"[\x00-\x08\x0e-\x1b\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
-"""Control characters, and those that Unicode lets readers leave out (`Default_Ignorable_Code_Point`)."""
+"""Control characters, and characters that renderers may ignore (Unicode, `Default_Ignorable_Code_Point`)."""
 
 _UNSEEN_WRITTEN = (
     r"\\{1,2}(?:[xX](?:[01][0-9a-fA-F]|7f|ad)"

@@ -30,8 +30,8 @@ _CACHE = Path("everspot") / "prices"
 
 
 class BadPriceFile(ValueError):
-    """A file of prices that cannot be read. Its message names the file, what is wrong, and the command that writes it
-    anew."""
+    """A file of prices that cannot be read. Its message names the file, the problem, and the command that writes the
+    file again."""
 
 
 def find_project(start: Path | None = None) -> Path | None:

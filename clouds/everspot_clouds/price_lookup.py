@@ -32,7 +32,7 @@ _REDIRECTIONS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_U
 
 @dataclass(frozen=True)
 class LookUp:
-    """The answer of a region's price lists: a table, or the reason why there is none."""
+    """The answer of a region's price lists: a table, or the reason for its absence."""
 
     table: PriceTable | None = None
     refusal: str = ""

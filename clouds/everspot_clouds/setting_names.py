@@ -1,7 +1,7 @@
-"""The names of the settings of every section, for who checks a file without running the program that it is for.
+"""The names of the settings of every section, for checking a file without running its program.
 
-They are the inputs of the components, from their schema: `tools/setting_names.py` writes them down here, since nothing
-that reads prices alone loads the engine's SDK.
+The names are the inputs of the components. `tools/setting_names.py` generates them from the schema, because code that
+only reads prices must not load the engine's SDK.
 """
 
 import json

@@ -20,7 +20,7 @@ from everspot_core.validation.problems import Problems
 from everspot_clouds.price_files import load_catalogue
 
 PREFIX = "everspot-"
-"""What comes before a stack's name in the name of its cluster."""
+"""The prefix of a cluster's name, before the name of its stack."""
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where the settings have none."""
@@ -51,7 +51,8 @@ class ClusterOutline:
 
 
 def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
-    """Add the mistakes that keep the settings of a cluster from being read at all. Return whether there are none."""
+    """Add the mistakes that keep the settings of a cluster from being read at all. Return True if there are no
+    mistakes."""
     capacity = settings.get("capacity")
     if not problems.need(isinstance(capacity, Mapping), "capacity", "is missing, or is no mapping"):
         return False

@@ -1,8 +1,8 @@
 """Computes the spending of teams and of the environment, by the rules of the bill, per instance.
 
-Without any cap nothing is computed at a tick; the teams' days, which norms are learnt from, are asked for now and then.
-Costs older than SETTLED are computed once and kept, so the effort depends on recent instances only. A scheduler that
-starts reads the archived jobs of this month.
+Without any cap nothing is computed at a tick. Only the daily spending of teams, which the norms need, is computed from
+time to time. Costs older than SETTLED are computed once and kept, so the effort depends on recent instances only. A
+scheduler that starts reads the archived jobs of this month.
 """
 
 import logging
@@ -83,7 +83,7 @@ class Accounts:
             return
         try:
             self._budgets = self._store.budgets()
-        except BadDocument as error:  # what was known holds: a cap that cannot be read is no reason to spend more
+        except BadDocument as error:  # the last known caps apply; an unreadable cap must not allow more spending
             _log.error("%s: the budgets that were read last count", error)
 
     def _hear(self, observation: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:

@@ -138,7 +138,7 @@ class Actor:
     def _assign(self, action: Assign, observation: Observation) -> ActionResult:
         document = observation.assignments.get(action.instance_id)
         seat = document.value.for_job(action.job_id) if document is not None else None
-        written = seat is not None and seat.epoch == action.epoch  # with those that it was put beside
+        written = seat is not None and seat.epoch == action.epoch  # with the orders of the jobs that share the instance
         if not written and not self._write_orders([action], observation):
             return ActionResult.LOST
         return self._second_half(action.job_id, action.instance_id, observation)

@@ -130,7 +130,7 @@ class AnomalyWatch:
 
     def _suspended_types(self, view: ClusterView, now: datetime) -> dict[str, str]:
         elastic = self._declaration.manifest.elastic
-        if elastic is None:  # nothing is launched at all
+        if elastic is None:  # the cluster launches no instances
             return {}
         suspended = suspensions_in(view, now)
         return {name: suspension.message for name, suspension in suspended.items() if name in elastic.types}

@@ -6,8 +6,8 @@ _SLOWEST = 16
 QUIET_TICKS = 12
 """After this many ticks without a change but heartbeats, the next ticks are QUIET_FACTOR times as far apart."""
 IDLE_TICKS = 24
-"""After this many such ticks, where there is neither a job to do nor an agent, the next ones are IDLE_FACTOR times as
-far apart: then the listings of the ticks are most of what the store costs."""
+"""After this many consecutive ticks without jobs and agents, the next ticks are IDLE_FACTOR times as far apart. In an
+idle cluster the ticks' listings are most of the store's cost."""
 IDLE_FACTOR = 36
 
 

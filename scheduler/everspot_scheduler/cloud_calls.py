@@ -44,7 +44,7 @@ class CloudCalls:
             self._call_cloud(self._ends_backoff, lambda: facts.tell_ends(self._cloud.ends()), description, urgent=True)
 
     def prices(self, ledger: Ledger, elastic_manager: ElasticManager) -> None:
-        """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
+        """Request the spot prices of pools in use and of pools that may be launched in, if that is due."""
         elastic = elastic_manager.declared
         watched = [(p.instance_type, p.zone) for p in launchable_pools(elastic)] if elastic is not None else []
         self._call_cloud(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")

@@ -135,7 +135,8 @@ class Facts:
     def is_gone(self, instance_id: str) -> bool:
         """Return whether the instance has ended, by the cloud."""
         described = self.described.get(instance_id)
-        # What is still described although its end is told is on its way: its cloud takes a while to be done with it.
+        # An instance whose end was reported and that is still described is shutting down, which takes the cloud a
+        # while.
         ended = described.phase is Phase.ENDED if described is not None else instance_id in self.ends
         return instance_id in self.over or ended
 

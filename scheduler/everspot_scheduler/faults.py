@@ -62,7 +62,7 @@ class Faults:
             if checked or instance.role is not Role.AGENT or not late(instance):
                 continue
             if instance.phase is not Phase.ALIVE and instance.interrupted is None:
-                continue  # who ended it is not known yet
+                continue  # it is not known yet who ended it
             if instance.interrupted or name in facts.warned or self._has_reported(name):
                 self._cleared.add(name)
                 continue

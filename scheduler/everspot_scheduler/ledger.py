@@ -89,7 +89,7 @@ class Ledger:
         self.catalogue, self._book = self._build_catalogue(table), None
 
     def _build_catalogue(self, table: PriceTable | None) -> Catalogue:
-        """Return the catalogue with the declared prices and a table of the store, of which the newer wins."""
+        """Return the catalogue with the declared prices and a table of the store; the newer price wins."""
         catalogue = builtin()
         for prices in newest_last(table, self._declared_prices):
             catalogue = priced(catalogue, prices)

@@ -66,7 +66,7 @@ class Scheduler:
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Tick until `stopped` returns True. Errors are logged, and the next tick starts anew."""
+        """Tick until `stopped` returns True. Errors are logged, and the next tick starts again."""
         clock, failures = self._store.clock, 0
         while not stopped():
             began = clock.monotonic()

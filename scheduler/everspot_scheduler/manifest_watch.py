@@ -80,7 +80,7 @@ class ManifestWatch:
     def standing(self, instances: Iterable[InstanceView]) -> Standing | None:
         """Return the declared size of the standing fleets, once it has not changed for a while; otherwise None.
 
-        It is None too if a fleet is sized by somebody else, because releasing its excess would then never end.
+        It is also None if another party sets a fleet's size, because releasing its excess would then never end.
         """
         standing, stood = self.manifest.standing, self._store.clock.monotonic() - self._since
         if standing is None or stood < self._settling:

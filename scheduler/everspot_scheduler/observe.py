@@ -21,9 +21,9 @@ from everspot_scheduler.staleness import Staleness
 BEATS_UNREAD = 6
 """The beats for which the heartbeat of an instance without a job may stay unread while no job waits."""
 BUSY_READS = 100
-"""The most heartbeats of busy instances that are read in a tick, those first that were read longest ago. Such an
-instance writes one every five minutes, and immediately when it has news, such as a notice; so with a tick of
-5 s the bound is met from 6,000 instances on, or where so many are taken at once."""
+"""The most heartbeats of busy instances that a tick reads, the least recently read first. A busy instance writes a
+heartbeat every five minutes, and immediately for news such as a notice. With a tick of 5 s the bound is reached from
+6,000 instances on, or if so many are interrupted at the same time."""
 _BRANCHES = 6
 _log = logging.getLogger(__name__)
 
@@ -81,8 +81,7 @@ class Observer:
         """Read the store.
 
         Assignments are read before records, and records before jobs. So the documents that an assignment names were
-        read after it: a lease that is found to be over is over for good, and no job is there whose record has been
-        removed.
+        read after it: a lease that has ended is not taken up again, and every job has its record.
 
         Raises:
             StoreError: if the store cannot be read; nothing is known then.

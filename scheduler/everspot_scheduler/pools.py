@@ -248,7 +248,7 @@ def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> It
         yield _Event(launch.launched_at, 1, False, False)
         end, warned = ledger.ends.get(name), facts.warned_at.get(name)
         if end is not None:
-            # Who ended it in the end says nothing about the pool: the notice was the cloud's.
+            # The cloud's notice counts, no matter who ended the instance.
             at = min(warned, end.ended_at) if warned is not None else end.ended_at
             yield _Event(at, -1, end.interrupted or warned is not None, False)
         elif warned is not None:

@@ -118,8 +118,7 @@ class Viewer:
         )
 
     def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:
-        """Return the views of jobs, and the names of those that are left out because they cannot be read or make no
-        sense."""
+        """Return the views of jobs, and the names of jobs that are left out because they are unreadable or invalid."""
         drills: dict[str, list[Drill]] = defaultdict(list)
         for name, request in observation.drills.items():
             job_id, _, drill_id = name.partition("/")
@@ -160,7 +159,7 @@ class Viewer:
             spent=inputs.spent.get(name, _UNSPENT),
             after=inputs.after.get(name, ()),
             nodes=1,  # a job file asks for one instance
-            outlook=None,  # what the author expects, less the steps that are done
+            outlook=None,  # the plan uses the author's expectation, less the finished steps
             head_epoch=inputs.head_epochs.get(name),
             changeover=inputs.changeovers.for_job(name),
             preempted_at=inputs.losses.get(name, ()),
@@ -255,7 +254,7 @@ def _instance(
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),
         launched_for=place.job_id if place is not None else None,
-        # All of one launch began at once, whatever the seconds between them: a gang is known by that.
+        # All instances of one launch get the same time, by which the plan recognizes a gang.
         launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
         idle_since=_idle_since(record, assignment),
         pool=place.pool if place is not None else _launch_pool(launch),

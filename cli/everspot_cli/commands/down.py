@@ -82,7 +82,7 @@ def down(
     removed = _remove_orphans(cloud_view)
     if any(operation.operation != "creating" for operation in declared.pending):
         _report(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
-        declared.clear_pending()  # what is deleted already cannot be deleted again
+        declared.clear_pending()  # a resource that is already deleted cannot be deleted again
     if drained is not None:  # else there is no store
         _settle(session)
     session.errors.print(f"Destroying {declared.label}.")
@@ -92,7 +92,7 @@ def down(
     remaining = _check(session, site)
     retained = [resource.name for resource in remaining if resource.retained]
     if retained and drained is not None:
-        _settle(session)  # the ends of the scheduler's and the standing instances, which the destroy brought
+        _settle(session)  # records the ends of the scheduler's and the standing instances, which the destroy ended
     _refuse_remaining([resource for resource in remaining if not resource.retained])
     answer = {
         "cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "orphans_removed": removed,
@@ -281,7 +281,7 @@ def _still_drained(session: Session, drained: Sequence[str] | None, force: bool)
 
 
 def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
-    """Wait until the scheduler has released the instances that it launched, and end those that it does not release.
+    """Wait until the scheduler has released the instances that it launched, and end the rest.
 
     Returns the ids of the instances that were ended here.
     """

@@ -118,8 +118,8 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
 def _price_table(
     session: Session, folder: Path, cloud: str, region: str, *, force: bool
 ) -> tuple[PriceTable | None, bool]:
-    """Return the region's prices: those that the folder has already, else those of the cloud's price lists, and whether
-    the folder has them. None if nobody is signed in, which no one has to be before the first step.
+    """Return the region's prices and whether the folder has them. They come from the folder, else from the cloud's
+    price lists. None if the user is not signed in, which the first step does not require.
 
     Raises:
         CliError: if the folder's own file cannot be read.
@@ -141,7 +141,7 @@ def _price_table(
 
 
 def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interactive: bool) -> dict[str, str]:
-    """Return all answers: those of the options, and for the others those that the user types.
+    """Return all answers: from the options, and otherwise typed by the user.
 
     Each typed answer is checked immediately; the question is repeated until the answer is valid.
 
@@ -232,7 +232,7 @@ def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Prob
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:
-    """Write the files. Those that are there already, with the same text, stay.
+    """Write the files. Existing files with the same text stay.
 
     Raises:
         CliError: naming all files that would be overwritten, before anything is written; or if one cannot be written.

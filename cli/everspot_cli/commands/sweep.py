@@ -53,7 +53,7 @@ def sweep(
     printed_states: list[str] = []
     while not (show or standing.over):
         states = [trial.state for trial in standing.trials]
-        if not session.json and states != printed_states:  # what it has cost changes all the time
+        if not session.json and states != printed_states:  # not for the cost, which changes all the time
             printed_states = states
             session.errors.print(_line(spec, standing), soft_wrap=True)
         session.clock.sleep(POLL)

@@ -24,10 +24,10 @@ MOST_PROCESSES = 16
 
 @dataclass(frozen=True)
 class RehearsedJob:
-    """What is rehearsed.
+    """A job as it is rehearsed on this machine.
 
     Attributes:
-        spec: the job without what only a cluster has.
+        spec: the job without the settings that only a cluster has.
         folder: its code; None for a recipe.
         notes: how this machine differs from the cluster.
     """

@@ -191,7 +191,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "total_steps": progress.total_steps,
         "cost_usd": money["cost_usd"],
         "on_demand_cost_usd": money["on_demand_cost_usd"],
-        # What a failed job would have cost on-demand is no measure: nothing of it is of use.
+        # A failed job has no useful result, so a comparison with its on-demand cost means nothing.
         "savings_percent": None if record.state is JobState.FAILED else money["savings_percent"],
         "free_usd": money["free_usd"],
         **_hours(own.usages),

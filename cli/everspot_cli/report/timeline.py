@@ -122,7 +122,7 @@ def _row(
         f'<text class="id" x="4" y="{middle + 10}">{escape(launch.instance_id)}</text>',
     ]
     lanes = _lanes(instance.usages)
-    # What nobody's share covers lies behind those who share.
+    # Time that no job's share covers is drawn behind the jobs.
     for usage in sorted(instance.usages, key=lambda u: u.job_id is not None):
         parts.append(_bar(axis, usage, instance, top, colour, only, lanes))
     for event in _list_marks(material, launch.instance_id, only):

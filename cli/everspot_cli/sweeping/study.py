@@ -31,7 +31,7 @@ def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
     optuna = _optuna()
     storage = optuna.storages.JournalStorage(journal)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Optuna calls experimental: trials that run count while others are chosen
+        warnings.simplefilter("ignore")  # `constant_liar`, which counts running trials, is experimental in Optuna
         sampler = optuna.samplers.TPESampler(seed=spec.seed, constant_liar=True)
     if create:
         study = optuna.create_study(
@@ -80,7 +80,7 @@ def complete(study: Any, trial: Any, value: float, step: int) -> None:
     if step > max(trial.intermediate_values, default=0):
         handle = _optuna().trial.Trial(study, trial._trial_id)
         handle.report(value, step)
-        handle.should_prune()  # what it says comes too late; it notes which steps the trial has passed, and how well
+        handle.should_prune()  # called for its side effect: the pruner records the trial's steps and values
     _record(study, trial.number, value, "COMPLETE")
 
 

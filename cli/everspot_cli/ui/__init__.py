@@ -1,1 +1,1 @@
-"""The page of `everspot ui`: what the command's tables tell, in a browser, kept up to date."""
+"""The web UI, `everspot ui`: the command's tables in a browser, kept up to date."""

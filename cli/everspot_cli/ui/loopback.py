@@ -2,4 +2,4 @@
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
-"""What a browser on this machine may call it."""
+"""The host names by which a browser on this machine may call it."""

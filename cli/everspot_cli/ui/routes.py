@@ -1,4 +1,4 @@
-"""The page's addresses, and what each answers."""
+"""The web UI's routes and their handlers."""
 
 import secrets
 from collections import OrderedDict
@@ -57,7 +57,7 @@ ACTIONS: dict[str, Action] = {
         send=lambda session, submission: ask_interrupt(session, submission, "asked for on the page"),
     ),
 }
-"""The actions of the page by the last part of their address. Each is an action of the command."""
+"""The actions of the web UI by the last segment of their path. Each is an action of the command, too."""
 
 PART = "x-everspot-part"
 """Header of a request for the part of a page that is kept up to date."""

@@ -43,8 +43,8 @@ def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
         kind = errors.trouble(error)
         if kind in AGAIN:
             raise
-        # This token was carried out for other parameters, as a scheduler of another release would write them: what it
-        # brought is described by now, and asking with a new token would bring it once more.
+        # EC2 has carried out this token with other parameters, for example those of a scheduler of another release. Its
+        # instances can be described by now. A new token would launch the same instances again.
         if errors.error_code(error) == _MISMATCH and (brought := instances.of_launch(ec2, intent.token)):
             return LaunchAnswer(instances=tuple(map(_brought, brought)))
         return LaunchAnswer(errors=(_refused(error, kind, intent),))
@@ -194,6 +194,6 @@ def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchErr
     """Return a refusal of the whole request, which concerns every pool."""
     code = errors.error_code(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
-    # Nothing came of what this token was carried out for: the next one will do.
+    # The earlier request of this token launched nothing, so a new token is safe.
     launch_kind = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
     return LaunchError(market=intent.market, kind=launch_kind, code=code or type(error).__name__, message=message)

@@ -183,7 +183,7 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
             FleetId=fleet["FleetId"], EventType="service-error", StartTime=datetime.now(UTC) - _HISTORY
         )["HistoryRecords"]
     except ClientError:
-        records = []  # the history tells why; that it cannot be read is no finding of its own
+        records = []  # the history only adds the reasons, so failing to read it is not reported
     for record in records:
         event = record.get("EventInformation", {})
         messages[event.get("EventSubType", "error")] = event.get("EventDescription", "")

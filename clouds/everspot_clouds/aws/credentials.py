@@ -30,7 +30,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
         session_credentials = botocore.session.Session(profile=profile).get_credentials()
         if session_credentials is None:
             raise CloudError(f"there are no AWS credentials for {url}", Trouble.CREDENTIALS, _WAYS)
-        session_credentials.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
+        session_credentials.get_frozen_credentials()  # expired credentials fail here and not in the middle of a table
     except botocore.exceptions.BotoCoreError as error:
         words = f"the AWS credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, _WAYS) from None

@@ -28,7 +28,7 @@ PREVIEW = _actions(
 """Calls of a preview of a cluster, of an existing network and of the account stack. All of them only read."""
 
 PRICES = _actions(ec2="DescribeInstanceTypes DescribeSpotPriceHistory", pricing="GetProducts")
-"""Calls of a preview and of an `up` in a region of which no prices are known. All of them only read."""
+"""Calls of a preview and of an `up` in a region without known prices. All of them only read."""
 
 DEPLOY = _actions(
     autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DeleteTags DescribeAutoScalingGroups

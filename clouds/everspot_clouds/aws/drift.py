@@ -22,7 +22,7 @@ ROLE = "aws:iam/role:Role"
 INLINE = "aws:iam/rolePolicy:RolePolicy"
 ATTACHED = ("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/policyAttachment:PolicyAttachment")
 CALLS = ("ec2:DescribeSecurityGroupRules", "iam:ListAttachedRolePolicies", "iam:ListRolePolicies")
-"""What the look asks for; a role that may refresh may ask most of it already."""
+"""The calls that this module makes. A role that may refresh is allowed most of them anyway."""
 
 TYPES = (*GROUPS, ROLE)
 GROUPS_AT_ONCE = 200
@@ -36,7 +36,7 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
     Raises:
         CloudError: if the cloud refuses or does not answer.
     """
-    import boto3  # who looks at another cloud needs none of it
+    import boto3  # imported here, because other clouds do not need it
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -127,7 +127,7 @@ FIX = fixes(
     more="https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
     log_in="aws configure",
 )
-"""What a person can do about each kind of failure."""
+"""The fix for each kind of failure, as a sentence."""
 
 _CODES = Codes(
     {

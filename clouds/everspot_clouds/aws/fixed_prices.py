@@ -63,7 +63,7 @@ GP3_FREE = (3000, 125)
 METRICS_A_CLUSTER = 8
 """Custom metrics of a cluster with monitoring."""
 MINUTES_A_MONTH = 43_800
-"""Requests by which the scheduler puts them: one a minute."""
+"""The scheduler's requests that write them: one a minute."""
 
 
 def metrics_usd(metric: FixedPrice, requests: FixedPrice) -> Fraction:

@@ -69,7 +69,7 @@ ON_DEMAND_PREFERS = {
     AwsOnDemandAllocation.LOWEST_PRICE.value: Prefer.PRICE,
     AwsOnDemandAllocation.PRIORITIZED.value: Prefer.ORDER,
 }
-"""What a fleet prefers by each of EC2's allocation strategies; `diversified` is none of them."""
+"""The preference behind each of EC2's allocation strategies; `diversified` has no preference."""
 
 
 class Ec2Capacity(CapacitySpec):

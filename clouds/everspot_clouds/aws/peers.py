@@ -85,7 +85,7 @@ def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callab
             raise CloudError(f"{identity} cannot be assumed: {error_code(error)}", trouble(error), _WAYS) from None
         except BotoCoreError as error:
             raise CloudError(f"{identity} cannot be assumed: {error}", trouble(error), _WAYS) from None
-        except ResponseParserError:  # what answers is not AWS
+        except ResponseParserError:  # the answer is not from AWS
             raise CloudError(f"{identity} cannot be assumed: no answer", Trouble.TRANSIENT, _WAYS) from None
         keys = answer["Credentials"]
         return {

@@ -23,8 +23,8 @@ _ENDPOINT = "us-east-1"
 # There prices are in yuan. The price list says its currency; the Spot price history does not (EC2 API, SpotPrice), so
 # that 7 yuan would be read as 7 dollars. Without them the catalogue's own estimate stands.
 _YUAN = "cn-"
-# What an instance on demand costs is one of many products of its name: this one has no host of its own, no other
-# software, no reservation, and is in use. Capacity blocks and unused reservations are left out by the last two.
+# Many products have an instance type's name. These filters select plain on-demand use: shared tenancy, no other
+# software, no reservation, in use. The last two exclude capacity blocks and unused reservations.
 _TERMS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -42,11 +42,11 @@ class _Meter:
     Attributes:
         key: Of the price, in `PriceTable.other_usd`.
         service: Its code in the price list.
-        attribute: By which its product is found, beside the region.
+        attribute: The attribute that selects its product, beside the region.
         value: Of that attribute.
         usage: The usage type without the region before it: of `EUC1-NatGateway-Hours`, in us-east-1 `NatGateway-Hours`.
-        unit: For which the list states the price.
-        factor: By which the list's price is multiplied.
+        unit: The unit of the list's price.
+        factor: Multiplies the list's price.
     """
 
     key: str
@@ -173,8 +173,8 @@ def _on_demand(
 
 
 def _others(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
-    """Yield key and price of everything but instances, as far as the region's list has exactly one price of it. What is
-    left out stands in the estimate with another region's price."""
+    """Yield key and price of everything but instances, if the region's list has exactly one price. For the rest the
+    estimate uses another region's price."""
     for service, attribute, value in dict.fromkeys((meter.service, meter.attribute, meter.value) for meter in _METERS):
         products = list(_products(pricing, service, {"regionCode": region, attribute: value}, page))
         for meter in (m for m in _METERS if (m.service, m.value) == (service, value)):

@@ -9,7 +9,7 @@ class Trouble(StrEnum):
 
     THROTTLED = "throttled"  # ask less often
     CAPACITY = "capacity"  # the pool has none: try another
-    QUOTA = "quota"  # the account may have no more: try another family, tell a person
+    QUOTA = "quota"  # the account's limit is reached: try another family, notify a person
     CREDENTIALS = "credentials"  # a person must act
     REQUEST = "request"  # we asked for something wrong: a bug or a wrong setting
     TRANSIENT = "transient"  # try again
@@ -31,7 +31,7 @@ class NotOffered(CloudError):
 
 
 def fixes(cloud: str, *, more: str, log_in: str) -> dict[Trouble, str]:
-    """Return the fix for each kind of failure. `cloud`: its name for people; `more`: the page where quotas are raised;
+    """Return the fix for each kind of failure. `cloud`: its name for people; `more`: the web page for raising quotas;
     `log_in`: the command that logs in."""
     return {
         Trouble.THROTTLED: f"{cloud} is asked too often: try again in a minute",

@@ -38,8 +38,8 @@ class Metadata(Protocol):
         ...
 
     def manifest(self) -> str:
-        """Return the manifest that the infrastructure gave to this instance, as text. Raises `MetadataError` if there
-        is none."""
+        """Return the manifest that the infrastructure gave to this instance, as text. Raises `MetadataError` if the
+        instance has no manifest."""
         ...
 
     def identity(self) -> Identity:

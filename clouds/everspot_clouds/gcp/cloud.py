@@ -28,7 +28,7 @@ from everspot_clouds.gcp.zones import Zones
 LOOK_BACK = timedelta(hours=24)
 """How far back, market time, the first reading of the operations looks for ends."""
 OVERLAP = timedelta(minutes=15)
-"""Market time by which each reading of the operations overlaps the last one, because some operations take long."""
+"""Market time that successive reads of the operations overlap, because some operations take long."""
 AGAIN = timedelta(minutes=1)
 """Real time after which operations are read again even if no instance has vanished."""
 
@@ -71,8 +71,9 @@ class GcpCloud:
         before = self._described or {}
         self._missing |= before.keys() - described.keys()
         self._missing |= {instance.instance_id for instance in parsed if instance.phase is Phase.ENDED}
-        # A group's repair brings another id under the old name (Compute API, Operation.targetId: "identifies a specific
-        # incarnation"). One that is described as running under its old id has been started again, and has not ended.
+        # A group's repair creates an instance with a new id under the old name (Compute API, Operation.targetId:
+        # "identifies a specific incarnation"). So an instance that runs under its old id was restarted and has not
+        # ended.
         for instance in parsed:
             if instance.phase is Phase.ALIVE:
                 self._ends.pop(instance.instance_id, None)
@@ -118,8 +119,9 @@ class GcpCloud:
 
     def terminate(self, instances: Iterable[str]) -> None:
         """See `Cloud`."""
-        # By name and zone, because the conditions of roles know machines by their names. A group makes an instance anew
-        # under its old name, so that an earlier description could tell the name of another one.
+        # By name and zone, because the conditions of roles know machines by their names. The description is read now,
+        # because a group recreates instances under their old names, and an earlier description could map an id to a
+        # name that another instance has.
         places = whereabouts(self._api, self._cluster)
         terminations.terminate(self._api, instances, places)
 

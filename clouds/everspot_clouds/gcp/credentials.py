@@ -38,7 +38,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     try:
         default_credentials, _ = credentials()
         if not default_credentials.valid and not default_credentials.token:
-            default_credentials.refresh(Request())  # what has expired is found now, not in the middle of a table
+            default_credentials.refresh(Request())  # expired credentials fail here and not in the middle of a table
     except (GoogleAuthError, OSError) as error:
         words = f"the Google Cloud credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None

@@ -1,7 +1,7 @@
 """Finds manual additions to a stack's networks, service accounts and buckets.
 
-A firewall rule is a separate resource to the provider, and so is a binding of a role: a refresh looks at those that the
-stack declares, and not at others on the same network, account or bucket.
+To the provider, a firewall rule or a role binding is a separate resource. A refresh reads the declared ones, and no
+others on the same network, account or bucket.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

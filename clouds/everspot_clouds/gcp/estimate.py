@@ -1,6 +1,7 @@
 """The requests of declared Google Cloud resources that cost money.
 
-A resource of a type that is neither priced here nor free is reported as unknown. Costs by use alone are named.
+A resource of a type without a price here is reported as unknown unless the type is free. Costs that depend only on use
+are named.
 """
 
 import dataclasses

@@ -16,7 +16,7 @@ SAME = ("us-central1", "us-east1", "us-west1")
 
 NAT_VM = price("0.0014", "hour", "cloud.google.com/nat/pricing: a VM that uses the gateway, up to 32", "NAT")
 NAT_VMS = 32
-"""Machines beyond which the gateway costs no more."""
+"""The number of machines from which the gateway's cost stays the same."""
 NAT_MOST = price("0.044", "hour", "cloud.google.com/nat/pricing: a gateway of more than 32 VMs", "NAT")
 NAT_GB = price("0.045", "GB", "cloud.google.com/nat/pricing: data processed, either way")
 ADDRESS = price(
@@ -45,10 +45,10 @@ SECRET_VERSION = price(
 ALERT = price(
     "1.50", "month", "cloud.google.com/monitoring/alerts/cost-control, 2025: the per-condition cost", "monitoring"
 )
-"""As announced, with $0.35 for each million time series that conditions read, which is by use and in no figure. Google
-has put off the day from which it charges more than once (January 2025, April 2025, May 2026, and by what others read of
-its page of prices in 2026 to no sooner than September 2027): until then a condition costs nothing. The page of 2026
-still tells of both charges, without figures."""
+"""As announced. The $0.35 for each million time series that conditions read depends on use and is in no figure. Google
+has postponed the charge more than once (January 2025, April 2025, May 2026, and by reports of its price page in 2026 to
+September 2027 at the earliest). Until then a condition costs nothing. The price page of 2026 mentions both charges,
+without figures."""
 
 IMAGE_GIB = 60
 """The disk of an image as `training_image/bake/everspot-gcp.pkr.hcl` bakes it."""

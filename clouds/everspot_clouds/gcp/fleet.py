@@ -1,10 +1,10 @@
 """Translates a fleet's neutral shape into Compute Engine's terms: sizes in machines, ranks of machine types, shapes of
 groups, and the scheduling of a market.
 
-A managed instance group counts machines and knows neither weights nor prices. Its flexibility policy has ranks: lower
-ones are tried first, and among machine types of one rank it takes what is available, on Spot what is preempted least
-(Compute API, InstanceFlexibilityPolicy; Compute Engine documentation, "About instance flexibility in MIGs"). Spot and
-standard machines cannot be in one group (the v1 API has no mix of provisioning models), so a fleet is two of them.
+A managed instance group counts machines, without weights or prices. Its flexibility policy has ranks: lower ones are
+tried first, and among machine types of one rank it takes what is available, on Spot what is preempted least (Compute
+API, InstanceFlexibilityPolicy; Compute Engine documentation, "About instance flexibility in MIGs"). Spot and standard
+machines cannot be in one group (the v1 API has no mix of provisioning models), so a fleet is two of them.
 """
 
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ def capacity_problems(problems: Problems, capacity: GcpCapacity, catalogue: Mapp
     arches = {catalogue[name].arch for name in names if name in catalogue}
     problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
     _order_problems(problems, capacity)
-    # The API refuses this, and neither the provider nor a preview would see it.
+    # The API refuses this, and neither the provider nor a preview checks it.
     standing.need(
         capacity.shape is not GcpShape.EVEN or len(names) < 2,
         "shape",

@@ -74,7 +74,7 @@ class Api:
         # pool, so that nothing is left behind by threads that come and go.
         self._session: requests.Session = google.auth.transport.requests.AuthorizedSession(self._credentials)
         self.date = ""
-        """What the clock of the service said at the last answer, as its header has it."""
+        """The service's time at the last answer, from its `Date` header."""
 
     def get(self, product: str, path: str, **query: Any) -> dict[str, Any]:
         """Read a path. Raises `ApiError`, and the errors of requests and google-auth, as all calls do."""
@@ -107,10 +107,10 @@ class Api:
         again: bool = True,
         time: timedelta | None = None,
     ) -> dict[str, Any]:
-        """Return the JSON of an answer. `again`: whether passing failures are tried again. Where Compute's quota of
-        requests a minute is used up it is not: whoever asks in turns asks less often then, and the next turn is a new
-        minute's. Other products say the same of seconds (Cloud Storage, "HTTP status and error codes": 429, to be tried
-        again with growing waits)."""
+        """Return the JSON of an answer. `again`: whether transient failures are retried. An exhausted per-minute quota
+        of Compute is not retried: the periodic caller backs off, and its next call falls into a new minute. Other
+        products' quotas are per second and are retried (Cloud Storage, "HTTP status and error codes": 429, retry with
+        exponential backoff)."""
         tries, wait = TRIES if again else 1, FIRST_WAIT
         for remaining in range(tries - 1, -1, -1):
             try:

@@ -125,10 +125,10 @@ def ended(api: Api, zones: Iterable[str], since: datetime) -> list[CloudEnd]:
 
 
 def _operations(api: Api, zone: str, since: datetime) -> Iterator[Mapping[str, Any]]:
-    """Operations that end instances, newest first. Neither moments nor types are left to a filter: only numbers have an
-    order there (googleapis/google-api-go-client issue 256: ">=" of a moment is refused, read in the order of
-    creation), and `:` does not match parts of links. The zones are read one by one, because nothing says that the order
-    of an aggregated list holds across zones."""
+    """Operations that end instances, newest first. Times and types are filtered here and not by the API: its filters
+    order only numbers (googleapis/google-api-go-client issue 256: ">=" of a time is refused), and `:` does not match
+    parts of links. So the operations are read in the order of creation. The zones are read one by one, because nothing
+    says that the order of an aggregated list holds across zones."""
     path = f"projects/{api.project}/zones/{zone}/operations"
     for page in api.pages("compute", path, orderBy="creationTimestamp desc"):
         for op in page.get("items") or ():

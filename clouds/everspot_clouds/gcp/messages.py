@@ -58,7 +58,7 @@ def parse(data: str, handle: str, notice: timedelta) -> Message:
         raise UnreadableEntry(f"{type(error).__name__}: {error}") from error
     if not isinstance(name, str) or not name.isdecimal():
         raise UnreadableEntry(f"instance_id is no number: {name!r}")
-    # Never sooner than the instance itself has to reckon with: what it was told must not be cut short.
+    # Not earlier than the deadline that the instance itself expects, so that its time is not cut short.
     deadline = at + notice + TRUSTED if kind is MessageKind.WARNING else None
     return Message(kind=kind, handle=handle, at=at, instance_id=name, deadline=deadline)
 
@@ -105,7 +105,7 @@ class Subscriber(Listening):
         self.keep(self._read(raw) for raw in answer.get("receivedMessages") or ())
 
     def receive_in_turn(self) -> None:
-        """See `Listening`. An answer that is empty at once must not become a loop without rest."""
+        """See `Listening`. Waits after an immediate empty answer, which would otherwise become a busy loop."""
         began = self._clock.monotonic()
         self.receive()
         if self._clock.monotonic() - began < _LEAST:

@@ -170,7 +170,7 @@ class GcpMetadata:
 
 
 def _last(path: str) -> str:
-    """Return the name at the end of `projects/NUMBER/zones/NAME` and the like."""
+    """Return the last segment of a resource path such as `projects/NUMBER/zones/NAME`."""
     return path.rsplit("/", 1)[-1]
 
 

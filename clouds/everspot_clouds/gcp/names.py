@@ -25,7 +25,7 @@ ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]\Z")
 
 _DIGEST = 7
 _WORDS = ("agent", "e", "scheduler")
-"""What follows the cluster in a machine's name."""
+"""The words that follow the cluster's name in a machine's name."""
 
 
 def agents(cluster: str) -> tuple[str, ...]:

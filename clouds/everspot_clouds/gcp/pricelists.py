@@ -137,7 +137,7 @@ def _others(skus: SkuPrices) -> dict[str, float]:
 def _on_demand(
     skus: SkuPrices, names: Iterable[str], parts: Mapping[str, MachineParts], region: str, refusal: str
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the on-demand prices by type, and the reasons of those that have none."""
+    """Return the on-demand prices by type, and the reasons for missing prices by type."""
     listed, unpriced = dict[str, float](), dict[str, str]()
     for name in names:
         if refusal or name not in parts:

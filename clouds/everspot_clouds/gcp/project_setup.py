@@ -28,7 +28,7 @@ OTHER_ZONES = {"us-east1": "bcd", "europe-west1": "bcd"}
 """The regions whose zones do not begin with a (Compute Engine documentation, "Available regions and zones")."""
 
 SERVICES = ("cloudkms", "cloudresourcemanager", "iam", "iamcredentials", "serviceusage", "storage", "sts")
-"""What the bootstrap itself calls; the account's stack switches on the rest."""
+"""The services that the bootstrap itself calls; the account's stack enables the rest."""
 
 BOOTSTRAP_SETTINGS = """\
 # Once per project, by hand and before everything else: the state of all stacks, and the service accounts of the

@@ -1,7 +1,7 @@
 """Facts about Google Cloud, and the names of our labels and events there, as values.
 
-Each figure has its source. Nothing here needs a client, so that a Pulumi program may take it. "Spot VMs" is the page of
-that name in the Compute Engine documentation.
+Each figure has its source. Nothing here needs a client, so a Pulumi program may import this module. "Spot VMs" is the
+page of that name in the Compute Engine documentation.
 """
 
 from datetime import timedelta

@@ -32,7 +32,7 @@ _PLACES = {
     NAT: "regions/{region}/routers/{parent}",
     TEMPLATE: "regions/{region}/instanceTemplates/{name}",
 }
-"""What is deleted, by the kind of the resource, as a path of the API below the project."""
+"""The API path of a resource to delete, below the project, by the resource's kind."""
 
 _COLLECTIONS = {SUBSCRIPTION: "subscriptions", TOPIC: "topics"}
 """Of Pub/Sub, by the kind of the resource."""

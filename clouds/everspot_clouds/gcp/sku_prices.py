@@ -21,7 +21,7 @@ SERVICE = "services/6F81-5844-456A"
 
 SOURCE = "cloudbilling:services.skus"
 HOURS_A_MONTH = 730
-"""Hours of the month by which Google prices a GiB of local SSD (Compute Engine documentation, "Disk pricing")."""
+"""Hours of a month in Google's prices of a GiB of local SSD (Compute Engine documentation, "Disk pricing")."""
 
 GLOBAL = "global"
 """The region of SKUs whose price is the same in all regions, such as that of an external address."""
@@ -76,7 +76,7 @@ _UNITS = {"h": Decimal(1), "GiBy.h": Decimal(1), "GBy.h": _GIB_OF_GB, "GiBy.mo":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineParts:
-    """What a machine type consists of, as far as it is charged.
+    """The charged parts of a machine type.
 
     Attributes:
         name: of the machine type, without attached GPUs.
@@ -126,8 +126,8 @@ class SkuPrices:
         return self._sum(machine, _SPOT, _SPOT_GPU)
 
     def rate(self, *descriptions: str) -> float | None:
-        """Return the one price of SKUs with any of these descriptions, in dollars for an hour; None if there is none,
-        or more than one."""
+        """Return the price of the SKUs with any of these descriptions, in dollars an hour; None unless exactly one
+        price is found."""
         try:
             return float(self._rate(list(descriptions)))
         except Unpriced:

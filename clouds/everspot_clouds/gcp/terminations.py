@@ -30,7 +30,8 @@ def terminate(api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts]) -
     """See `Cloud.terminate`. `places`: of all instances that are described; all others have ended.
 
     Raises:
-        ApiError: the first refusal, once all others have been asked for; at once where a request failed in passing.
+        ApiError: the first refusal, after all other instances were requested; a transient failure is raised
+            immediately.
     """
     failed, ended = list[ApiError](), 0
     names = list(dict.fromkeys(ids))

@@ -17,7 +17,8 @@ class Zones:
         self._by_region: dict[tuple[str, str], list[str]] = {}
 
     def list_zones(self, region: str, project: str = "") -> list[str]:
-        """Their names, sorted. `project`: by default that of the credentials. Raises the errors of `Api`."""
+        """Return the names of the zones, sorted. `project`: by default that of the credentials. Raises the errors of
+        `Api`."""
         key = region, project or self._api.project
         if key not in self._by_region:
             answer = self._api.get("compute", f"projects/{key[1]}/regions/{region}")

@@ -181,7 +181,7 @@ class ElasticManager:
         return self.refusals.resting(pool, now, self.version, self._freed)
 
     def note(self, job_id: str) -> str:
-        """Return a sentence on the last launch for a job that still waits, or on why there is none; empty without
+        """Return a sentence on the last launch for a job that still waits, or on why nothing is launched; empty without
         either."""
         if self._launcher.trouble:
             return self._launcher.trouble

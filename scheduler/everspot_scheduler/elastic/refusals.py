@@ -7,7 +7,7 @@
 - *Request*: the pool is not asked again with this version of the template. A person has to correct something.
 
 A launch whose instance the cloud ended within minutes, before it reported, is a refusal too. Otherwise the pool would
-be asked again and again, and bring an instance that costs something each time.
+be requested again and again, and each time return an instance that costs money.
 """
 
 from collections import defaultdict

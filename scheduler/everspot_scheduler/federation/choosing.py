@@ -75,7 +75,7 @@ class MoveChooser:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, own, back, self._bound_for(home, job)))
         move = decide(traveller, here, others, DEFAULT, now)
-        if move is not None:  # what one job is to have there is not there for the next
+        if move is not None:  # reserve the capacity there, so that the next job does not count on it
             self._bound[job.job_id] = _Bound(job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now)
         elif away is None:  # one that is away may have been called back already
             self._bound.pop(job.job_id, None)
@@ -89,7 +89,7 @@ class MoveChooser:
         runs = away.told in _THERE
         berth = away.berth.pool if runs and away.berth is not None else None
         prospect_there = self._at(away.cluster, job, now, berth=berth, waits=not runs)
-        if prospect_there is None:  # nothing is known of it now: what runs there is left alone
+        if prospect_there is None:  # without facts about the peer, its running job stays
             return Forecast(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
         if away.berth is not None and runs and away.berth.standing:
             return on_standing(prospect_there)

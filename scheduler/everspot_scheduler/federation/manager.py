@@ -1,4 +1,4 @@
-"""The scheduler's part in a federation: home to its own jobs, host to those of its peers.
+"""The scheduler's part in a federation: home to its own jobs, host to its peers' jobs.
 
 A `Chooser` decides, as a pure function of the plan's view and the published figures of the peers. A waiting job that
 should move is sent away before the next plan; a running one is told to stop first, as for any other move.
@@ -163,7 +163,7 @@ class Federation:
             _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
     def _stopping(self, view: ClusterView, name: str) -> bool:
-        """Return whether a running job was told to stop for its move. The move is then carried out."""
+        """Return whether a running job was ordered to stop for its move. The move is then carried out."""
         job = next((j for j in view.jobs if j.job_id == name), None)
         if job is None or job.record is None or not job.state.owned or job.cancel:
             return False

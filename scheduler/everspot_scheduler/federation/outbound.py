@@ -23,11 +23,11 @@ from everspot_scheduler.federation.peers import Peers
 from everspot_scheduler.history import History
 
 MIRROR_EVERY = timedelta(minutes=1)
-"""Real time between two notes at home of how a visit does."""
+"""Real time between two updates of a visit's progress in the home store."""
 SENT = "SENT"
-"""What the record says from the moment on at which there may be an offer."""
+"""The record's state from the moment when an offer may exist."""
 _STUCK = (CheckpointCorrupt, DigestMismatch, UnsafeArchive, DatasetMissing, FileNotFoundError)
-"""What keeps a job from being copied, however often that is tried."""
+"""Errors that no retry of the copy can resolve."""
 _ENDS = {
     JobState.SUCCEEDED: EventKind.FINISHED,
     JobState.FAILED: EventKind.FAILED,

@@ -26,7 +26,7 @@ from everspot_scheduler.waiting import Waits
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerServices:
-    """What several phases use. What one phase alone uses belongs to that phase.
+    """The services that several phases use. A service of one phase belongs to that phase.
 
     Attributes:
         scheduler_id: The name of this scheduler.
@@ -37,10 +37,10 @@ class SchedulerServices:
         facts: What the cloud says of instances.
         ledger: Launches, ends and prices.
         history: The events of jobs.
-        faults: Instances that are no use.
+        faults: Unusable instances.
         elastic: Launched instances.
         actor: Carries actions out.
-        federation: Jobs that visit other clusters, and those that visit here.
+        federation: This cluster's jobs on visits, and visiting jobs of other clusters.
         accounts: The spending of teams.
         changeovers: How long changeovers took.
         anomalies: Finds anomalies.

@@ -1,4 +1,4 @@
-"""The page of a workload on several clusters: with moves between them, beside the same without."""
+"""The HTML page of a workload on several clusters, with and without moves between them."""
 
 from pathlib import Path
 

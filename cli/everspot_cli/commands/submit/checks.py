@@ -140,13 +140,13 @@ def check_internet(context: SubmissionContext, cluster: ClusterFacts) -> list[st
 
 
 def check_capacity(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
-    """Refuse a job that no instance type of the cluster can hold, nor one of a peer that it may visit.
+    """Refuse a job that no instance type can hold, of the cluster or of a peer that the job may visit.
 
     Returns:
         A warning if only a peer can hold it.
 
     Raises:
-        CliError: if none can, and the user does not insist on waiting for one that could.
+        CliError: if no type can hold it, and the user does not insist on waiting for one.
     """
     resources, fleet = context.submission.spec.resources, cluster.fleet
     if fleet is None or context.wait_for_capacity or any(not misfits(kind, resources) for kind in fleet.kinds):

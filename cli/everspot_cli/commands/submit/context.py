@@ -86,7 +86,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True)
 class SubmissionContext:
-    """A job that is about to be submitted, and what its checks need to know.
+    """A job that is about to be submitted, and the facts that its checks need.
 
     Attributes:
         session: The command's.

@@ -13,7 +13,7 @@ from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
 
 @dataclass(frozen=True)
 class NoticeFit:
-    """What is known of a job's checkpoints and the notice.
+    """How a job's checkpoints fit into the time of an interruption notice.
 
     Attributes:
         warnings: a sentence, if a checkpoint takes too long on a type that the job may run on.

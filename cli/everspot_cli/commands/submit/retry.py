@@ -75,7 +75,7 @@ def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scra
             "submitted_by": user(),
             "forced": False,
             "retry_of": None if from_scratch else old.job_id,
-            "start_at": None,  # what was waited for then need not be waited for again
+            "start_at": None,  # the start time of the first submission is over
             "series": None,  # its series goes on by itself
         }
     )

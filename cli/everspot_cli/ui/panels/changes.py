@@ -1,4 +1,4 @@
-"""The page of reviewed changes: what each did, and what a month cost before and after it."""
+"""The web UI's page of reviewed changes: each with its effects and the cost of a month before and after it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class ChangeLine:
 @dataclass(frozen=True)
 class CostCourse:
     """The expected cost of a month of one environment after each change, as a drawing. `points`: left to right, x and
-    y; `labels`: x, y and words; `words`: the same for who does not see it."""
+    y; `labels`: x, y and words; `words`: the same for screen readers."""
 
     environment: str
     points: tuple[tuple[float, float], ...]

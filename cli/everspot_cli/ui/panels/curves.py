@@ -28,7 +28,7 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart. `labels`: x, y, anchor and text of the axes; `words`: the same for who does not see it."""
+    """One chart. `labels`: x, y, anchor and text of the axes; `words`: the same for screen readers."""
 
     key: str
     title: str

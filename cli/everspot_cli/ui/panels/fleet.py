@@ -1,4 +1,4 @@
-"""The page of the fleet: its pools and its instances."""
+"""The web UI's page of the fleet: its pools and its instances."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The page of one job: its state and reasons, what may be done about it, its attempts and its history."""
+"""The web UI's page of one job: its state and reasons, the possible actions, its attempts and its history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
     )
 
 
-_ABOVE = ("job", "status", "waits because")  # what stands above the facts
+_ABOVE = ("job", "status", "waits because")  # shown above the table of facts
 
 
 def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:

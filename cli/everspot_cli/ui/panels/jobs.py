@@ -1,4 +1,4 @@
-"""The page of all jobs: live jobs, why they wait, were moved or are late, and jobs that ended recently."""
+"""The web UI's page of all jobs: live jobs, why they wait, were moved or are late, and jobs that ended recently."""
 
 from collections import Counter
 from collections.abc import Sequence

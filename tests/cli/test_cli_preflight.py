@@ -172,8 +172,8 @@ def test_types_that_the_image_cannot_start_on_are_named(aws: LocalCloud, tmp_pat
     small = (AWS % (IMAGE, "g4dn.xlarge")).replace("schedulerType: t3.micro", "volumeGib: 10")
     size = checks(preflight(tmp_path, small, None, "--json"))["image: size"]
     assert (size["verdict"], size["fix"]) == ("fail", "set volumeGib to 15 or more, or leave it out")
-    gone = preflight(tmp_path, AWS % ("ami-0123456789abcdef0", "g4dn.xlarge"), None, "--json")
-    assert "ami-0123456789abcdef0 does not exist in us-east-2" in checks(gone)["image"]["detail"]
+    missing_image = preflight(tmp_path, AWS % ("ami-0123456789abcdef0", "g4dn.xlarge"), None, "--json")
+    assert "ami-0123456789abcdef0 does not exist in us-east-2" in checks(missing_image)["image"]["detail"]
 
 
 def test_a_quota_that_holds_nothing_fails(aws: LocalCloud, tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_permissions_on_google_are_tested_on_the_project(google: LocalCloud, tmp
     assert [row for row in rows.values() if row["verdict"] != "ok"] == []
     assert (answer.code, answer.err) == (0, "")
     assert {"permissions: compute", "permissions: iam", "quota", "image: size"} <= rows.keys()
-    gone = checks(preflight(tmp_path, GOOGLE % "none-such", None, "--json"))["image"]
-    assert (gone["verdict"], "family/none-such does not exist" in gone["detail"]) == ("fail", True)
+    missing_family = checks(preflight(tmp_path, GOOGLE % "none-such", None, "--json"))["image"]
+    assert (missing_family["verdict"], "family/none-such does not exist" in missing_family["detail"]) == ("fail", True)
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -54,8 +54,8 @@ def test_p6_on_spot_counts_towards_the_quota_that_the_account_states_and_towards
 def test_names_that_say_something_else_are_no_quota_of_a_generation() -> None:
     others = {"L-1": "All Standard (A, C, D) Spot Instance Requests", "L-2": "Running Dedicated p6 Hosts"}
     assert stated_quotas(others) == QUOTAS
-    (both,) = set(stated_quotas({"L-3": "All P7 and P8 Spot Instance Requests"})) - set(QUOTAS)
-    assert both.families == {"p7", "p8"}
+    (shared_quota,) = set(stated_quotas({"L-3": "All P7 and P8 Spot Instance Requests"})) - set(QUOTAS)
+    assert shared_quota.families == {"p7", "p8"}
 
 
 def test_a_type_of_no_known_family_has_no_quota() -> None:

@@ -159,6 +159,8 @@ BOTH = ("g2-standard-8/a", "g2-standard-8/b", "a2-highgpu-1g/a", "a2-highgpu-1g/
         (OperationError("QUOTA_EXCEEDED", metric="PREEMPTIBLE_NVIDIA_L4_GPUS"),
          [("g2-standard-8", "", LaunchTrouble.QUOTA)]),
         (OperationError("QUOTA_EXCEEDED", metric="SSD_TOTAL_GB"), [("", "", LaunchTrouble.QUOTA)]),
+        (OperationError("QUOTA_EXCEEDED", metric="GPUS_PER_GPU_FAMILY", family="NVIDIA_H200"),
+         [("", "", LaunchTrouble.QUOTA)]),
         (OperationError("INVALID_FIELD_VALUE"), [("", "", LaunchTrouble.REQUEST)]),
         (OperationError("NOBODY_KNOWS"), [("", "", LaunchTrouble.TRANSIENT)]),
     ],

@@ -112,6 +112,7 @@ def test_every_type_of_the_catalogue_has_a_machine_and_a_quota() -> None:
         ("n1-standard-8+t4", Market.SPOT, ("PREEMPTIBLE_NVIDIA_T4_GPUS", "NVIDIA_T4_GPUS")),
         ("n2-standard-8", Market.ON_DEMAND, ("N2_CPUS",)),
         ("e2-standard-4", Market.SPOT, ("PREEMPTIBLE_CPUS", "CPUS")),
+        ("a3-highgpu-8g", Market.SPOT, ("PREEMPTIBLE_NVIDIA_H100_GPUS",)),
     ],
 )
 def test_an_instance_counts_towards_the_quota_of_its_gpus_or_vcpus(name, market, metrics) -> None:
@@ -131,7 +132,7 @@ def test_an_instance_counts_towards_the_quota_of_its_gpus_or_vcpus(name, market,
 )
 def test_newer_gpus_count_towards_what_the_region_states_and_never_towards_vcpus_or_other_gpus(name, own) -> None:
     assert [list_metrics(name, market) for market in Market] == [(), ()]
-    others = {"CPUS": 1.0, "NVIDIA_H100_GPUS": 8.0, "NVIDIA_GB200_GPUS": 8.0}
+    others = {"CPUS": 1.0, "NVIDIA_H100_GPUS": 8.0, "PREEMPTIBLE_NVIDIA_H100_GPUS": 8.0, "NVIDIA_GB200_GPUS": 8.0}
     assert list_metrics(name, Market.SPOT, others) == ()
     assert reaches(1, [name], KNOWN.types, Market.SPOT, others) == []
     stated = {**others, own: 16.0, f"PREEMPTIBLE_{own}": 8.0}
@@ -140,6 +141,13 @@ def test_newer_gpus_count_towards_what_the_region_states_and_never_towards_vcpus
     (reach,) = reaches(2, [name], KNOWN.types, Market.SPOT, stated)
     assert (reach.metric, reach.limit, reach.least) == (f"PREEMPTIBLE_{own}", 8.0, 2.0 * KNOWN.types[name].gpus)
     assert find_quota(name, Market.SPOT) == name.partition("-")[0]
+
+
+@pytest.mark.parametrize("name", ["a3-highgpu-8g", "c4-standard-8"])
+def test_families_that_a_region_states_no_quota_of_count_towards_no_other(name) -> None:
+    """They count towards GPUS_PER_GPU_FAMILY and CPUS_PER_VM_FAMILY, of which only a refusal tells."""
+    assert list_metrics(name, Market.ON_DEMAND, {"CPUS": 1.0, "NVIDIA_A100_GPUS": 1.0}) == ()
+    assert find_quota(name, Market.ON_DEMAND) == name.partition("-")[0]
 
 
 def test_spot_without_a_quota_of_its_own_uses_the_standard_one() -> None:

@@ -155,6 +155,30 @@ def test_single_instances_take_the_next_rank_and_shortages_are_reported(site: Go
     assert {(e.instance_type, e.zone) for e in dry.errors} == {(FOUR, ""), (EIGHT, "")}, "of its zones, all"
 
 
+def test_capacity_that_runs_out_after_the_launch_was_accepted_is_a_shortage(site: GoogleSite, cloud: GcpCloud) -> None:
+    site.cloud.do("fail_launches", pool=f"{FOUR}/{A}", code="ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", instances=2)
+    answer = cloud.launch(site.intent((FOUR, A), jobs=3))
+    assert len(answer.instances) == 1
+    assert {(e.code, e.kind, e.instance_type, e.zone) for e in answer.errors} == {
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", LaunchTrouble.CAPACITY, FOUR, ""),
+    }
+    assert [i.instance_id for i in cloud.instances()] == [answer.instances[0].instance_id]
+    assert [end for end in cloud.ends() if end.interrupted] == []
+
+
+def test_a_quota_of_a_gpu_family_refuses_its_types_alone(site: GoogleSite, cloud: GcpCloud) -> None:
+    """No region states the quotas of H100 and newer: only the refusal tells the metric and the family."""
+    site.cloud.do("quota", code="GPUS_PER_GPU_FAMILY/NVIDIA_H100", value=0)
+    h100 = "a3-highgpu-8g"
+    site.cloud.do("depth", pool=f"{h100}/{B}", instances=4)
+    site.cloud.do("quota", code="NVIDIA_L4_GPUS", value=0)
+    answer = cloud.launch(site.intent((h100, B), (FOUR, B), market=Market.ON_DEMAND))
+    assert {(e.instance_type, e.kind, e.code) for e in answer.errors} == {
+        (h100, LaunchTrouble.QUOTA, "QUOTA_EXCEEDED (GPUS_PER_GPU_FAMILY, NVIDIA_H100)"),
+        (FOUR, LaunchTrouble.QUOTA, "QUOTA_EXCEEDED (NVIDIA_L4_GPUS)"),
+    }
+
+
 def test_on_demand_is_launched_by_the_same_template(site: GoogleSite, cloud: GcpCloud) -> None:
     cloud.launch(site.intent((FOUR, C), market=Market.ON_DEMAND))
     (instance,) = cloud.instances()

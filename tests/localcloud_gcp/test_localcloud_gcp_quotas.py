@@ -1,8 +1,14 @@
 """Quotas of instances by metric and market; advice: how likely capacity is, what it costs, how often it was taken."""
 
+from itertools import product
 from typing import Any
 
 import pytest
+from everspot_clouds.gcp.quotas import list_metrics
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.market import Market
+from everspot_local.gcp.discovery import document
+from everspot_local.gcp.quotas import DEFAULTS, quota_codes
 
 REGION = "regions/europe-west4"
 ZONE = "europe-west4-a"
@@ -17,9 +23,9 @@ def net(kit: Any) -> Any:
 
 def refused(kit: Any, name: str = "late", **more: Any) -> Any:
     """What an instance's operation says that cannot be had."""
-    machine_type = more.pop("machine_type", "g2-standard-4")
-    body = {"name": name, **kit.properties(f"zones/{ZONE}/machineTypes/{machine_type}", **more)}
-    (error,) = kit.wait(kit.begin("POST", f"zones/{ZONE}/instances", body))["error"]["errors"]
+    machine_type, zone = more.pop("machine_type", "g2-standard-4"), more.pop("zone", ZONE)
+    body = {"name": name, **kit.properties(f"zones/{zone}/machineTypes/{machine_type}", **more)}
+    (error,) = kit.wait(kit.begin("POST", f"zones/{zone}/instances", body))["error"]["errors"]
     return error
 
 
@@ -58,6 +64,34 @@ def test_vcpus_and_the_gpus_of_all_regions_count(net: Any) -> None:
     assert "'GPUS_ALL_REGIONS' exceeded.  Limit: 1.0 globally." in refused(net)["message"]
     quotas = {q["metric"]: q for q in net.get("/compute/v1/projects/everspot-local")["quotas"]}
     assert (quotas["GPUS_ALL_REGIONS"]["limit"], quotas["GPUS_ALL_REGIONS"]["usage"]) == (1, 1)
+
+
+def test_the_products_quotas_are_those_of_the_cloud() -> None:
+    """Two tables, each from Google's own pages: the emulator would not show a mistake of a table that it shares."""
+    schema = document("compute.v1")["schemas"]["Quota"]
+    api_metrics = set(schema["properties"]["metric"]["enum"])
+    assert {quota.code for quota in DEFAULTS if quota.service == "compute"} <= api_metrics
+    google = [kind for kind in builtin().types if "." not in kind and "-" in kind]
+    assert len(google) > 30
+    for kind, market in product([*google, "n1-standard-4", "f1-micro", "a3-edgegpu-8g"], Market):
+        codes = quota_codes(kind, market)
+        regional = tuple(code for code in codes if "/" not in code)  # a region states none with a limit for each family
+        assert codes and list_metrics(kind, market) == regional, (kind, market)
+        assert set(regional) <= api_metrics, (kind, market)
+
+
+def test_gpus_with_a_limit_for_each_family_count_apart_and_no_region_states_them(net: Any) -> None:
+    net.market("quota", code="GPUS_PER_GPU_FAMILY/NVIDIA_H100", value=8)
+    net.run("one", "europe-west4-b", machine_type="a3-highgpu-8g", standard=True)
+    error = refused(net, zone="europe-west4-b", machine_type="a3-highgpu-8g", standard=True)
+    assert "Quota 'GPUS_PER_GPU_FAMILY' exceeded.  Limit: 8.0 in region europe-west4." in error["message"]
+    info = error["errorDetails"][0]["quotaInfo"]
+    assert info["metricName"] == "compute.googleapis.com/gpus_per_gpu_family"
+    assert info["limitName"] == "GPUS-PER-GPU-FAMILY-per-project-region"
+    assert info["dimensions"] == {"region": "europe-west4", "gpu_family": "NVIDIA_H100"}
+    net.run("spot", "europe-west4-b", machine_type="a3-highgpu-8g")
+    assert quota(net, "PREEMPTIBLE_NVIDIA_H100_GPUS")["usage"] == 8
+    assert not {q["metric"] for q in net.get(REGION)["quotas"] if "FAMILY" in q["metric"]}
 
 
 def test_requests_are_limited_by_the_minute_of_the_clock_and_by_their_kind(kit: Any) -> None:

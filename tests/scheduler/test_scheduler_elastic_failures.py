@@ -13,6 +13,8 @@ from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.jobs.records import Market
 from everspot_scheduler.elastic.refusals import QUOTA_REST, REST_MOST
 from everspot_store import ManualClock
+from google_helpers import TYPE as GOOGLE_TYPE
+from google_helpers import A, GoogleElastic, GoogleProject
 from scheduler_helpers import folder_store
 
 POOL = f"{TYPE}/{ZONE}"
@@ -87,15 +89,15 @@ def test_an_instance_that_dies_at_its_launch_is_not_launched_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("code", "rest"),
+    ("code", "pause"),
     [("Server.InternalError", REST_MOST), ("Client.VolumeLimitExceeded", QUOTA_REST)],
 )
-def test_what_passes_is_found_to_have_passed(failing: Failing, code: str, rest: timedelta) -> None:
+def test_what_passes_is_found_to_have_passed(failing: Failing, code: str, pause: timedelta) -> None:
     failing.fail(code, 1)
     failing.here.submit("j")
     assert failing.pass_time(timedelta(seconds=30)) == 1
     failing.here.boots = True
-    for _ in range(rest // timedelta(seconds=30) + 20):
+    for _ in range(pause // timedelta(seconds=30) + 20):
         failing.here.run(1)
         failing.here.clock.advance(timedelta(seconds=30) if failing.here.state("j") == "PENDING" else timedelta())
     assert len(failing.here.launched()) == 2
@@ -127,3 +129,31 @@ def test_a_full_subnet_is_like_a_dry_pool(failing: Failing) -> None:
     assert "InsufficientFreeAddressesInSubnet" in words(failing.here, "j")
     errors = [e for intent in failing.here.intents() if intent.outcome for e in intent.outcome.errors]
     assert {e.kind for e in errors} == {LaunchTrouble.CAPACITY} and len(errors) <= 4
+
+
+def test_google_capacity_that_runs_out_late_is_waited_for_and_costs_nothing(
+    google: GoogleProject, tmp_path: Path
+) -> None:
+    """A launch that was accepted and fails seconds later is a shortage of its pool, as one that is refused is."""
+    code, pool, clock = (
+        "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+        f"{GOOGLE_TYPE}/{A}",
+        ManualClock(datetime.now(UTC)),
+    )
+    here = GoogleElastic(folder_store(tmp_path, clock), clock, f"c-{uuid4().hex[:6]}", google)
+    here.boots = False
+    google.cloud.do("fail_launches", pool=pool, code=code, instances=1000)
+    here.submit("j")
+    for _ in range(40):
+        here.run(1)
+        assert here.living() == {}
+        clock.advance(timedelta(seconds=30))
+    errors = [e for intent in here.intents() if intent.outcome for e in intent.outcome.errors]
+    assert {(e.code, e.kind) for e in errors} == {(code, LaunchTrouble.CAPACITY)}
+    assert 3 <= len(here.intents()) <= 8, "after 1, 2, 4, 8 minutes"
+    assert code in words(here, "j")
+    google.cloud.do("fail_launches", pool=pool, code=code, instances=0)
+    clock.advance(REST_MOST)
+    here.run(2)
+    assert len(here.living()) == 1
+    here.cloud.terminate(list(here.living()))

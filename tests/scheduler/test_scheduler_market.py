@@ -95,6 +95,31 @@ def test_an_instance_that_is_taken_without_notice_loses_its_job_by_the_clouds_wo
     assert (record.preemptions, record.last_reason) == (1, Reason.LOST)
 
 
+def test_messages_that_come_twice_and_in_another_order_count_once(here: Here) -> None:
+    """SQS and Pub/Sub promise at least once and no order."""
+    here.local.do("disturbances", duplicate=1, reorder=1)
+    here.cluster.length = 100_000
+    spot_instances = [here.agent(Market.SPOT) for _ in range(3)]
+    for number in range(3):
+        here.cluster.submit(f"j{number}")
+    jobs = [f"j{number}" for number in range(3)]
+    here.until(lambda: {here.owner(job) for job in jobs} == set(spot_instances))
+    replacements = [here.agent(Market.ON_DEMAND) for _ in range(3)]
+    for iid in spot_instances:
+        here.local.do("interrupt", instance=iid, notice=False)
+        here.cluster.agents[iid].alive = False
+    here.until(lambda: {here.owner(job) for job in jobs} == set(replacements))
+    counts = here.local.market.disturbances.counts
+    here.until(lambda: len(here.cluster.store.ends.scan()) == 3 and counts["duplicate"] > 0 and counts["reorder"] > 0)
+    here.local.do("disturbances", duplicate=0, reorder=0)
+    end = here.cluster.clock.monotonic() + timedelta(seconds=60)  # what is delivered again has come by then
+    here.until(lambda: here.cluster.clock.monotonic() >= end, limit=timedelta(seconds=90))
+    assert {here.owner(job) for job in jobs} == set(replacements)
+    assert [(here.record(job).preemptions, here.record(job).last_reason) for job in jobs] == [(1, Reason.LOST)] * 3
+    ends = here.cluster.store.ends.scan()
+    assert {iid: document.value.interrupted for iid, document in ends.items()} == dict.fromkeys(spot_instances, True)
+
+
 def test_the_description_alone_is_enough_when_the_queue_is_silent(here: Here) -> None:
     deaf = here.deafen()
     here.cluster.length = 100_000

@@ -29,7 +29,7 @@ from everspot_clouds.gcp.errors import ApiError, OperationError, StillUnderWay
 from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import description, parse_type
-from everspot_clouds.gcp.quotas import list_metrics
+from everspot_clouds.gcp.quotas import gpu_family, list_metrics
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
 from everspot_clouds.gcp.terminations import AGAIN
 from everspot_clouds.gcp.zones import Zones
@@ -258,6 +258,9 @@ def _errors(failure: OperationError, intent: LaunchIntent) -> list[LaunchError]:
     affected = [name for name in types if parse_type(name).machine == failure.machine]
     if not affected and failure.metric:
         affected = [name for name in types if failure.metric in list_metrics(name, intent.market)]
+    if not affected and failure.family:
+        affected = [name for name in types if gpu_family(name) == failure.family]
+    quota = ", ".join(filter(None, (failure.metric, failure.family)))
     where = [failure.zone] if failure.zone in zones else zones
     # Empty stands for all of the intent's: said only where all of them were asked for.
     every_zone = len(where) == len({p.zone for p in intent.pools})
@@ -268,7 +271,7 @@ def _errors(failure: OperationError, intent: LaunchIntent) -> list[LaunchError]:
             zone=zone,
             market=intent.market,
             kind=errors.launch_trouble(failure.code, failure.message),
-            code=f"{failure.code} ({failure.metric})" if failure.metric else failure.code,
+            code=f"{failure.code} ({quota})" if quota else failure.code,
             message=failure.message,
         )
         for name in (("",) if every_type else affected or types)

@@ -13,7 +13,7 @@ from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.base import Check, CloudError, Trouble, Verdict, image_check
 from everspot_clouds.gcp.quota_claims import LAUNCHED, QuotaClaim, claims, most
-from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, list_metrics, reaches
+from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, PER_FAMILY, list_metrics, reaches
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _unstated(parts: Sequence[QuotaClaim], limits: Mapping[str, float]) -> list[
     unstated = sorted({name for name, market in pairs if not list_metrics(name, market, limits)})
     if not unstated:
         return []
-    detail = f"{', '.join(unstated)}: the region states no quota of these GPUs; it is compared with none"
+    detail = f"{', '.join(unstated)}: the region states no quota of these; {PER_FAMILY} are not compared"
     return [Check("quota", "quota", Verdict.SKIP, detail)]
 
 

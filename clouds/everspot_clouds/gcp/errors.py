@@ -153,13 +153,15 @@ OWN_FIX = {
 
 @dataclass(frozen=True, slots=True)
 class OperationError:
-    """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: the pool without capacity."""
+    """One error of an operation. `metric`: the exceeded quota; `family`: the GPUs or vCPUs that it counts, where it
+    counts each family; `zone` and `machine`: the pool without capacity."""
 
     code: str
     message: str = ""
     metric: str = ""
     zone: str = ""
     machine: str = ""
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +237,14 @@ def _read_failure(raw: Mapping[str, Any]) -> OperationError:
     metadata = {key: value for info in infos for key, value in info.items()}
     by_words = _QUOTA_METRIC.search(message)
     metric = next((str(q.get("metricName") or "") for q in quotas), "") or (by_words.group(1) if by_words else "")
+    dimensions = next((q.get("dimensions") or {} for q in quotas), {})
     return OperationError(
         code,
         message,
         metric.rsplit("/", 1)[-1].upper(),
         str(metadata.get("zone") or ""),
         str(metadata.get("vmType") or ""),
+        str(dimensions.get("gpu_family") or dimensions.get("vm_family") or ""),
     )
 
 

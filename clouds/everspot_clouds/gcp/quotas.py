@@ -19,23 +19,29 @@ CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?metric={metric}"
 """The page for requesting more of a quota."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The project's quota of GPUs in all regions together."""
+PER_FAMILY = "GPUS_PER_GPU_FAMILY and CPUS_PER_VM_FAMILY"
+"""Quotas of newer machine types, with a limit for each family."""
 _PREEMPTIBLE = "PREEMPTIBLE_"
 _BUILT_IN = {
     "g2-": "NVIDIA_L4_GPUS",
     "a2-highgpu-": "NVIDIA_A100_GPUS",
     "a2-megagpu-": "NVIDIA_A100_GPUS",
     "a2-ultragpu-": "NVIDIA_A100_80GB_GPUS",
-    "a3-highgpu-": "NVIDIA_H100_GPUS",
-    "a3-edgegpu-": "NVIDIA_H100_GPUS",
 }
 """Metrics of the GPUs that machine types have built in (Compute Engine documentation, "GPU quota")."""
-_STATED = {
-    "a3-megagpu-": "H100_MEGA", "a3-ultragpu-": "H200", "a4-": "B200", "a4x-": "GB200", "g4-": "RTX_PRO_6000",
+_GPU_FAMILIES = {
+    "a3-highgpu-": "NVIDIA_H100", "a3-edgegpu-": "NVIDIA_H100", "a3-megagpu-": "NVIDIA_H100_MEGA",
+    "a3-ultragpu-": "NVIDIA_H200", "a4-": "NVIDIA_B200", "a4x-": "NVIDIA_GB200", "g4-": "NVIDIA_RTX_PRO_6000",
 }  # fmt: skip
-"""GPUs of newer machine types, as a metric would have them. The API's list of metrics has none for them, so that only
-the region's own answer tells which there is."""
+"""GPUs of newer machine types, as the dimension `gpu_family` has them. They count towards GPUS_PER_GPU_FAMILY, which a
+region does not state, so that only a refusal tells its limit; a project may have older metrics of them beside it."""
+_LISTED = ("PREEMPTIBLE_NVIDIA_H100_GPUS",)
+"""Metrics of these GPUs that the API's list of metrics has."""
 _CPU_FAMILIES = ("n2", "n2d", "c2", "c2d", "c3", "m1", "m2", "m3", "t2d", "t2a", "a2")
-"""Families whose vCPUs have a quota of their own; those of the others count towards CPUS."""
+"""Families whose vCPUs have a metric of their own."""
+_SHARED_CPUS = ("n1", "e2", "f1", "g1")
+"""Families whose vCPUs count towards CPUS. Newer families count towards CPUS_PER_VM_FAMILY, which a region does
+not state."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +62,30 @@ class QuotaReach:
 
 def list_metrics(instance_type: str, market: Market, stated: Collection[str] = ()) -> tuple[str, ...]:
     """Return the metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the standard
-    one. None for a type whose GPUs have no metric that is known, or among those that the region has `stated`."""
+    one. None for a type whose GPUs or vCPUs have no known metric, nor one among those that the region has `stated`."""
     try:
         machine = parse_type(instance_type)
     except ValueError:
         return ()
-    newer = next((gpu for family, gpu in _STATED.items() if machine.machine.startswith(family)), "")
+    newer = gpu_family(instance_type)
     if newer:
-        form = re.compile(rf"({_PREEMPTIBLE})?NVIDIA_{newer}(_\d+GB)?_GPUS")
+        form = re.compile(rf"({_PREEMPTIBLE})?{newer}(_\d+GB)?_GPUS")
         # Spot's own quota comes first, as below.
-        metrics = sorted((name for name in stated if form.fullmatch(name)), reverse=True)
+        metrics = sorted((name for name in {*stated, *_LISTED} if form.fullmatch(name)), reverse=True)
         return tuple(name for name in metrics if market is Market.SPOT or not name.startswith(_PREEMPTIBLE))
     gpu = next((metric for family, metric in _BUILT_IN.items() if machine.machine.startswith(family)), "")
     if machine.attached:
         gpu = f"{machine.accelerator.replace('nvidia-tesla-', 'NVIDIA_').upper()}_GPUS"
     family = machine.machine.partition("-")[0]
-    cpus = f"{family.upper()}_CPUS" if family in _CPU_FAMILIES else "CPUS"
-    own = gpu or cpus
+    cpus = f"{family.upper()}_CPUS" if family in _CPU_FAMILIES else "CPUS" if family in _SHARED_CPUS else ""
+    own = (gpu or cpus,) if gpu or cpus else ()
     spot = f"{_PREEMPTIBLE}{gpu}" if gpu else f"{_PREEMPTIBLE}CPUS"
-    return (spot, own) if market is Market.SPOT else (own,)
+    return (spot, *own) if market is Market.SPOT else own
+
+
+def gpu_family(instance_type: str) -> str:
+    """Return the `gpu_family` of a machine type that counts by it, such as NVIDIA_H200; "" for the others."""
+    return next((gpu for prefix, gpu in _GPU_FAMILIES.items() if instance_type.startswith(prefix)), "")
 
 
 def find_quota(instance_type: str, market: Market) -> str:

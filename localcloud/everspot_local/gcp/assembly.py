@@ -8,6 +8,7 @@ from everspot_core.capacity.catalogue import builtin
 
 from everspot_local.gcp.compute import routes as compute_routes
 from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.compute.vms import LAUNCH_FAILURES
 from everspot_local.gcp.environment import XML
 from everspot_local.gcp.metadata.documents import Values
 from everspot_local.gcp.metadata.service import MetadataServers
@@ -77,6 +78,7 @@ def open_provider(options: Options) -> GcpProvider:
 def assemble(options: Options, market: LocalMarket) -> Project:
     """Return an empty project, whose machines take their instances from a market."""
     machines = Machines(market, Boot(options.state_dir / "instances", options.boot_command, options.data_dir))
+    machines.failure_codes = LAUNCH_FAILURES
     return Project(options, market, machines, Journal(options.state_dir / "calls.jsonl"))
 
 

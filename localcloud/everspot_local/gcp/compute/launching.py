@@ -1,6 +1,7 @@
 """Stands in for the creation of an instance from properties: the permissions and parts that it needs, and the errors.
 
-It looks at capacity when it is asked, and not again later.
+It looks at capacity when it is asked, and not again later; the action `fail_launches` lets an accepted launch run out
+of capacity.
 """
 
 import ipaddress
@@ -117,6 +118,7 @@ def launch(
         return failed, None
     compute.add(path, "instance", _instance(compute, path, zone, name, properties, kind))
     vm = Vm(compute, path, cast(MarketPool, compute.project.market.pools.get(kind, zone)), fleet)
+    vm.late_stockout = stockout(compute, kind, zone)
     vm.disk_labels = tuple(dict(disk.get("initializeParams", {}).get("labels", {})) for disk in properties["disks"])
     never = timedelta(seconds=-1)  # it is done when the instance runs
     vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, duration=never)

@@ -6,11 +6,11 @@ standard one ("Spot VMs", quotas). Instances count while they are made or run.
 
 from typing import Any
 
-from everspot_clouds.gcp.quotas import ALL_REGIONS, list_metrics
 from everspot_core.jobs.records import Market
 
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.operations import OperationFailed
+from everspot_local.gcp.quotas import ALL_REGIONS, FAMILY_SERVICE, SERVICE, quota_codes
 
 Document = dict[str, Any]
 
@@ -57,15 +57,16 @@ class QuotaDesk:
         return {"metric": metric, "limit": float(self._value(metric) or 0), "usage": float(self.used(metric))}
 
     def _codes(self) -> list[str]:
-        return [quota.code for quota in self._compute.project.market.quotas.all("compute")]
+        return [quota.code for quota in self._compute.project.market.quotas.all(SERVICE)]
 
     def _value(self, metric: str) -> float | None:
         quotas = self._compute.project.market.quotas
-        return next((quotas.value(quota) for quota in quotas.all("compute") if quota.code == metric), None)
+        candidates = [*quotas.all(SERVICE), *quotas.all(FAMILY_SERVICE)]
+        return next((quotas.value(quota) for quota in candidates if quota.code == metric), None)
 
     def _metrics(self, kind: str, market: Market) -> list[str]:
         """Return the quotas that a machine counts towards: one of its region, and for GPUs the one of all regions."""
-        own = list_metrics(kind, market)
+        own = quota_codes(kind, market)
         chosen = next((metric for metric in own if self._value(metric)), own[-1] if own else "")
         gpus = self._compute.project.market.pools.catalogue.types[kind].gpus
         return [metric for metric in (chosen, ALL_REGIONS if gpus else "") if metric]
@@ -80,10 +81,12 @@ class QuotaDesk:
         `QuotaExceededInfo`."""
         everywhere = metric == ALL_REGIONS
         where = "globally" if everywhere else f"in region {self._compute.project.region}"
+        metric, _, family = metric.partition("/")
+        dimensions = {} if everywhere else {"region": self._compute.project.region}
         info: Document = {
             "metricName": f"compute.googleapis.com/{metric.lower()}",
             "limitName": f"{metric.replace('_', '-')}-per-project{'' if everywhere else '-region'}",
-            "dimensions": {} if everywhere else {"region": self._compute.project.region},
+            "dimensions": {**dimensions, **({"gpu_family": family} if family else {})},
             "limit": limit,
         }
         message = f"Quota '{metric}' exceeded.  Limit: {limit:.1f} {where}."

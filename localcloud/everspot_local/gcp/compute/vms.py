@@ -22,6 +22,8 @@ from everspot_local.market.pools import MarketPool
 Document = dict[str, Any]
 STANDARD_SHUTDOWN = timedelta(seconds=120)
 """Discovery document, `Scheduling.skipGuestOsShutdown`: between soft and mechanical off, 30 seconds for Spot VMs."""
+LAUNCH_FAILURES = frozenset({"ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"})
+"""Codes with which a launch may fail after it was accepted."""
 # Type and words of the operation that tells an end which nobody asked for. Compute Engine, "System event audit logs",
 # and as met: GoogleCloudPlatform/gcpdiag, gce/vm-termination. Of the end of a run's time no word is documented.
 SYSTEM_ENDS = {
@@ -48,6 +50,7 @@ class Vm:
         self.beginning: Operation | None = None
         self.ends: list[Operation] = []
         self.disk_labels: tuple[dict[str, str], ...] = ()
+        self.late_stockout: OperationFailed | None = None
         self._deleted = False
         rules = self.document["scheduling"]
         spot = rules["provisioningModel"] == "SPOT"
@@ -146,6 +149,11 @@ class Vm:
     def _begin_to_end(self) -> None:
         by = self.machine.ended_by
         operations = self.compute.operations
+        if self.machine.failure and self.beginning is not None and self.late_stockout is not None:
+            # The insertion fails after it was accepted, and leaves no instance.
+            operations.finish(self.beginning, [self.late_stockout])
+            self._deleted = True
+            return
         if self.beginning is not None and not self.beginning.done:
             # As met: https://github.com/scylladb/scylla-cluster-tests/issues/2790
             preempted = OperationFailed("PREEMPTED", "Instance failed to start due to preemption.", status=409)

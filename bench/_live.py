@@ -33,8 +33,9 @@ T = TypeVar("T")
 
 
 class LiveCluster:
-    """As a context manager. `scale`: market seconds in a real second; `most`: instances at once; `limits`: by default
-    those of a cluster whose settings name none; `usd`: an hour of Spot, which does not change."""
+    """A cluster on a local cloud, as a context manager. `scale`: market seconds in a real second; `most`: the cap on
+    instances; `limits`: by default those of a cluster without settings for them; `usd`: the constant price of an hour
+    of Spot."""
 
     def __init__(
         self, folder: Path, *, scale: float, idle_limit: timedelta, most: int, limits: Limits | None = None,
@@ -73,7 +74,7 @@ class LiveCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs outside of the cloud's machines need."""
+        """The environment of programs that run outside of the cloud's machines."""
         return {
             "AWS_ENDPOINT_URL": self.cloud.endpoint,
             "AWS_REGION": REGION,

@@ -1,13 +1,13 @@
-"""A burst of short jobs on an empty cluster: what is launched for nothing, and how much later the last job is done.
+"""A burst of short jobs on an empty cluster: the cost of unused launches, and the delay of the last job's end.
 
 `burst.unused_usd_share`: of the dollars for launched instances, the part for instances that never ran a job.
 
-`burst.makespan_ratio`: the time until the last job is done, over that of a plan that launches an instance for each job
-at once, and lets each instance that is free take the next job.
+`burst.makespan_ratio`: the time until the last job is done, divided by that of a plan that immediately launches an
+instance for each job and lets each free instance take the next job.
 
-Both are the worst of several bursts of 60 jobs, simulated with the product's own plan: submitted at once, by a loop, or
-in heaps; with lengths that are declared, or of which the plan knows nothing; before any changeover was measured, and
-after. Instances do not boot equally fast.
+Both are the worst of several bursts of 60 jobs, simulated with the product's own plan. Jobs are submitted together, by
+a loop, or in groups; with declared or unknown lengths; before and after changeovers were measured. Boot times differ by
+instance.
 """
 
 import json
@@ -39,7 +39,7 @@ SUBMITTED: Mapping[str, Callable[[int], float]] = {
 }
 """By kind of burst, the second at which job n is submitted."""
 MEASURED = {"nothing measured": None, "changeovers measured": Changeover(LAUNCH + SETUP, 2 * (LAUNCH + SETUP))}
-"""What the plan knows of changeovers."""
+"""The plan's knowledge of changeovers."""
 
 
 class UnevenCluster(Cluster):
@@ -67,7 +67,7 @@ class Burst:
         return f"{self.submitted}, lengths {'declared' if self.declared else 'unknown'}, {self.measured}"
 
     def plan(self, view: ClusterView, now: datetime) -> list[Action]:
-        """The product's plan, which is told no more than a scheduler knows."""
+        """Return the actions of the product's plan, whose view has only what a scheduler knows."""
         return plan(replace(view, jobs=tuple(self._as_known(job) for job in view.jobs)), now)
 
     def _as_known(self, job: JobView) -> JobView:

@@ -1,8 +1,8 @@
-"""What the command takes at a thousand jobs: whole processes against a store that answers after 20 ms, in units of what
-importing the command's libraries takes in the same run.
+"""The command's time with a thousand jobs: whole processes against a store that answers after 20 ms, divided by the
+time for importing the command's libraries in the same run.
 
-The cluster: 1,000 jobs that live, 100 of them on an instance, and 200 that have ended within the hour; each that had an
-instance has 40 events. `first` has an empty cache, `again` is the same question a moment later. Best of three.
+The cluster has 1,000 live jobs, 100 of them on an instance, and 200 jobs that ended within the hour. Each job that had
+an instance has 40 events. `first` has an empty cache, `again` is the same question a moment later. Best of three.
 """
 
 import json

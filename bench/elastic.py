@@ -1,4 +1,4 @@
-"""A cluster with nothing running: how much longer a job waits than it must, and what is paid for nobody's work.
+"""A cluster without instances: the avoidable part of a job's wait, and the cost of time without jobs.
 
 `elastic.submit_to_training_ratio`: from the moment that `everspot submit` is started until the job's first step, over
 what nothing could save: the launch as the market has it, and the start of a training process with its imports, measured
@@ -53,7 +53,7 @@ POINTS = 0.05
 
 
 def first_step(live: LiveCluster, number: int) -> tuple[float, float]:
-    """Seconds from the submission to the first step, and of them those that nothing could save."""
+    """Return the seconds from the submission to the first step, and the unavoidable part of them."""
     code, marker = live.folder / "code", live.folder / f"first-{number}"
     code.mkdir(exist_ok=True)
     (code / "main.py").write_text(PROGRAM)

@@ -1,13 +1,13 @@
-"""A drought on one side for a day of market time: how many deadlines clusters keep that take over jobs from each other.
+"""A day of market time without capacity in one of three clusters: the share of deadlines that they keep by moving jobs.
 
-200 jobs of three days with deadlines, 1.3 to 4 times as far away as the jobs are long, in three clusters; for a day one
-of them has neither spot nor on-demand. Beside it the same without moves.
+200 jobs of three days each, with deadlines after 1.3 to 4 times their length, run in three clusters. For a day one
+cluster has no spot or on-demand capacity. The same workload without moves is the baseline.
 
 `federation.generated_met_share`: over workloads with the repository's own generators. `federation.traces_met_share`:
 with recorded traces of several regions as the spot pools, if EVERSPOT_TRACES names the folder that holds them.
-`federation.undated_wait_hours`: in a drought of spot alone half of the jobs have no deadline. The 95th percentile of
-the hours for which these wait, over generated traces.
-`federation.…_usd_ratio`: the dollars of instances and egress over those without moves.
+`federation.undated_wait_hours`: with a drought of spot alone, and no deadline for half of the jobs: the 95th percentile
+of the hours that the jobs without deadline wait, over generated traces. `federation.…_usd_ratio`: the dollars for
+instances and egress, divided by those without moves.
 """
 
 import json

@@ -215,7 +215,7 @@ def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
     """Return the cost of a cluster of this size for its scheduler."""
     world, interval = World(jobs, instances), Limits().tick_every
     first, _, _ = world.tick()
-    for _ in range(2):  # what the first tick has assigned begins to run
+    for _ in range(2):  # the jobs that the first tick assigned start
         world.between(interval)
         world.tick()
     tick_seconds, worked, total = [], [], Counter[str]()

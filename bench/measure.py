@@ -1,8 +1,8 @@
-"""`measure.…`: what the measuring of a running job costs: the agent's samples, and the trainer's timing of its steps.
+"""`measure.…`: the cost of measuring a running job: the agent's samples, and the trainer's timing of its steps.
 
-The job is a real tree of 32 processes beside those of the machine, found by /proc alone, which is dearer than a control
-group. The clock does not wait for the next sample; processor time is the process's own, so a busy machine changes it
-little. GPUs are read where there are any.
+The job is a real tree of 32 processes beside those of the machine. It is found through /proc, which costs more than a
+control group. Samples follow each other without waiting. Processor time is that of the process, so a busy machine
+changes it little. GPUs are read if the machine has any.
 """
 
 import json

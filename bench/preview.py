@@ -1,8 +1,8 @@
-"""What the components cost at preview: AwsTrainingCluster beside the same cloud resources registered one by one.
+"""The components' cost at preview: AwsTrainingCluster compared with the same cloud resources registered one by one.
 
 Both programs run in turn through the real engine and the provider bridge against an empty local cloud. The raw program
-is recorded from the components under mocks, so that it has the same resources, inputs and dependencies, and no
-components. Both times are divided by the same number: that of the cloud resources.
+is recorded from the components under mocks. It has the same resources, inputs and dependencies, and no components. Both
+times are divided by the number of cloud resources.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The clouds that an environment can be declared on, by the value of its `cloud` setting.
 
-What a cloud brings is in a module of its own, which is loaded when a settings file says its name: the SDK of a cloud
-takes seconds to load.
+Each cloud has its own module, which is loaded if a settings file names the cloud, because a cloud's SDK takes seconds
+to load.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,9 +1,9 @@
 """Reads `Pulumi.<stack>.yaml` into the components' own inputs.
 
-`cloud` says whose components a section is for. Every other setting is an input of that component in camelCase: there is
-no second list of them to keep in step. A misspelt name, a missing one or a value of the wrong kind is an error, and all
-of them are told at once. What the values mean is checked by the components: where something is misspelt or of the wrong
-kind, their rules are asked for the rest of it right away, so that one error has both.
+`cloud` selects the cloud of a section's component. Every other setting is an input of that component in camelCase, so
+there is no second list of inputs to maintain. A misspelt name, a missing input or a value of the wrong type is an
+error, and one error reports all of them. The components check what the values mean. If an input is misspelt or of the
+wrong type, their rules still check the other inputs, so that the same error has both.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from everspot.common import CLUSTER_AT_MOST
 from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
-"""What comes before a stack's name in the name of its cluster."""
+"""The prefix of a cluster's name, before the name of its stack."""
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""
@@ -39,7 +39,7 @@ CLOUD = "cloud"
 """The setting that selects the cloud."""
 
 SECTIONS = ("bootstrap", "account", "cluster")
-"""What a stack may declare."""
+"""The sections that a stack may declare."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
 
 
 def _add_rules(problems: Problems, prefix: str, name: str, section: Section, stack: str) -> None:
-    """Add what the components' own rules find in the part of a section that is of the right kind.
+    """Add the problems that the components' own rules find in the valid part of a section.
 
-    What they say of an input that is told already, of what lies in it, or of the list or mapping that it lies in, is
-    left out: there they have seen a stand-in.
+    A problem is left out if its path is inside an input that was already reported, or contains one, because the rules
+    saw a stand-in there.
     """
     reported = [problem.path for problem in problems.collected]
     rule_problems = Problems(prefix)
@@ -251,9 +251,10 @@ def _check_date(problems: Problems, name: str, value: Any) -> None:
 
 
 def _stand_in(kind: Any) -> Any:
-    """What takes the place of a mandatory input that is missing or of the wrong kind, for the rules of the others.
+    """Return a stand-in for a mandatory input that is missing or of the wrong type, so that the rules can check the
+    others.
 
-    A number is NaN, which no rule believes to be one.
+    A number is replaced by NaN, which fails every range check.
     """
     kind = _bare(kind)
     if typing.is_typeddict(kind):

@@ -2,7 +2,7 @@
 
     python tools/comment_picture.py COMMENT.md PICTURE.png
 
-Needs Chromium (`chromium` or `google-chrome` on PATH), and markdown-it and pillow, which the group dev brings.
+Needs Chromium (`chromium` or `google-chrome` on PATH), and markdown-it and pillow from the group dev.
 """
 
 import html

@@ -8,7 +8,7 @@ _LINK = re.compile(r"\[([^\]\[]+)\]\(((?:\.\./)+[^)\s]*)\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the page's Markdown without links that the site cannot follow."""
+    """Return a page's Markdown without links that the site cannot follow."""
     depth = len(PurePosixPath(page.file.src_uri).parent.parts)
 
     def replace(link: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGED = ROOT / "cli/everspot_cli/project"
 WORKFLOWS = ("apply.yml", "drift.yml", "review.yml")
-"""Those of an environment; the others are this repository's own."""
+"""The workflows of an environment; the other workflows are this repository's own."""
 
 
 def pairs() -> Iterator[tuple[Path, Path]]:

@@ -212,7 +212,8 @@ def _rule(rule: Any, details: str = "") -> str:
 
 
 def _clouds() -> list[str]:
-    """What each cloud has laid down for job files. Where a cluster's instances come from decides which row counts."""
+    """Return the cells on each cloud's rules for job files. The cloud of a cluster's instances decides which row
+    applies."""
     rows = [(cloud, provider(cloud).jobs) for cloud in CLOUDS]
     return [
         "## Rules of the clouds", "",
@@ -261,7 +262,7 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """What a field is without a value in the file; empty if the field is then absent."""
+    """Return the value of a field that the file leaves out; empty if the field is then absent."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)

@@ -1,4 +1,4 @@
-"""Questions to a cloud at preview. Each gives the answer, or one sentence with the failure and its fix.
+"""Queries to a cloud at preview. Each returns the answer, or one sentence with the failure and its fix.
 
 The output forms of the SDKs' functions (`get_vpc_output` and the like) are not used, because their failures always end
 the program with a traceback and cannot be caught.

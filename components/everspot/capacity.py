@@ -147,7 +147,7 @@ def check_gpus(problems: Problems, args: Inputs, arches: Sequence[str] | None, f
 
 
 def check_some(problems: Problems, args: Inputs) -> None:
-    """Add a problem if there is neither standing nor elastic capacity."""
+    """Add a problem if the cluster has no standing and no elastic capacity."""
     problems.need(
         "standing" in args or "elastic" in args,
         "",

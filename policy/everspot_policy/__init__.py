@@ -1,5 +1,5 @@
-"""The rules that a change of an environment must keep: about everything that a program declares, whoever wrote it.
+"""The rules for a change of an environment. They apply to every resource that any program declares.
 
-`rules.RULES` and `stack.STACK_RULES` are the rules, `rule.judge` judges one resource, `settings` says which of them
-count in an environment, `pack` serves them to the engine.
+`rules.RULES` and `stack.STACK_RULES` are the rules, `rule.judge` judges one resource, `settings` selects the rules of
+an environment, `pack` serves them to the engine.
 """

@@ -1,4 +1,4 @@
-"""The server of the engine's analyzer protocol, by which the engine asks for the rules.
+"""The server of the engine's analyzer protocol, which serves the rules to the engine.
 
 Levels are those of the stack's environment, which the engine names first. Every problem carries its own level, because
 an exception makes one of them advisory. pulumi-policy serves one level for a rule, and does not say which stack it is.

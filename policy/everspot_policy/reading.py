@@ -11,7 +11,7 @@ from typing import Any
 from everspot_core.cluster.declared import secret, unknown
 
 _YES = {"true", "yes", "1", "on", "y"}
-_DEEPEST = 40  # of a document's lists and objects: nobody's is deeper, and deeper ones exhaust the stack
+_DEEPEST = 40  # levels of a document's lists and objects; real ones are flatter, and deeper ones exhaust the stack
 
 
 def hidden(value: Any) -> bool:

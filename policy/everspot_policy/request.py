@@ -21,7 +21,7 @@ UNKNOWNS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
     }
 )
-"""What the engine sends for a value that only the update will know: a text, boolean, number, list, asset, archive or
+"""The engine's placeholders for values that only the update will know: a text, boolean, number, list, asset, archive or
 object (pulumi/sdk, go/common/resource/plugin/rpc.go)."""
 
 SHORTEST = 3

@@ -15,13 +15,13 @@ class Level(StrEnum):
     MANDATORY = "mandatory"
     """Preview and update fail."""
     ADVISORY = "advisory"
-    """It is told."""
+    """The problem is reported."""
     OFF = "off"
-    """Nobody looks."""
+    """The rule is not checked."""
 
 
 class Severity(StrEnum):
-    """How bad it is, for who has to choose where to begin."""
+    """The severity of a broken rule, for deciding what to fix first."""
 
     LOW = "low"
     MEDIUM = "medium"

@@ -57,7 +57,7 @@ def _day(value: object) -> object:
 
 
 Line = Annotated[str, AfterValidator(lambda value: _printed(value, 1024))]
-"""A text of one line that is neither empty nor begins or ends with a space."""
+"""A text of one line that is not empty and does not begin or end with a space."""
 Word = Annotated[str, AfterValidator(lambda value: _printed(value, 256))]
 """The name of a team or an environment."""
 Day = Annotated[date, BeforeValidator(_day)]
@@ -162,7 +162,7 @@ def _content(problems: Problems, text: str) -> Any:
     if not problems.need(len(text) <= LARGEST, "", f"has {len(text):,} characters and may have {LARGEST:,}"):
         return None
     try:
-        # Days stay texts, so that one that there is not is told with all other mistakes.
+        # Dates stay texts, so that an impossible date is reported with all other mistakes.
         content = load(text, moments={"until"}, words={Level.OFF.value})
     except BadYaml as bad:
         if not bad.differences:

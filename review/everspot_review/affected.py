@@ -21,7 +21,7 @@ BYSTANDERS = (
 one too few is a change that nobody has seen."""
 
 NO_REVISION = "0" * 40
-"""What a push event names as the revision before the first push."""
+"""The "before" revision in the event of a branch's first push."""
 
 
 STACK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -27,7 +27,7 @@ CLOCKS = timedelta(minutes=5)
 """How far the clocks of a runner and of the forge may be apart."""
 
 TOLD = 2_000
-"""Characters of the engine's last words that are told of an update that failed."""
+"""Characters of the engine's last output that the report of a failed update quotes."""
 
 
 class Applied(StrEnum):

@@ -40,7 +40,7 @@ def read_reports(folder: Path) -> list[EnvironmentReport]:
     """Return the reports that `preview` has written.
 
     Raises:
-        ReviewError: if there are none, one is missing, or what lies there is no report.
+        ReviewError: if there are no reports, one is missing, or a file is not a report.
     """
     listed = folder / LIST
     if not listed.is_file():
@@ -86,8 +86,7 @@ def comment_on(
 
 
 def carried(old: str, new: str) -> str:
-    """Return a new comment with what the old one tells of the time after the merge, if both are about the same
-    revision."""
+    """Return a new comment with the old one's entries from after the merge, if both are about the same revision."""
     if not comment_head(new) or comment_head(old) != comment_head(new):
         return new
     text = with_states(new, read_states(old))
@@ -99,8 +98,9 @@ def carried(old: str, new: str) -> str:
 def stamped(
     forge: Forge | None, reviewed: Reviewed | None, outcome: ApplyOutcome, now: datetime, author: str | None = None
 ) -> str:
-    """Say in the comment what has become of an environment, and keep there what is left of it. That this fails is no
-    reason to fail: the update is made. Returns what to do after an update that failed, or why nothing could be kept."""
+    """Write the result of applying an environment, and its remaining steps, into the comment. If that fails, no error
+    is raised, because the update is done. Returns what to do after a failed update, or why the comment could not be
+    edited."""
     try:
         reason = (
             _stamped(forge, reviewed, outcome, now, author)
@@ -115,9 +115,9 @@ def stamped(
     if not remaining.digest:
         return remaining.message
     if not reason:
-        return f"{remaining.message}. Mend the cause and run this again: it goes on with the rest"
+        return f"{remaining.message}. Fix the cause and run this again: it goes on with the rest"
     by_hand = f"`everspot review apply {name} --reviewed {remaining.digest}` goes on with it at this revision"
-    return f"{remaining.message}. It is not kept in a comment ({reason}): mend the cause, and {by_hand}"
+    return f"{remaining.message}. It is not kept in a comment ({reason}): fix the cause, and {by_hand}"
 
 
 def _stamped(forge: Forge, reviewed: Reviewed, outcome: ApplyOutcome, now: datetime, author: str | None) -> str:
@@ -128,7 +128,7 @@ def _stamped(forge: Forge, reviewed: Reviewed, outcome: ApplyOutcome, now: datet
     name, states = outcome.environment, read_states(own_comment.body)
     before = states.pop(name, None)
     if before is not None and before.applied and outcome.status in _DID_NOTHING:
-        return ""  # what it says of the update stays
+        return ""  # the comment's entry on the earlier update stays
     after = next_comment_state(outcome, now, before)
     text = own_comment.body
     if comment_head(own_comment.body) == reviewed.pull.head:

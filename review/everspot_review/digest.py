@@ -1,12 +1,12 @@
-"""The digest of what a preview would do: two equal ones would do the same, whatever the order of the engine's work.
+"""The digest of a preview's steps. Equal digests mean equal steps, in any order of the engine's work.
 
-What is hashed of each resource that does not stay: what is done to it, to which of the cloud's resources, by which
-provider, its protection, and each difference of its inputs and of what the engine compared, in full. Of a secret only
-that it is one, because the log has no more of it: that a secret's text changed since is not seen.
+The hash covers each resource that does not stay: the operation, the resource's id in the cloud, its provider, its
+protection, and every difference of its inputs and of the properties that the engine compared, in full. A secret counts
+only as a secret, because the log does not contain its text, so a change of the text goes unnoticed.
 
-Names that the engine makes up, of which each preview has others (it draws them anew: pulumi/pkg, step_generator.go,
-`randomSeed`), count as one name, wherever they are written; so do digests of texts in which they are written. What
-stands after `sha256:`, as in a container image's name, is no such digest.
+The engine generates other random names in each preview (pulumi/pkg, step_generator.go, `randomSeed`). They count as one
+name everywhere, and so do digests of texts that contain them. A digest after `sha256:`, as in a container image's name,
+is kept.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _HASH = re.compile(r"(?<!sha256:)(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-
 
 
 def digest(log: EventLog) -> str:
-    """SHA-256 in hexadecimal, or an empty text if the preview failed: nobody knows then what would be done."""
+    """SHA-256 in hexadecimal, or an empty text if the preview failed and its steps are unknown."""
     if log.failed:
         return ""
     settled = _settled(log)
@@ -71,7 +71,7 @@ def compared(state: ResourceState | None, path: str) -> Any:
 
 
 def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
-    """Return a value, of which null is another one than none."""
+    """Return the value in a list, so that null differs from a missing value."""
     return [] if value is MISSING else [settled(value)]
 
 

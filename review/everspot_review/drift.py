@@ -29,7 +29,7 @@ from everspot_review.report import PropertyChange
 from everspot_review.values import at, confidential, readable_sides
 
 DRIFTED = 7
-"""What a refresh with --expect-no-changes ends with if there are some (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
+"""The exit code of a refresh with --expect-no-changes that finds changes (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
 
 
 @dataclass(frozen=True)

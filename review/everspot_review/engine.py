@@ -183,7 +183,7 @@ class Engine:
         return 0
 
     def _counted(self, environment: str) -> int:
-        """Return the resources of a state, where the list of stacks does not tell how many there are."""
+        """Return the number of resources in a state, for backends whose list of stacks does not have it."""
         deployment = self.state(environment).get("deployment")
         return len(deployment.get("resources") or ()) if isinstance(deployment, dict) else 0
 

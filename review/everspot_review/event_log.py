@@ -9,7 +9,7 @@ from everspot_core.cluster.declared import DeclaredResource
 from everspot_review.report import BrokenRule, Diagnostic
 
 IDLE = frozenset({"same", "read", "read-replacement", "refresh", "discard", "discard-replaced"})
-"""What the engine does to a resource that nobody owns or that stays."""
+"""Operations of the engine that change no resource of the stack."""
 
 STACK = "pulumi:pulumi:Stack"
 

@@ -19,7 +19,7 @@ from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import visible
 
 SECTIONS = ("config", "secretsprovider", "encryptionsalt", "encryptedkey", "environment")
-"""What the engine reads of a stack's settings (pulumi/sdk, workspace/project.go, `ProjectStack`)."""
+"""The keys of a settings file that the engine reads (pulumi/sdk, workspace/project.go, `ProjectStack`)."""
 
 LARGEST = 1 << 20
 MOST_VALUES = 200_000
@@ -62,7 +62,7 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
     except BadInputs as bad:
         wrong += [f"{problem.path}: {problem.reason}" for problem in bad.problems]
     except (BadYaml, OSError, UnicodeDecodeError):
-        pass  # of which `problems` tells
+        pass  # `problems` reports it
     if wrong or leaks:
         values = [value for leak in leaks for value in leak.values]
         return Checked((*map(str, leaks), *(struck(each, values) for each in wrong)), leaks=leaks)

@@ -238,7 +238,8 @@ class Forge:
 
 
 class _SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection (of a renamed repository, say) to the same place only: elsewhere the token is nobody's."""
+    """Follows redirections, for example of a renamed repository, only to the same origin, because no other origin may
+    get the token."""
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
         if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:

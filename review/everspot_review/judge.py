@@ -18,7 +18,7 @@ from everspot_review.report import (
 from everspot_review.values import MISSING, NOT_KNOWN, confidential, differences, masked, readable_sides, structure
 
 _MOST_CHANGES = 200
-"""Properties of one resource that are told; a document of more is nobody's to read, and the digest has all."""
+"""Changed properties that are reported for one resource. Nobody reads more, and the digest covers all."""
 
 
 def judge(

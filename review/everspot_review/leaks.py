@@ -35,10 +35,10 @@ _LONGEST_LINE = 20_000
 _OVERLAP = 500
 
 _OWN = ("secretsprovider", "encryptionsalt", "encryptedkey")
-"""What the engine itself writes into a file of settings, encrypted."""
+"""Keys of a settings file with encrypted values that the engine itself writes."""
 
 _ENCRYPTED = re.compile(r"v[0-9]+:[A-Za-z0-9+/]{16}:[A-Za-z0-9+/]{2,}={0,2}|AAAB[A-Za-z0-9+/]{28,}={0,2}")
-"""What `secure:` holds after the engine has encrypted it: by its own key, or by Pulumi Cloud's (`pkg/secrets`)."""
+"""A value of `secure:` that the engine has encrypted, with its own key or with Pulumi Cloud's (`pkg/secrets`)."""
 
 _ALLOWED = re.compile(r"pragma: ?(?:allow|white)list[ -](?:nextline[ -])?secret", re.IGNORECASE)
 _SETTINGS_LIKE = (".env", ".ini", ".cfg", ".conf", ".cnf", ".toml", ".tfvars", ".properties")
@@ -90,8 +90,8 @@ class Leak:
 
 def leaks_of_settings(text: str) -> list[Leak]:
     """Return the credentials in a settings file: by the form of a value, a key or a comment, by the name of a value, or
-    because the value is random. Values that the engine has encrypted are no credentials, nor are lines with
-    detect-secrets' own comment, `# pragma: allowlist secret`."""
+    because the value is random. Values that the engine has encrypted and lines with detect-secrets' comment `# pragma:
+    allowlist secret` are not credentials."""
     return _leaks_of_document(text, settings=True)
 
 
@@ -220,8 +220,8 @@ def _pairs(line: str) -> list[Credential]:
 
 
 def _literals(line: str) -> list[Credential]:
-    """Return the values that a line of a program or a script calls a secret: only those that have a digit and are no
-    name, since programs also call variables, labels and tokens of languages so."""
+    """Return the values that a line of a program or a script calls a secret. Only values with a digit that are no name
+    count, because programs also use such words for variables, labels and language tokens."""
     return [
         Credential(PASSWORD, value)
         for match in _LITERAL.finditer(line)

@@ -30,7 +30,7 @@ class Lock:
 
     @property
     def holder(self) -> str:
-        """Who holds it since when, for people."""
+        """The holder of the lock and the time since when, for people."""
         return f"{self.user}@{self.host} (process {self.pid}) since {self.since:%Y-%m-%d %H:%M:%S %Z}"
 
 

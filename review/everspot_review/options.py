@@ -59,7 +59,7 @@ def duration(text: str) -> timedelta:
 
 
 def as_json(context: typer.Context, json: bool) -> bool:
-    """Return whether the answer is to be JSON. `json`: of the command itself; `everspot --json review …` asks for it,
+    """Return whether the output is JSON. `json`: the command's own option; `everspot --json review …` selects JSON,
     too."""
     return json or bool(getattr(context.obj, "json", False))
 

@@ -24,15 +24,15 @@ from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
 from everspot_review.running import running_jobs
 
 LIST = "environments.txt"
-"""The file beside the reports that names all of them: without it nobody would miss one."""
+"""The file beside the reports that lists all of them, so that a missing report is noticed."""
 
 TOLD = 4_000
-"""Characters of the engine's last words in a report of which its event log says nothing."""
+"""Characters of the engine's last output in a report, used if the event log has no reason for a failure."""
 
 _UNSTARTED = re.compile(r"^error: policy pack .* failed to start", re.MULTILINE)
 _REFUSED = re.compile(r"^ *everspot-policy: (?P<what>.+)(?P<each>(?:\n +(?:- |…).*)*)", re.MULTILINE)
 _FOLDERS = re.compile(r"^(?:/[^/\n]+)*/(?=[^/\n]+ has )")
-"""Of the file in a refusal: where it lies on the machine that ran the preview, which tells nobody anything."""
+"""The folder of a file in a refusal, which is left out: it only exists on the machine that ran the preview."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def interrupted(engine: Engine, environment: str) -> str:
     """
     try:
         operations = pending_operations(engine.state(environment))
-    except (EngineError, ValueError):  # no stack yet, or a backend of which the preview itself says what is wrong
+    except (EngineError, ValueError):  # no stack yet, or a broken backend, which the preview itself reports
         return ""
     sentence = describe_pending(operations)
     return f"{sentence}. To go on, {resolve_pending(environment)}" if sentence else ""

@@ -1,4 +1,4 @@
-"""What the commands print: text that no terminal and no CI runner obeys, whatever stands in a change.
+"""The commands' output. It contains no control sequences of terminals or CI runners, whatever a change contains.
 
 A runner reads the output of a step for commands. GitHub's takes `::error …::` at the beginning of a line, after any
 spaces, and `##[…]` anywhere in it (actions/runner, `ActionCommand.TryParseV2` and `TryParse`). Gitea's and Forgejo's
@@ -29,7 +29,7 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Write a line for who watches to standard error."""
+    """Write a line of progress to standard error."""
     sys.stderr.write(harmless(f"{text}\n"))
 
 

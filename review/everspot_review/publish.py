@@ -12,10 +12,11 @@ from everspot_review.forge import Comment, Forge, Issue
 from everspot_review.refusals import ForgeUnreachable
 
 JOB = "github-actions[bot]"
-"""Who writes with a job's own token on GitHub, which does not tell it so. No person's login has brackets."""
+"""The author of comments that a job's own token writes on GitHub, where the token cannot ask for it. No person's login
+has brackets."""
 
 WRITES = 3
-"""How often a comment is looked for again after a write of which nobody knows whether it was done."""
+"""How often a comment is looked up again after a write with an unknown result."""
 
 
 class Published(StrEnum):

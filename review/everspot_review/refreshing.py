@@ -13,10 +13,10 @@ TOLD = 1_500
 """Characters of each refusal: a cloud names the call, the caller and the permission in some hundred."""
 
 MOST = 20
-"""Refusals that are told; the others are counted. One missing permission may refuse each resource of a type."""
+"""Refusals that are reported; the others are counted. One missing permission may refuse each resource of a type."""
 
 _ENDINGS = frozenset({"preview failed", "refresh failed", "update failed"})
-"""What the engine says of the stack as a whole once a resource was refused (pulumi/pkg, engine)."""
+"""The engine's messages about the whole stack after a resource was refused (pulumi/pkg, engine)."""
 _PREFIX = re.compile(r"^(?:Preview failed: )?(?:refreshing urn:pulumi:\S+: )?")
 _DIAGNOSTICS = "Diagnostics:\n"
 

@@ -1,4 +1,4 @@
-"""What a forge's refusals mean. They are told apart, because what a person has to do about them differs:
+"""The refusals of a forge, one class for each thing that a person can do about it:
 
 ForgeError
 ├── ForgeUnknown      no call is made: the job's variables name no forge, or none that can be used
@@ -61,7 +61,7 @@ class ForgeBusy(ForgeError):
 
 
 class ForgeUnreachable(ForgeError):
-    """There was no answer, or none that says whether it was done."""
+    """There was no answer, or the answer does not show whether the write was done."""
 
     code = ReviewExit.UNAVAILABLE
 

@@ -16,8 +16,9 @@ _LEAVES = {
     Deed.CREATE: {Deed.CREATE, Deed.UPDATE, Deed.REPLACE},
     Deed.IMPORT: {Deed.IMPORT, Deed.UPDATE},
 }
-"""What may be left of a deed. A resource that was half made is updated or made anew, and of a replacement the deletion
-of the old one may be left. Of any other deed only itself: no deletion is left of an update."""
+"""The operations that may remain of an operation after an interrupted update. A half-created resource is updated or
+created again, and of a replacement the deletion of the old resource may remain. Of any other operation only itself may
+remain."""
 
 _SHOWN = 5
 
@@ -58,7 +59,7 @@ def unknown(environment: str, reason: str) -> RemainingSteps:
     """Return remaining steps that are unknown, or that a rule forbids. `reason`: empty if a rule forbids them."""
     text = f"nobody knows what is left: {reason}" if reason else "what is left breaks a mandatory rule"
     return RemainingSteps(
-        "", f"{environment}: {text}. Mend the cause, and open a pull request that touches Pulumi.{environment}.yaml: "
+        "", f"{environment}: {text}. Fix the cause, and open a pull request that touches Pulumi.{environment}.yaml: "
         f"its preview shows what is left",
     )  # fmt: skip
 

@@ -121,7 +121,7 @@ class EnvironmentReport(Document):
         stays: number of unchanged resources.
         first: nothing of the environment existed before.
         whole: the engine's log has its end, without which steps may be missing.
-        estimate: None if there is none.
+        estimate: None without an estimate.
         digest: SHA-256 over all steps, empty if they are unknown: equal digests mean equal steps.
     """
 

@@ -42,7 +42,7 @@ class Reviews:
 
     Attributes:
         reviews: One for each pull request, the newest first.
-        reason: A sentence on why there is none.
+        reason: A sentence on why there are no reviews.
     """
 
     reviews: tuple[Reviewed, ...] = ()

@@ -11,13 +11,13 @@ from everspot_clouds.plain_credentials import credentials_in, strike
 from everspot_core.cluster.declared import SECRET, secret, unknown
 
 LONGEST = 300
-"""Characters of a value that are shown: longer ones are cut, and their length is told."""
+"""Characters of a value that are shown. Longer values are cut, and their length is added."""
 
 NOT_KNOWN = "(known after apply)"
 
 
 class Missing:
-    """That there is no value, which null is not."""
+    """The absence of a value, which differs from null."""
 
 
 MISSING: Final = Missing()
@@ -43,7 +43,7 @@ _SECRET_KEY = re.compile(rf"{_NAME}(?:[_-]?string)?$", re.IGNORECASE)
 _SHORTEST = 6
 """Characters of the shortest credential that is struck by its value: shorter ones are parts of words."""
 _REFERENCES = ("arn:", "projects/", "${")
-"""How a text begins that says where a secret is kept, and is none."""
+"""Prefixes of texts that name where a secret is stored and are not secret themselves."""
 
 
 def masked(text: str) -> str:

@@ -166,7 +166,7 @@ class _Federation:
                 self._arrive(job)
 
     def look(self) -> None:
-        """Look at every job: offer those that are better off elsewhere."""
+        """Offer every job that should move to the other clusters."""
         fresh = {name: self._market(name) for name in self._members}
         published = self._published or fresh
         self._register()

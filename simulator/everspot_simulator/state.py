@@ -21,7 +21,7 @@ from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolKey,
 from everspot_simulator.workload import FleetTerms, WorkloadJob
 
 NOTICES = 64
-"""The most preemptions of a job that the plan is told of: the latest ones."""
+"""The number of latest preemptions of a job in the plan's view."""
 _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 """Simulated jobs have no budget."""
 

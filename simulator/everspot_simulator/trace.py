@@ -78,7 +78,7 @@ class Trace:
         available = np.array([self.available[a:b].min() for a, b in spans], dtype=np.int64)
         if self.prices is None:
             return Trace(name=self.name, gap=tick, available=available)
-        # What holding the pool costs from the first tick to each edge, straight between two edges of the trace.
+        # The cost of holding the pool from the first tick to each edge, linear between two edges of the trace.
         paid = np.concatenate(([0.0], np.cumsum(self.prices)))
         edges = np.interp(np.arange(count + 1) * (tick / self.gap), np.arange(len(paid)), paid)
         return Trace(name=self.name, gap=tick, available=available, prices=np.diff(edges) / (tick / self.gap))

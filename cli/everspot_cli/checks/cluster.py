@@ -162,7 +162,7 @@ def _suspensions(session: Session) -> list[str]:
 def _faults(session: Session) -> Check:
     suspensions = _suspensions(session)
     if suspensions:
-        fix = "read the agents' logs (console, `agents/` of the data bucket), mend the image and bake it again"
+        fix = "read the agents' logs (console, `agents/` of the data bucket), fix the image and bake it again"
         return Check("cluster", "faults", Verdict.FAIL, "; ".join(suspensions), fix)
     suspects = read_suspects(session)
     words = "; ".join(doubt.words for doubt in suspects)

@@ -12,7 +12,7 @@ from everspot_cli.session import Session
 
 _SHOWN = 3
 _GROUP, _NAME = "cluster", "peers"
-_DOWN = "this cluster works on alone, and no jobs go there until it is back; it need not be mended if that was planned"
+_DOWN = "this cluster works on alone, and no jobs go there until it is back; no fix is needed if that was planned"
 _FIX = (
     "no jobs go there until then; those that are there stay. Where it cannot be reached: has the scheduler's network a "
     "way out, as the preview asks for? docs/guide/federation.md"

@@ -22,7 +22,7 @@ GRANTED = (
     "ReEncryptFrom",
     "ReEncryptTo",
 )
-"""What a service needs of a customer key to start instances with encrypted volumes (Amazon EC2 User Guide, "EC2 Fleet
+"""The key permissions that a service needs to start instances with encrypted volumes (Amazon EC2 User Guide, "EC2 Fleet
 prerequisites", and Amazon EC2 Auto Scaling User Guide, "AWS KMS key policy for use with encrypted volumes")."""
 
 

@@ -24,7 +24,7 @@ def check_arns(problems: Problems, name: str, arns: Sequence[Any], service: str,
 
 
 def check_secrets(problems: Problems, arns: Sequence[str]) -> None:
-    """Add every ARN that names neither a secret of Secrets Manager nor a parameter of SSM."""
+    """Add a problem for every ARN that does not name a secret of Secrets Manager or a parameter of SSM."""
     for index, arn in enumerate(arns):
         wrong = [arn_problem(arn, service, resource, open_end=True) for service, resource in SECRETS.items()]
         form = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"

@@ -63,8 +63,7 @@ def launch_policy(
             ArnEquals=like_template,
             Null={"ec2:LaunchTemplate": "true"},
         ),
-        # Without an instance neither these nor the next two, which have no condition key for the launch template, are
-        # of any use.
+        # These and the next two have no condition key for the launch template. They are useless without an instance.
         allow(
             "LaunchTheirParts",
             ["ec2:RunInstances"],
@@ -101,7 +100,7 @@ def launch_policy(
 
 def _terminate(cluster: str, own: str) -> Statement:
     """Permits to terminate the agents of this cluster that a scheduler launched, but no scheduler, no standing instance
-    and no instance of another cluster. They are told apart by tags that no permission of the scheduler changes."""
+    and no instance of another cluster. Tags that the scheduler cannot change distinguish them."""
     return allow(
         "EndLaunchedAgents",
         ["ec2:TerminateInstances"],

@@ -26,8 +26,8 @@ MOST_TEAMS = 10
 """Values of a tag that one monitor looks at (AWS Cost Explorer API Reference, `AnomalyMonitor`)."""
 
 UNSET = dict.fromkeys(("And", "CostCategories", "Dimensions", "Not", "Or"))
-"""What a monitor's expression does not use. The provider reads it back with every part (`ce/anomaly_monitor.go`), and
-an expression that differs in text is a new monitor."""
+"""The unused parts of a monitor's expression. The provider reads an expression back with every part
+(`ce/anomaly_monitor.go`), and replaces the monitor if the text differs."""
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 

@@ -171,9 +171,9 @@ def _data_rules(jobs_expire_days: int | None) -> list[Rule]:
         },
         _expiry("agent-logs", "agents/", AGENT_LOG_DAYS),
     ]
-    # S3 cannot know which job has ended, nor what a newer checkpoint still names. No checkpoint of a running job names
-    # a part this old: the trainer uploads each whole, and the agent what it sent more than a week ago again
-    # (everspot_train/agent/folder.py, FRESH).
+    # S3 cannot know which jobs have ended, or which parts a newer checkpoint still names. No checkpoint of a running
+    # job names a part this old: the trainer uploads each checkpoint whole, and the agent uploads parts again after a
+    # week (everspot_train/agent/folder.py, FRESH).
     return rules if jobs_expire_days is None else [*rules, _expiry("old-jobs", "jobs/", int(jobs_expire_days))]
 
 

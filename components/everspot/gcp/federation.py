@@ -43,7 +43,7 @@ WAY_OUT = (
 )
 
 MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.arn.extract("assumed-role/{role}/")'}
-"""What Google Cloud calls a session of a role on AWS: by the role's name, which bindings can name."""
+"""Google Cloud's attribute for an AWS session: the name of its role, which bindings can refer to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

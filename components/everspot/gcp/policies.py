@@ -90,7 +90,7 @@ AGENT_KEEPS = ("jobs/", "agents/")
 SCHEDULER_WRITES = (
     *("jobs/", "records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "launching/"),
     *("waiting.json", "usage.json", "pools.json"),
-    # What they only delete.
+    # Prefixes that they only delete from.
     *("drills/", "cancels/", "instances/"),
 )
 """Prefixes of the control bucket that schedulers write or delete from."""

@@ -128,9 +128,9 @@ def check_store(problems: Problems, args: GcpStoreArgs) -> None:
 
 def _data_rules(jobs_expire_days: int | None) -> list[dict[str, Any]]:
     rules = [_rule("Delete", {"age": AGENT_LOG_DAYS, "matches_prefixes": ["agents/"]})]
-    # Cloud Storage cannot know which job has ended, nor what a newer checkpoint still names. No checkpoint of a running
-    # job names a part this old: the agent sends what it sent more than a week ago again
-    # (everspot_train/agent/folder.py, FRESH).
+    # Cloud Storage cannot know which jobs have ended, or which parts a newer checkpoint still names. No checkpoint of a
+    # running job names a part this old: the agent uploads parts again after a week (everspot_train/agent/folder.py,
+    # FRESH).
     if jobs_expire_days is not None:
         rules.append(_rule("Delete", {"age": int(jobs_expire_days), "matches_prefixes": ["jobs/"]}))
     return rules

@@ -1,4 +1,4 @@
-"""Who pays."""
+"""The rule on cost allocation tags of AWS resources."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ PAID = (
 )  # fmt: skip
 """Types that cost, and carry their tags as a map."""
 LAUNCHED = ("instance", "volume")
-"""What a template makes that costs."""
+"""The resources of a launch template that cost money."""
 
 
 @rule(

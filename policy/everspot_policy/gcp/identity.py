@@ -18,7 +18,7 @@ IMPERSONATING = (
     "roles/iam.workloadIdentityUser",
 )
 BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
-"""What has other resources below it, and grants on them too."""
+"""Types of resources that contain other resources; a grant on them includes these."""
 DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
 GITHUB = "https://token.actions.githubusercontent.com"
 REPOSITORY = re.compile(

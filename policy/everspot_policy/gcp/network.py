@@ -49,7 +49,7 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
         if yes(each.get("disabled")) or (text(each.get("direction")) or "INGRESS") != "INGRESS":
             continue
         if subject.type == FIREWALL:
-            # A tag or an account beside a range only adds to who may come in.
+            # A source tag or account beside a range only allows more sources.
             path, ranges = "sourceRanges", each.get("sourceRanges") if each.get("allows") else None
         else:
             allow = text(each.get("action")) in ("allow", "goto_next", "apply_security_profile_group")

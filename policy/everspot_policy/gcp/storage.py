@@ -74,7 +74,7 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_GCP_78",),
 )
 def bucket_versioned(subject: Subject) -> Iterator[Problem]:
-    """Find buckets with neither versions nor soft deletion, which is on by default."""
+    """Find buckets without versions and without soft deletion, which is on by default."""
     versioning, soft = subject.inputs.get("versioning"), mapping(subject.inputs.get("softDeletePolicy"))
     off = soft.get("retentionDurationSeconds") in (0, "0")
     if off and not hidden(versioning) and lacks(mapping(versioning).get("enabled")):

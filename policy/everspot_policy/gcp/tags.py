@@ -1,4 +1,4 @@
-"""Who pays: labels, which Google allows in lower case only."""
+"""The rule on cost allocation labels of Google Cloud resources. Google allows only lower-case labels."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -86,7 +86,7 @@ def _rendered(
 
 
 def _shares(sections: list[_Section], room: int, measure: Measure) -> list[_Shown]:
-    """Return an equal share for each. The unused part of a share goes to those that need more."""
+    """Return an equal share for each entry. Entries that need more get the unused parts of other shares."""
     sizes = {number: _total_size(section, measure) for number, section in enumerate(sections)}
     shown: dict[int, _Shown] = {}
     for done, number in enumerate(sorted(sizes, key=lambda number: (sizes[number], number))):

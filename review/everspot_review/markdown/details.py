@@ -16,7 +16,7 @@ SIGNS = {
 
 ORDER = tuple(SIGNS)
 _LONGEST = 400
-"""Characters of a name, a path or a value: longer ones are nobody's to read."""
+"""Characters of a name, a path or a value that are shown."""
 _WORDS = {
     Deed.REPLACE: "to replace",
     Deed.DELETE: "to delete",

@@ -6,14 +6,14 @@ import unicodedata
 from collections.abc import Callable, Iterable
 
 Measure = Callable[[str], int]
-"""What a text costs of a limit. Of two texts together it is the sum of both."""
+"""The amount of a limit that a text uses. For two texts together it is the sum."""
 
 _UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Categories of characters that nobody sees, or that turn the direction of what stands behind them."""
+"""Categories of characters that are invisible or change the direction of the text after them."""
 
 _PROSE = re.compile(r"[A-Za-z][A-Za-z0-9 ,.:;'()→-]*")
 _LINKED = re.compile(r"\b[0-9a-f]{7,}\b|\bGH-\d|www\.|:[\w+-]+:|--", re.IGNORECASE)
-"""What a forge makes a link, a revision, an emoji or a line of, though it has no other signs than prose has."""
+"""Texts of plain characters that a forge renders as a link, a revision, an emoji or a line."""
 
 
 def visible(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The real engine, the bridge, the real upstream provider, the local cloud."""
+"""The real engine runs programs through the bridge and the real upstream provider against a local cloud."""
 
 import os
 import re

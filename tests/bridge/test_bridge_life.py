@@ -1,4 +1,5 @@
-"""The life of single resources through the plugin's own door: import, timeouts, half-done steps, upgrades, names."""
+"""Operations on single resources through the plugin's gRPC interface: import, timeouts, partial failures, upgrades,
+names."""
 
 import base64
 import json

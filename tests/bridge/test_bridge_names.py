@@ -1,4 +1,5 @@
-"""Every name of every type in use, against the installed SDK and the real upstream schema, both ways."""
+"""Every property name of every used type translates both ways between the installed SDK and the real upstream
+schema."""
 
 import ast
 import re

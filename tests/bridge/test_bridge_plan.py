@@ -1,4 +1,4 @@
-"""The rules of planning, without a cloud."""
+"""The bridge's planning rules, tested without a cloud."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A second provider needs a table of its own and nothing else: here a pretend one, with an SDK and an upstream."""
+"""Adding a second provider needs only a table of names: tested with a pretend SDK and upstream provider."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Two clusters on folders that name each other, and what their schedulers write of peers and pools."""
+"""Two clusters in folders that name each other as peers, with the documents that their schedulers write."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

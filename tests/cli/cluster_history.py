@@ -1,4 +1,4 @@
-"""The past of the small cluster that tests of the command ask about."""
+"""The history of the small cluster that the command's tests use."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A small cluster on a folder, with a past: built through the store's own doors, asked through the command's."""
+"""A small cluster with a history in a folder, written through the store and read through the command."""
 
 import io
 import json

@@ -1,5 +1,5 @@
-"""What tests of the report share: its moment, the list prices of its instances, the report itself, and the market's log
-of the same past with its independent bill."""
+"""Helpers for tests of the report: its moment, list prices, the report itself, and an independent bill of the same
+history."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A sweep on the cluster of the command's tests, and what its jobs do."""
+"""A sweep on the cluster of the command's tests, with scripted results of its jobs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""`everspot ab`: arms of number formats whose runs are jobs, one verdict, and a command that may end at any moment."""
+"""`everspot ab`: each arm of number formats runs as jobs, the command can be interrupted and repeated, and prints one
+verdict."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`everspot cost anomalies`: what is open, what is over, and what cannot be read."""
+"""`everspot cost anomalies`: open anomalies, ended ones, and unreadable documents."""
 
 from datetime import timedelta
 

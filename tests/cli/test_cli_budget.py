@@ -1,4 +1,5 @@
-"""`everspot cost budget`: caps are set, kept and cleared; what is spent is the report's, what will be is forecast."""
+"""`everspot cost budget`: caps are set, kept and cleared; spending agrees with the report, and a forecast is
+printed."""
 
 import json
 from typing import Any

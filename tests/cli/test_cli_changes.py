@@ -1,4 +1,4 @@
-"""`everspot changes`: what was applied, by whose pull request, and what a month cost before and after."""
+"""`everspot changes`: the applied changes, their pull requests, and the monthly cost before and after."""
 
 from datetime import date, timedelta
 from typing import Any

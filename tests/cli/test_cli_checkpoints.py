@@ -1,4 +1,4 @@
-"""What the command says of a job's checkpoints: how often and why, and what a notice costs."""
+"""What the command prints about a job's checkpoints: their interval with its reason, and the cost of a notice."""
 
 import pytest
 from everspot_core.cluster.manifest import FleetOffer, Manifest

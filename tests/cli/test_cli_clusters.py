@@ -1,4 +1,4 @@
-"""Which cluster a command talks to: said by every command, chosen once, from whatever folder."""
+"""Which cluster a command uses: every command prints it, and it is selected once for all folders."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`everspot cost commitments`: from the ledger to an advice, and what is not advised."""
+"""`everspot cost commitments`: advice from the ledger, and the reasons for advising nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`everspot cost compare --a … --b …`: which jobs a set has, what is compared, and what is said of small sets."""
+"""`everspot cost compare --a … --b …`: the jobs of each set, the compared figures, and the note on small sets."""
 
 import pytest
 from everspot_core.costs.ledger import LaunchRecord

@@ -1,4 +1,5 @@
-"""`submit`, `job`, `jobs` and `cancel` of jobs that wait for others, for a moment or their hours, or come again."""
+"""`submit`, `job`, `jobs` and `cancel` for jobs that wait for other jobs, a start time or hours, and for recurring
+jobs."""
 
 from datetime import timedelta
 from typing import Any

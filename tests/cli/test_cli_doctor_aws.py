@@ -1,4 +1,4 @@
-"""Doctor against AWS as moto serves it, asked through the real client."""
+"""`everspot doctor` against AWS as moto serves it, through the real client."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""`everspot cluster down` with a scripted cloud and a scripted `pulumi`: the order of steps, and every way to stop.
+"""`everspot cluster down` with a scripted cloud and a scripted `pulumi`: the order of the steps, and each reason to
+stop. tests/engine runs the command through the real engine and the local cloud.
 
 The whole way through the real engine and the local cloud is in tests/engine.
 """

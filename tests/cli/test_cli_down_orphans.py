@@ -1,4 +1,4 @@
-"""`everspot cluster down` after an update that was killed, and where the program of the stack cannot be run."""
+"""`everspot cluster down` after a killed update, and with a stack program that cannot run."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a dry run shows of the pools: prices in force, placement scores, and how often spot was taken here."""
+"""What a dry run prints about pools: prices in force, placement scores, and how often spot was preempted here."""
 
 from collections.abc import Iterator
 from datetime import timedelta

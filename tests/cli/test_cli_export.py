@@ -1,4 +1,4 @@
-"""The ledger as FOCUS 1.2: an independent reader takes it, and its sum is the report's and the independent bill's."""
+"""`everspot cost export` writes FOCUS 1.2 that an independent reader accepts, with the report's total."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""A failed job is readable: the own exception first, its last lines, then a history that is folded."""
+"""The display of a failed job: its own exception first, then its last lines, then a shortened history."""
 
 from datetime import timedelta
 

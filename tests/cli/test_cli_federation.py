@@ -1,4 +1,4 @@
-"""What the command says of a cluster's peers, of jobs that are away, and of visits."""
+"""What the command prints about a cluster's peers, jobs on visits elsewhere, and visiting jobs."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a dry run, and a submission, say of the peers that a job may visit."""
+"""What a dry run and a submission print about the peers that a job may visit."""
 
 import pytest
 from cli_peers import met, note, publish

@@ -1,4 +1,4 @@
-"""`everspot fleet`: the pools, from the documents alone, and from the cloud where that is asked for."""
+"""`everspot fleet`: pools from the documents alone, and from the cloud on request."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""`everspot gc`: shows what nobody needs, and removes it only if asked to."""
+"""`everspot gc` lists garbage, and removes it only on request."""
 
 import os
 

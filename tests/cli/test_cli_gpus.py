@@ -1,4 +1,4 @@
-"""`everspot gpus`: offers over regions and both clouds; and what `submit` prints of prices."""
+"""`everspot gpus`: offers in all regions of both clouds; and the prices that `submit` prints."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`everspot init`: what it asks, what it refuses, and what it writes."""
+"""`everspot init`: its questions, its refusals, and the files that it writes."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The line that installs the running `everspot` again, from wherever it came."""
+"""The command line that installs the running `everspot` again, for every kind of installation."""
 
 import json
 import subprocess

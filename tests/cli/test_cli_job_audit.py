@@ -1,4 +1,5 @@
-"""`everspot cost audit JOB`: what a job used, what that cost, what would help, and whether it helped in a later run."""
+"""`everspot cost audit JOB`: a job's use of its machine, its cost, proposed changes, and their effect in a later
+run."""
 
 from typing import Any
 

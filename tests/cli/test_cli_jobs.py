@@ -1,4 +1,4 @@
-"""What `everspot jobs` and `everspot job` show of a job, and how they wait for its end."""
+"""`everspot jobs` and `everspot job`: the displayed fields of a job, and waiting for its end."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a job used of its machine: live, and judged with the job."""
+"""A job's use of its machine: live figures, and the review of a job."""
 
 from typing import Any
 

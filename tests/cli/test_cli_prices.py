@@ -1,4 +1,4 @@
-"""`everspot cost prices refresh` against the local cloud's price lists, and who takes what it writes."""
+"""`everspot cost prices refresh` against the local cloud's price lists, and the commands that use the written file."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`everspot jobs`: which jobs, and how much is read for them."""
+"""`everspot jobs`: the selection of jobs, and the number of reads."""
 
 from datetime import UTC, datetime, timedelta
 

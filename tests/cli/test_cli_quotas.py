@@ -1,4 +1,4 @@
-"""`everspot doctor` holds the account's vCPU quotas against what the fleets are declared to hold."""
+"""`everspot doctor` compares the account's vCPU quotas with the declared size of the fleets."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reading commands only read: no command that shows something changes an object of the cluster's store."""
+"""Reading commands change no object of the cluster's store."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`everspot cost reconcile`: the ledger against bills as clouds export them, and against malformed files."""
+"""`everspot cost reconcile`: the ledger compared with bills in the clouds' export formats, and malformed files."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""`everspot cost reconcile` of Parquet, the default format of exported bills, with the column types that clouds use."""
+"""`everspot cost reconcile` with Parquet, the default export format, with the column types that clouds use."""
 
 import json
 from datetime import datetime

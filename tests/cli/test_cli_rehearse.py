@@ -1,4 +1,4 @@
-"""`everspot rehearse` as a command: its input, its answer, and the suggestion of `submit`."""
+"""`everspot rehearse`: its input, its output, and the suggestion that `submit` prints."""
 
 import sys
 from pathlib import Path

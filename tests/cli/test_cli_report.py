@@ -1,4 +1,4 @@
-"""The report's figures: of a known past, of earlier moments, and of what has no price."""
+"""The report's figures: for a known history, at earlier moments, and without prices."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The independent bill: it shares no code with the report, and is equal to it at any moment."""
+"""The report equals an independent bill, which shares no code with it, at any moment."""
 
 import json
 import re

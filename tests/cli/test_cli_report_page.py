@@ -1,4 +1,4 @@
-"""The report as a page: it asks nothing of the network, and draws every instance and every job."""
+"""The report as an HTML page: it loads nothing from the network, and draws every instance and every job."""
 
 import re
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`everspot retry`: a new job that goes on from the newest checkpoint of one that has ended; and what is not packed."""
+"""`everspot retry`: the new job resumes from the newest checkpoint of the ended one; and files that are not packed."""
 
 import pytest
 from everspot_core.jobs.records import JobState, Reason

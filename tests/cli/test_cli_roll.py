@@ -1,4 +1,4 @@
-"""`everspot cluster roll`, and what the commands say of machines that are of no use and of the scheduler's own."""
+"""`everspot cluster roll`, and what the commands print about unusable machines and the scheduler's instance."""
 
 from datetime import UTC, datetime, timedelta
 

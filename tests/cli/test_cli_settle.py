@@ -1,4 +1,4 @@
-"""The report of a cluster in the local cloud's market, against the market's own log."""
+"""The report of a cluster in the local cloud's market equals the market's own log."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Into a job's instance: what the AWS CLI is asked for, and what is said where that cannot be."""
+"""`everspot shell`: the arguments of the AWS CLI, and the messages where a shell is not possible."""
 
 import json
 import shlex

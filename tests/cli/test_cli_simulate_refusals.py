@@ -1,4 +1,4 @@
-"""What `simulate` refuses: one error names every mistake by its field, with its exit code."""
+"""Invalid input of `simulate`: one error names every wrong field, with the documented exit code."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Job files that are no honest YAML: each is refused in one sentence, without a traceback."""
+"""Malformed YAML in job files: each is refused in one sentence, without a traceback."""
 
 from pathlib import Path
 

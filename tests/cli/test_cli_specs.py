@@ -1,4 +1,4 @@
-"""Job files that a stranger or a vandal wrote: each is taken, or refused in a few lines that name what is wrong."""
+"""Arbitrary and malicious job files: each is accepted, or refused in a few lines that name the problem."""
 
 import json
 import math

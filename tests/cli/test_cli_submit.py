@@ -1,4 +1,4 @@
-"""What `submit` says of a deadline: figures worked out by hand, at a price of the catalogue's own."""
+"""What `submit` prints about a deadline, compared with figures computed by hand from a catalogue price."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A job file on its way in: what is submitted, what is refused with every bad field named, and what a dry run tells."""
+"""Submitting a job file: the stored submission, errors that name every wrong field, and the dry run."""
 
 import json
 import subprocess

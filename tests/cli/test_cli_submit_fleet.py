@@ -1,5 +1,5 @@
-"""What `submit` says of a job that the cluster cannot hold, and of a price that nobody knows; and what the command line
-says instead of the file."""
+"""`submit` for jobs that the cluster cannot hold or whose price is unknown; and options that replace fields of the
+file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The jobs that the repository ships would be taken: the demonstration's and the documents'."""
+"""The job files of the demo and of the documents are valid."""
 
 import re
 from datetime import UTC, datetime, timedelta

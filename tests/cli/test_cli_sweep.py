@@ -1,4 +1,4 @@
-"""`everspot sweep`: a study in the store, trials that are jobs, and a command that may end at any moment."""
+"""`everspot sweep`: the study is in the store, trials are jobs, and the command can be interrupted at any moment."""
 
 from typing import Any
 

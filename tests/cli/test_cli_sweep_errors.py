@@ -1,4 +1,4 @@
-"""What is said of a sweep: what it cost, by the report, and what is wrong with it, before anything is written."""
+"""The cost of a sweep in the report, and errors that are found before anything is written."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`everspot sweep` with hyperband: which trials are ended at which steps."""
+"""`everspot sweep` with hyperband: the trials that are ended, and their steps."""
 
 import math
 import zlib

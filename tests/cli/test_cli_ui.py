@@ -1,4 +1,4 @@
-"""`everspot ui` as a process: what its pages show of a small cluster with a history."""
+"""`everspot ui` as a process: its pages for a small cluster with a history."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The curves of a job's page: charts with their words, and why there are none."""
+"""The charts on a job's page, their text alternatives, and the message without charts."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who may read the web UI, and act through it."""
+"""Access control of the web UI, for reading and for actions."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the web UI shows of jobs: the reasons of decisions, in words, and never more rows than it can show."""
+"""The web UI's panels for jobs: reasons in words, and a bounded number of rows."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Readings that all open pages share: how often, and what they show while the store fails."""
+"""Readings that all open pages share: their frequency, and the pages while the store fails."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

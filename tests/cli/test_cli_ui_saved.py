@@ -1,4 +1,4 @@
-"""The web UI saved as files, which is how the documents show the demonstration."""
+"""The web UI saved as static files, as the documents use it for the demo."""
 
 import re
 from pathlib import Path

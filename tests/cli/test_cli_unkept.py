@@ -1,4 +1,4 @@
-"""A job whose program keeps no checkpoints: said before it is submitted, while it runs, and in the report."""
+"""A job without checkpoints: the warnings at submission, while it runs, and in the report."""
 
 import pytest
 from everspot_core.jobs import lease

@@ -1,4 +1,4 @@
-"""User text is printed as it is: on a console of any encoding, and never as markup or emoji."""
+"""User text is printed unchanged on a console of any encoding, and never as markup or emoji."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Why a job waits, as the scheduler has written it and the command shows it."""
+"""The reason for a job's wait, as the scheduler writes it and the command prints it."""
 
 import re
 from datetime import datetime, timedelta

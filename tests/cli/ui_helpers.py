@@ -1,4 +1,4 @@
-"""`everspot ui` as a process of its own, and a client that holds its token."""
+"""`everspot ui` as a separate process, and a client with its token."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""What tests of the adapter to Google Cloud share: a cluster's network, template, manifest and launches."""
+"""Helpers for tests of the Google Cloud adapter: a cluster's network, template, manifest and launches."""
 
 from datetime import timedelta
 from typing import Any

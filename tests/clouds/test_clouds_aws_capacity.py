@@ -1,4 +1,5 @@
-"""CreateFleet and TerminateInstances as they are asked of EC2, by botocore's own model, and what their answers mean."""
+"""The requests of CreateFleet and TerminateInstances, validated by botocore's model, and the parsing of their
+answers."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

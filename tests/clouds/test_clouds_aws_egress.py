@@ -1,4 +1,4 @@
-"""Ways out of an existing VPC, as tables: which settings make sense, and which subnets lead nowhere."""
+"""Egress from an existing VPC, as tables: valid settings, and subnets without a route."""
 
 from typing import Any
 

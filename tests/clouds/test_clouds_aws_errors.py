@@ -1,4 +1,4 @@
-"""One table of AWS's error codes: for the scheduler, who has exceptions, and for doctor, who has a fleet's history."""
+"""One table of AWS's error codes: for the scheduler's exceptions, and for the fleet history that doctor reads."""
 
 import botocore.exceptions
 import pytest

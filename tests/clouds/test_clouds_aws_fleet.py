@@ -1,4 +1,4 @@
-"""The neutral shape of a fleet in EC2's words."""
+"""A fleet's neutral shape, translated to EC2's parameters."""
 
 import pytest
 from everspot_clouds.aws.fleet import STRATEGIES, AwsOnDemandAllocation, AwsSpotAllocation, Ec2Capacity

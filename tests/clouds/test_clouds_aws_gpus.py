@@ -1,4 +1,4 @@
-"""Which GPUs EC2's families of types have."""
+"""The GPUs of EC2's instance families."""
 
 import pytest
 from everspot_clouds.aws.gpus import FAMILIES

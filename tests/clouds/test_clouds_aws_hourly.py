@@ -1,4 +1,4 @@
-"""What a preview says an hour costs: figures that a reader can follow by the list prices."""
+"""The hourly cost in a preview, compared with sums by hand from list prices."""
 
 from typing import Any
 

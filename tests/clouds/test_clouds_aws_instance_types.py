@@ -1,4 +1,4 @@
-"""Instance types from EC2's own descriptions, as moto has recorded them, against the catalogue."""
+"""Instance types from EC2's own descriptions, as moto has recorded them, agree with the catalogue."""
 
 from typing import Any
 

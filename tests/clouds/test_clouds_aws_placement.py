@@ -1,4 +1,4 @@
-"""Placement scores: what is asked of EC2, in whose words, and how often at most."""
+"""Placement scores: the request to EC2, and its maximum frequency."""
 
 from datetime import UTC, datetime, timedelta
 

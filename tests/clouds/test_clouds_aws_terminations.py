@@ -1,4 +1,4 @@
-"""TerminateInstances, of which one bad id would keep the others alive."""
+"""TerminateInstances: one invalid id must not keep other instances running."""
 
 import pytest
 from botocore.exceptions import ClientError

@@ -1,4 +1,4 @@
-"""What was added by hand and no refresh sees: on AWS asked of moto, on Google Cloud of the local one."""
+"""Manual additions that a refresh does not detect: on AWS through moto, on Google Cloud through the local cloud."""
 
 import json
 from typing import Any

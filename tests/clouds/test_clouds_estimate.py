@@ -1,4 +1,4 @@
-"""Prices of declared resources whose values are odd, not known yet, or of types that nobody prices."""
+"""Estimates of resources with unusual or unknown values, and of types without prices."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Spot prices, ratings of capacity and quotas on the local Google Cloud, as the scheduler and people read them."""
+"""Spot prices, capacity ratings and quotas of the local Google Cloud, as schedulers and people read them."""
 
 from collections.abc import Iterator
 from datetime import timedelta

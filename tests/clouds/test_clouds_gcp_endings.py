@@ -1,4 +1,4 @@
-"""Instances are ended one by one, and not at all by a role that may end none."""
+"""Instances are terminated one by one; a role without the permission terminates none."""
 
 from typing import Any
 

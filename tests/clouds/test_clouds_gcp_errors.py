@@ -1,4 +1,4 @@
-"""Google's error codes, sorted by what can be done about them."""
+"""Google's error codes, grouped by the possible reaction."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Prices, ratings and figures of Google Cloud: requests held to the official documents, and what answers say."""
+"""Prices, ratings and figures of Google Cloud: requests follow the official documents, and answers are parsed."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""The metadata server of an instance on the local Google Cloud: who it is, when it will be taken, and its own end."""
+"""The metadata server of an instance on the local Google Cloud: identity, interruption notice, and self-deletion."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Orphans: what has a cluster's tag or label and belongs to no stack, on both local clouds."""
+"""Orphans on both local clouds: resources with a cluster's tag or label that belong to no stack."""
 
 import time
 from collections.abc import Callable, Iterator

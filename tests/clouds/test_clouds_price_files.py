@@ -1,4 +1,4 @@
-"""A project's files of prices: where they lie, what they replace, and how a bad one is refused."""
+"""A project's price files: their folder, the prices that they replace, and errors of bad files."""
 
 from datetime import UTC, datetime
 from pathlib import Path

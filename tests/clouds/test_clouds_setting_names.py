@@ -1,4 +1,4 @@
-"""Mistyped settings are found from a file alone, by the names that the components have."""
+"""Mistyped settings are found from the file alone, by the components' input names."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""What tests of federated clusters share: a cluster of each cloud, and the peers that it may have."""
+"""Helpers for tests of federated clusters: a cluster of each cloud, and the peers that it may have."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What tests of a whole cluster of Google Cloud share: what it registers, and types of its children."""
+"""Helpers for tests of a whole Google Cloud cluster: its registered resources, and the types of its children."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What answers in Google Cloud's place under mocks, and a sound cluster."""
+"""Mock answers of Google Cloud, and valid inputs of a cluster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What tests of a stack's settings share: the module that reads them, and settings as the engine hands them over."""
+"""Helpers for tests of a stack's settings: the module that reads them, and settings in the engine's form."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The repository's own stacks under mocks: what each declares, as rules see it."""
+"""The repository's own stacks under mocks, with the declared resources in the form that rules read."""
 
 import importlib
 import json

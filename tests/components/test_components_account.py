@@ -1,4 +1,4 @@
-"""What an account is given before its clusters: both service-linked roles, unless it has them."""
+"""The account component on AWS: it declares both service-linked roles unless they exist."""
 
 from collections.abc import Callable
 from typing import Any

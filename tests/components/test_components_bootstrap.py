@@ -1,4 +1,4 @@
-"""An account's bootstrap on AWS: who takes which role, what that may do, and what nobody may undo."""
+"""An account's bootstrap on AWS: the trust of its roles, their permissions, and what they must not change."""
 
 import json
 from collections.abc import Callable

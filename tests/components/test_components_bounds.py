@@ -1,4 +1,4 @@
-"""What no fleet, no tag and no name can be: refused by field, whichever door it comes through."""
+"""Bounds of fleets, tags and names: invalid values are refused by field, through every entry point."""
 
 from typing import Any
 

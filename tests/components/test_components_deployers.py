@@ -1,4 +1,4 @@
-"""What deployers have to be allowed: actions that exist, a preview that reads, and a document that says the same."""
+"""Permissions of deployers: every action exists, previews only read, and the document lists the same actions."""
 
 from pathlib import Path
 

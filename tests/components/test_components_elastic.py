@@ -1,4 +1,4 @@
-"""Elastic capacity under mocks: a launch template of its own, what cluster.json says of it, and who may launch it."""
+"""Elastic capacity under mocks: its own launch template, its part of cluster.json, and the permissions to launch."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The environments that the repository ships: each is sound, and so is its cost while nothing runs."""
+"""The shipped environments are valid, and their idle cost is as documented."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,5 @@
-"""Two clusters, one in each cloud, that exchange jobs: each declares what the other's scheduler may do, and no more."""
+"""Two clusters, one in each cloud, that exchange jobs: each grants the other's scheduler the permissions that it needs,
+and no others."""
 
 import json
 from typing import Any

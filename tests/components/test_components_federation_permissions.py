@@ -1,4 +1,4 @@
-"""What a cluster's scheduler may do in its peer's buckets, and no more."""
+"""The permissions of a cluster's scheduler in its peer's buckets."""
 
 from typing import Any
 

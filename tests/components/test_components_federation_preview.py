@@ -1,4 +1,4 @@
-"""What a preview says of a federation: the way out of the network, its cost, and what is wrong with the peers."""
+"""The preview of a federation: egress from the network, its cost, and errors of the peers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A project's bootstrap on Google Cloud: whose jobs become which service account, and what that may do."""
+"""A project's bootstrap on Google Cloud: which jobs can use which service account, and the accounts' permissions."""
 
 from collections.abc import Callable
 from typing import Any

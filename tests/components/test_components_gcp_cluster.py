@@ -1,4 +1,4 @@
-"""A whole cluster of Google Cloud under mocks: exactly these children, with exactly what keeps them safe."""
+"""A whole Google Cloud cluster under mocks: its exact children, with the settings that keep them safe."""
 
 import copy
 import json

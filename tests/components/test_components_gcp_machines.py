@@ -1,4 +1,4 @@
-"""What instances of Google Cloud are launched from, and how their groups choose, heal and are renewed."""
+"""Instance templates on Google Cloud, and how groups choose types, heal and roll out."""
 
 from functools import partial
 from typing import Any

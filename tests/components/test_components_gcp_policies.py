@@ -1,4 +1,4 @@
-"""Who may do what on Google Cloud: roles with conditions, evaluated as IAM would."""
+"""Permissions on Google Cloud: roles with conditions, evaluated like IAM does."""
 
 import copy
 import re

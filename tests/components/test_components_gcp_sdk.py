@@ -1,4 +1,4 @@
-"""What the components declare on Google Cloud has only names that the SDK has, whose sources mypy does not read."""
+"""The Google Cloud components only use names that the SDK has, whose sources mypy does not read."""
 
 import copy
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a preview says of the jobs that the end of a fleet would end. The engine's part is in tests/engine."""
+"""The preview's warning about jobs that the end of a fleet would end. tests/engine has the engine's part."""
 
 from datetime import UTC, datetime
 from pathlib import Path

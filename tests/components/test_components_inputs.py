@@ -1,4 +1,4 @@
-"""What components refuse: everything at once, by the name of the input, before anything is made."""
+"""Invalid inputs of components: one error names all of them, before anything is created."""
 
 import json
 from collections.abc import Callable

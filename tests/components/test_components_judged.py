@@ -1,4 +1,4 @@
-"""What the repository's own stacks declare breaks no rule, of any level, with the settings that stand beside them."""
+"""The repository's own stacks with their own settings break no rule of any level."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Monitoring under mocks: what it adds to a cluster, what the alarms are on, and whom they tell."""
+"""Monitoring under mocks: the resources that it adds, the alarms' metrics, and their recipients."""
 
 import json
 from collections.abc import Callable

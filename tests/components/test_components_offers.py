@@ -1,4 +1,4 @@
-"""What a preview refuses because of what AWS sells: prices, zones, GPUs, volumes. Nothing is made of it."""
+"""Previews refuse inputs that AWS does not offer: prices, zones, GPUs, volumes. Nothing is created."""
 
 from collections.abc import Callable
 from typing import Any

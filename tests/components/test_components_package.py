@@ -1,4 +1,4 @@
-"""The components as a package for every Pulumi language: tokens, schema, the served form, the frozen surface."""
+"""The components as a package for every Pulumi language: tokens, schema, the server, and the frozen interface."""
 
 import json
 import os

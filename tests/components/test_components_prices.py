@@ -1,4 +1,4 @@
-"""Prices that components are checked with: the project's file, else the price lists, else one sentence."""
+"""The prices for checking components: from the project's file, else from the price lists, else one warning."""
 
 from datetime import UTC, datetime
 from pathlib import Path

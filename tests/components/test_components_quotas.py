@@ -1,4 +1,4 @@
-"""Quotas under mocks: a preview asks for those that count, and warns of what they do not hold."""
+"""Quotas under mocks: a preview reads the relevant ones, and warns where they are too small."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every input of a cluster reaches what is declared: the spec is handed to the parts by the names of its keys."""
+"""Every input of a cluster reaches a declared resource: the spec is passed to the parts by the names of its keys."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who may read the scheduler's metrics, under mocks: nobody unless named, and the scheduler's port alone."""
+"""Access to the scheduler's metrics, under mocks: only named readers, and only the scheduler's port."""
 
 import base64
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Settings of a stack: the components' own inputs in camelCase, every mistake told at once."""
+"""Settings of a stack: the components' own inputs in camelCase; one error reports every mistake."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""The account's watch over spending that a bootstrap declares on AWS."""
+"""The monitors and budgets of an account's spending that a bootstrap declares on AWS."""
 
 import json
 from collections.abc import Callable

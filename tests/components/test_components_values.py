@@ -1,4 +1,4 @@
-"""Every text of a setting is bounded and printable, and every number sane, on both clouds: the error names its path."""
+"""Texts of settings are bounded and printable, and numbers are in range, on both clouds; errors name the path."""
 
 import copy
 import inspect

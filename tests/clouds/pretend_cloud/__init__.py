@@ -1,1 +1,1 @@
-"""A second cloud, which there is not: all that a cloud has to bring, in a folder of its own."""
+"""A pretend cloud in its own folder, with every part that a cloud has to provide."""

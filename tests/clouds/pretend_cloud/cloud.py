@@ -1,4 +1,4 @@
-"""The pretend cloud as a scheduler sees it: one instance, which is taken when somebody says so."""
+"""The pretend cloud's adapter for schedulers: one instance, which tests can preempt."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What the pretend cloud has laid down, as values."""
+"""The pretend cloud's rules, as values."""
 
 from datetime import timedelta
 

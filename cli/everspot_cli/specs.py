@@ -76,13 +76,23 @@ def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = 
     Raises:
         CliError: if there is no such file, or if it is no valid job; with every fault, including those of the options.
     """
-    overrides = overrides or Overrides()
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
+    return build_spec(path, data, overrides or Overrides(), subject=str(path), forced=forced)
+
+
+def build_spec(
+    path: Path, data: dict[str, Any], overrides: Overrides, *, subject: str, forced: bool = False
+) -> JobSpec:
+    """Return the job of these fields, as `read_spec` does. `path`: of the job's file; `subject`: its name, for errors.
+
+    Raises:
+        CliError: if it is no valid job; with every fault, including those of the options.
+    """
     spec, problems = check_spec(path, overrides.over(data), forced=forced)
     if spec is None or overrides.problems:
-        raise _spec_error(str(path), overrides, problems)
+        raise _spec_error(subject, overrides, problems)
     local_paths = {"code": spec.code, "requirements": spec.requirements}
     return spec.model_copy(
         update={n: str((path.parent / v).resolve()) for n, v in local_paths.items() if v is not None}

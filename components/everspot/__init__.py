@@ -1,4 +1,5 @@
-"""Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program.
+"""Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program; and `Client`, the
+Python API for jobs, which needs no Pulumi.
 
 A name is imported when it is first asked for: the SDK of a cloud takes seconds to load, and a program of one cloud does
 not load another's.
@@ -8,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everspot_cli.client import Client, CliError, JobStatus
     from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
     from everspot_clouds.gcp.fleet import GcpPrefer, GcpShape
     from everspot_core.capacity.fleet import WeightBy
@@ -94,6 +96,8 @@ __all__ = [
     "AwsTrainingClusterArgs",
     "AwsTrainingFleet",
     "AwsTrainingFleetArgs",
+    "CliError",
+    "Client",
     "GcpAccountSetup",
     "GcpAccountSetupArgs",
     "GcpAlarmsArgs",
@@ -127,6 +131,7 @@ __all__ = [
     "GcpTrainingClusterArgs",
     "GcpTrainingFleet",
     "GcpTrainingFleetArgs",
+    "JobStatus",
     "LimitsArgs",
     "PeerArgs",
     "RepositoryArgs",
@@ -182,6 +187,7 @@ _HOMES = {
     "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
     "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),
     "everspot_core.capacity.fleet": ("WeightBy",),
+    "everspot_cli.client": ("CliError", "Client", "JobStatus"),
 }
 """The modules that names come from."""
 

@@ -19,10 +19,10 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "clouds",
         {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests", "detect_secrets"},
     ),
-    # The store: what guards a destroy asks it whether jobs run.
+    # The store: what guards a destroy asks it whether jobs run. The last: `everspot.Client`, see below.
     "everspot": (
         "components",
-        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp"},
+        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp", "everspot_cli"},
     ),
     # The last row: what it speaks with to the engine.
     "everspot_policy": (
@@ -134,6 +134,13 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 )
 def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:
     assert strangers(room, planted) != set()
+
+
+def test_components_name_the_python_api_and_use_it_nowhere() -> None:
+    users = {
+        path.name for room, path in modules() if room == "everspot" and "everspot_cli" in imported(path.read_text())
+    }
+    assert users == {"__init__.py"}
 
 
 CIRCLES = {

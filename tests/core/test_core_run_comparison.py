@@ -21,9 +21,9 @@ dollars = st.fractions(min_value=Fraction(1, 1000), max_value=1000)
 metrics = st.dictionaries(st.sampled_from(["accuracy", "val_loss", "train_loss"]), st.floats(allow_nan=True))
 
 
-def run(job_id: str = "a", **known: Any) -> ComparedRun:
+def run(job_id: str = "a", **fields: Any) -> ComparedRun:
     figures = {"succeeded": True, "list_usd": Fraction(3), "epochs": 4.0, "metrics": {"accuracy": 0.9}}
-    return ComparedRun(job_id=job_id, **(figures | known))
+    return ComparedRun(job_id=job_id, **(figures | fields))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_run_is_better_where_the_other_way_round_is_worse(
 ) -> None:
     earlier, later = run("a", list_usd=before, metrics=before_metrics), run("b", list_usd=now, metrics=now_metrics)
     metric = common_metric(earlier, later)
-    there, back = compare_runs(earlier, later, metric, 0.1), compare_runs(later, earlier, metric, 0.1)
+    forward, back = compare_runs(earlier, later, metric, 0.1), compare_runs(later, earlier, metric, 0.1)
     opposite = {RunOutcome.BETTER: RunOutcome.WORSE, RunOutcome.WORSE: RunOutcome.BETTER}
-    assert opposite.get(there.quality.outcome, there.quality.outcome) is back.quality.outcome
-    if there.cost.outcome is RunOutcome.BETTER:
+    assert opposite.get(forward.quality.outcome, forward.quality.outcome) is back.quality.outcome
+    if forward.cost.outcome is RunOutcome.BETTER:
         assert now < before and back.cost.outcome is RunOutcome.WORSE
 
 

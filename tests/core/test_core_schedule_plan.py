@@ -155,10 +155,10 @@ def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, cause):
 
 
 @pytest.mark.parametrize(
-    ("then", "low_gpu_share", "stops"), [("end", 0.08, True), ("end", None, False), ("warn", 0.08, False)]
+    ("action", "low_gpu_share", "stops"), [("end", 0.08, True), ("end", None, False), ("warn", 0.08, False)]
 )
-def test_a_job_whose_gpus_compute_too_little_is_stopped_where_its_file_says_so(then, low_gpu_share, stops):
-    limits = JobLimits.model_validate({"gpu_utilization_below": "20%", "for": "45m", "then": then})
+def test_a_job_whose_gpus_compute_too_little_is_stopped_where_its_file_says_so(action, low_gpu_share, stops):
+    limits = JobLimits.model_validate({"gpu_utilization_below": "20%", "for": "45m", "then": action})
     runner, holder = running("j", "i", 2, limits=limits, resources=Resources(gpus=1))
     progress = runner.record.progress.model_copy(update={"low_gpu_share": low_gpu_share})
     runner = replace(runner, record=runner.record.model_copy(update={"progress": progress}))

@@ -327,18 +327,18 @@ class Pair:
     """Two loaders side by side, as for semi-supervised training."""
 
     def __init__(self) -> None:
-        self.one = stateful(shuffle=True)
+        self.shuffled = stateful(shuffle=True)
         self.other = stateful(sampler=WeightedRandomSampler(WEIGHTS, LENGTH))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        for first, other in zip(self.one, self.other, strict=True):
+        for first, other in zip(self.shuffled, self.other, strict=True):
             yield torch.cat([first, other])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"one": self.one.state_dict(), "other": self.other.state_dict()}
+        return {"one": self.shuffled.state_dict(), "other": self.other.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.one.load_state_dict(state["one"])
+        self.shuffled.load_state_dict(state["one"])
         self.other.load_state_dict(state["other"])
 
 

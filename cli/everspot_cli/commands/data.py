@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from everspot_core.counting import counted, first_few, size
+from everspot_core.counting import counted, size
 from everspot_store import DatasetFile, UnsafeArchive
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.job_lookup import find_job, read_record
+from everspot_cli.job_lookup import find_job
+from everspot_cli.job_outputs import fetch_outputs, list_outputs
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
-
-_NAMED = 5  # outputs that a message names
 
 
 def register(app: typer.Typer) -> None:
@@ -51,45 +50,18 @@ def pull(
     """Download the files of a job's folder `outputs/`: the newest version of each, from all its attempts."""
     session = current_session(context, json)
     job_id = find_job(session, job).job_id
-    outputs = session.store.outputs(job_id)
-    selected = outputs.list(path.strip("/"))
-    if not selected:
-        raise _no_outputs_error(session, job_id, path)
-    target = to / job_id
+    selected = list_outputs(session, job_id, path)
     with _progress(session) as progress:
         task = progress.add_task(counted(len(selected), "file"), total=sum(output.size for output in selected))
-        failed = []  # such as a path that was a folder in one attempt and a file in a later one
-        for output in selected:
-            try:
-                outputs.fetch(output, target)
-            except (OSError, UnsafeArchive) as error:
-                failed.append({"field": output.path, "problem": str(error)})
-            progress.advance(task, output.size)
-    names = {problem["field"] for problem in failed}
-    selected = [output for output in selected if output.path not in names]
+        fetched = fetch_outputs(session, job_id, selected, to, lambda output: progress.advance(task, output.size))
     if session.json:
-        files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in selected]
-        session.answer({"job_id": job_id, "folder": str(target), "files": files})
+        files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in fetched.outputs]
+        session.answer({"job_id": job_id, "folder": str(fetched.folder), "files": files})
     else:
-        summary = f"{counted(len(selected), 'file')}, {size(sum(output.size for output in selected))}"
-        session.console.print(f"{summary}, in {target}", soft_wrap=True)
-    if failed:
-        raise CliError(f"{counted(len(failed), 'output')} cannot be written below {target}", problems=failed)
-
-
-def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
-    """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
-    if path:
-        others = [output.path for output in session.store.outputs(job).list()]
-        names = first_few(others, _NAMED, remainder_phrase=", and {} more")
-        hint = f"its outputs are {names}" if others else "it has no outputs"
-        return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
-    record = read_record(session, job)
-    if record is not None and record.state.final:
-        hint = "what a program writes into its folder outputs/ is kept; `everspot logs` has what it printed"
-        return CliError(f"{job} has ended and left nothing in its folder outputs/", Exit.NOT_FOUND, hint=hint)
-    hint = f"its folder outputs/ is kept when an attempt has ended: everspot job {job} --wait"
-    return CliError(f"{job} has not ended, and has no outputs yet", Exit.NOT_FOUND, hint=hint)
+        summary = f"{counted(len(fetched.outputs), 'file')}, {size(sum(output.size for output in fetched.outputs))}"
+        session.console.print(f"{summary}, in {fetched.folder}", soft_wrap=True)
+    if fetched.failed:
+        raise fetched.error()
 
 
 def _put(session: Session, folder: Path, name: str) -> None:

@@ -1,10 +1,8 @@
 """`everspot job ID`."""
 
-from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from everspot_core.documents import format_duration
 from everspot_core.jobs.records import JobState
 from rich.console import RenderableType
 from rich.text import Text
@@ -14,14 +12,12 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.failure import failure
 from everspot_cli.job_facts import job_facts
 from everspot_cli.job_history import history, in_market_time
-from everspot_cli.job_lookup import find_job, read_record
+from everspot_cli.job_lookup import find_job
 from everspot_cli.machine_use import review_document, review_job, review_rows
 from everspot_cli.rows import job_row
 from everspot_cli.session import Session
 from everspot_cli.tables import facts, state_text
 from everspot_cli.waiting import explain
-
-POLL = timedelta(seconds=1)
 
 
 def register(app: typer.Typer) -> None:
@@ -73,15 +69,13 @@ def job(
 
 
 def _wait(session: Session, job_id: str, timeout: str | None) -> None:
+    from everspot_cli.client import Client  # only who waits loads what else it can do
+
     limit = parse_duration_option(timeout, "--timeout") if timeout else None
-    began = session.clock.monotonic()
-    while True:
-        record = read_record(session, job_id)
-        if record is not None and record.state.final:
-            return
-        if limit is not None and session.clock.monotonic() - began >= limit:
-            raise CliError(f"{job_id} has not ended within {format_duration(limit)}", Exit.USER)
-        session.clock.sleep(POLL)
+    try:
+        Client.with_session(session).wait(job_id, limit)
+    except TimeoutError as error:
+        raise CliError(str(error), Exit.USER) from None
 
 
 def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, explained: bool) -> RenderableType:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +10,13 @@ from everspot_core.jobs.records import JobState
 
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.job_log import read_chunks, read_job_log
 from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
-    from everspot_core.jobs.visit_records import Away
     from everspot_store import Chunk
 
-POLL = timedelta(seconds=1)
 _ID = "The job's id, or the beginning of it if that is unique."
 
 
@@ -56,7 +54,7 @@ def logs(
     if instance is not None:
         if follow:
             raise CliError("an instance's log is not followed: its agent writes a piece a minute", Exit.USAGE)
-        if _print(session, _chosen(session, instance, None, tail, age, agent=True)) is None:
+        if _print(session, read_chunks(session, instance, None, tail, age, agent=True)) is None:
             raise CliError(f"no agent of an instance {instance} has written a log", Exit.NOT_FOUND)
         return
     assert job_id is not None  # noqa: S101 - one of the two is named
@@ -64,70 +62,23 @@ def logs(
 
 
 def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: timedelta | None) -> None:
-    after: tuple[int, int] | None = None
     announced = False
-    try:
-        while True:
-            if follow:
-                _follow(session, job)
-            # The state is read before the log: what a job wrote before it ended is then surely among what is read.
-            record = read_record(session, job)
-            state = record.state if record else JobState.PENDING
-            after = _print(session, _chosen(session, job, after, tail, age)) or after
-            if record is not None and record.away is not None:
-                _print(session, _from_peer(session, record.away, tail, age))
-                return
-            if not follow or state.final:
-                break
-            if after is None and not announced and not session.json:
-                announced = True
-                session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
-            session.clock.sleep(POLL)
-    finally:
-        if follow:
-            _end_following(session, job)
+
+    def announce(state: JobState) -> None:
+        nonlocal announced
+        if follow and not state.final and not announced and not session.json:
+            announced = True
+            session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
+
+    after = _print(session, read_job_log(session, job, follow=follow, tail=tail, age=age, on_silence=announce))
+    record = read_record(session, job)
+    state = record.state if record is not None else JobState.PENDING
+    if record is not None and record.away is not None:
+        return
     if after is None and not session.json:
         session.errors.print(f"{job} has printed nothing yet ({state.value})", style="dim")
     if follow and state is not JobState.SUCCEEDED:
         raise typer.Exit(Exit.JOB_FAILED)
-
-
-def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta | None) -> "Iterable[Chunk]":
-    """Return what a job that is away has printed at its host. Empty, with a note on standard error, if this user may
-    not read it."""
-    from everspot_store import StoreError
-
-    peer = next((p for p in session.manifest.federation if p.name == away.cluster), None)
-    if peer is None:
-        return ()
-    peer_command = f"everspot --store {peer.control_url} logs {away.visit} -f"
-    words = f"it is at {peer.name} as {away.visit}; `{peer_command}` follows it there"
-    session.errors.print(words, style="dim", soft_wrap=True)
-    try:
-        logs = session.peer_store(peer).logs
-        since = session.now - age if age is not None else None
-        return logs.tail(away.visit, tail, since) if tail is not None else list(logs.read(away.visit, None, since))
-    except (StoreError, CliError) as error:
-        session.errors.print(f"its log there cannot be read: {error}", style="yellow")
-        return ()
-
-
-def _chosen(
-    session: Session,
-    id: str,
-    after: tuple[int, int] | None,
-    tail: int | None,
-    age: timedelta | None,
-    *,
-    agent: bool = False,
-) -> "Iterable[Chunk]":
-    """Return the requested pieces. With `--follow`, the last lines are chosen once; later ones are printed as they
-    come."""
-    stream = session.store.agent_logs if agent else session.store.logs
-    since = session.now - age if age is not None else None
-    if tail is not None and after is None:
-        return stream.tail(id, tail, since)
-    return stream.read(id, after, since if after is None else None)
 
 
 def _print(session: Session, chunks: "Iterable[Chunk]") -> tuple[int, int] | None:
@@ -141,20 +92,3 @@ def _print(session: Session, chunks: "Iterable[Chunk]") -> tuple[int, int] | Non
             sys.stdout.flush()
         after = chunk.position
     return after
-
-
-def _follow(session: Session, job: str) -> None:
-    """Ask the agent for output within seconds. A user who may only read follows too, and gets output within a
-    minute."""
-    from everspot_store import StoreDenied
-
-    with suppress(StoreDenied):
-        session.store.following.renew(job)
-
-
-def _end_following(session: Session, job: str) -> None:
-    """Take the request back. A user who may not delete leaves it behind, and it expires by itself."""
-    from everspot_store import StoreError
-
-    with suppress(StoreError):
-        session.store.following.end(job)

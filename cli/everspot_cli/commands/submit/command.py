@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
@@ -60,17 +60,47 @@ def submit(
     """
     session = current_session(context, json)
     overrides = Overrides.read(name, set or (), env or ())
-    submission = _submission(session, file, overrides, forced=force, dry_run=dry_run)
+    spec = read_spec(file, overrides, forced=force)
     if dry_run:
+        # It writes nothing, so it takes this machine's time.
+        submission = _submission(spec, session.now, forced=force)
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
-    job_context = SubmissionContext.read(session, str(file), submission, wait_for_capacity=wait_for_capacity)
-    warnings = [*skew_warnings(session), *check(job_context)]
-    if not quiet and not session.json:
-        print_cheapest(session, job_context)
-    submission = send(session, job_context.submission)
-    warnings += note_submitted(session, submission)
+
+    def show_prices(job_context: SubmissionContext) -> None:
+        if not quiet and not session.json:
+            print_cheapest(session, job_context)
+
+    submission, warnings = submit_spec(
+        session, str(file), spec, forced=force, wait_for_capacity=wait_for_capacity, on_checked=show_prices
+    )
     answer_submitted(session, submission, warnings, file)
+
+
+def submit_spec(
+    session: Session,
+    subject: str,
+    spec: JobSpec,
+    *,
+    forced: bool,
+    wait_for_capacity: bool,
+    on_checked: Callable[[SubmissionContext], None] = lambda _: None,
+) -> tuple[JobSubmission, list[str]]:
+    """Check a job, upload its code and create it. Return it with the warnings, which were printed.
+
+    Args:
+        subject: the job's name for errors, such as its file.
+        on_checked: is called when the job can be fulfilled, before anything is written.
+
+    Raises:
+        CliError: if the cluster cannot fulfil the job; it names each field.
+    """
+    submission = _submission(spec, session.submission_time, forced=forced)
+    job_context = SubmissionContext.read(session, subject, submission, wait_for_capacity=wait_for_capacity)
+    warnings = [*skew_warnings(session), *check(job_context)]
+    on_checked(job_context)
+    submission = send(session, job_context.submission)
+    return submission, [*warnings, *note_submitted(session, submission)]
 
 
 def print_cheapest(session: Session, context: SubmissionContext) -> None:
@@ -144,11 +174,8 @@ def skew_warnings(session: Session) -> list[str]:
     return [warning]
 
 
-def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool, dry_run: bool) -> JobSubmission:
-    """Return the job of a file, as it would be submitted now. A dry run writes nothing, so it takes this machine's
-    time."""
-    spec = read_spec(file, overrides, forced=forced)
-    now = session.now if dry_run else session.submission_time
+def _submission(spec: JobSpec, now: datetime, *, forced: bool) -> JobSubmission:
+    """Return the job as it would be submitted now."""
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
     submission = JobSubmission(

@@ -1,4 +1,4 @@
-"""A ledger in a few words: launches, ends, prices and a job's events, in seconds after T0."""
+"""Short constructors for ledgers: launches, ends, prices and a job's events, in seconds after T0."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What tests of gangs share: jobs, and instances that are free or busy for some hours."""
+"""Helpers for tests of gangs: jobs, and instances that are free or busy for some hours."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Jobs and instances of a small cluster, and what the plan decides about them."""
+"""Jobs and instances of a small cluster, and the plan's actions for them."""
 
 from datetime import UTC, datetime, timedelta
 

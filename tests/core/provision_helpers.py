@@ -1,4 +1,4 @@
-"""A job or two with pools of their own, in few words: times in hours, one type of instance unless more are named."""
+"""Short constructors for one or two jobs with their own pools: times in hours, one instance type by default."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What tests of shared instances have in common: jobs, residents and their hosts."""
+"""Helpers for tests of shared instances: jobs, residents and their hosts."""
 
 from datetime import UTC, datetime, timedelta
 

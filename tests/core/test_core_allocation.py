@@ -1,4 +1,4 @@
-"""EC2 Fleet's allocation, as properties and as the cases that its documentation tells."""
+"""EC2 Fleet's allocation, as properties and as the examples in its documentation."""
 
 from everspot_core.capacity.allocation import (
     Allocation,

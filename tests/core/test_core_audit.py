@@ -1,4 +1,4 @@
-"""The bill against the script that shares no code with it, over random markets."""
+"""The bill equals that of an independent script, over random markets."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

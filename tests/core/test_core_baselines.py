@@ -1,4 +1,4 @@
-"""Which pools do worse than they use to."""
+"""Spot pools that perform worse than usual are found."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,5 @@
-"""Budgets of teams and of the environment: their periods, what was spent by the bill's rules, and who may run."""
+"""Budgets of teams and of the environment: their periods, the spending by the bill's rules, and the jobs that may
+run."""
 
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Changeovers, part by part: what is measured, and what is expected after it."""
+"""Changeovers, part by part: measurement, and the expectation from it."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Charges: every dollar in one line; pipelines: what a stage and a point gained cost."""
+"""Chargeback assigns every dollar to one line; pipelines report the cost of a stage and of a gained point."""
 
 from dataclasses import replace
 from fractions import Fraction

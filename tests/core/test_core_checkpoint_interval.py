@@ -1,4 +1,4 @@
-"""How often a job checkpoints by itself, and what a notice costs it: tables and properties of pure functions."""
+"""The automatic checkpoint interval and the cost of a notice: tables and properties of pure functions."""
 
 from datetime import timedelta
 from math import isclose, sqrt

@@ -1,4 +1,4 @@
-"""The bill: what instances cost and who pays for it."""
+"""The bill: the cost of instances and its assignment to jobs."""
 
 from datetime import timedelta
 from fractions import Fraction

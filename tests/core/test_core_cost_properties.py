@@ -1,4 +1,4 @@
-"""What holds of every bill."""
+"""Properties of every bill."""
 
 from datetime import timedelta
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The bill of instances that jobs share: each pays its share, the fleet the rest, and the parts are the whole."""
+"""The bill of shared instances: each job pays its share, the fleet pays the rest, and the parts add up to the whole."""
 
 from fractions import Fraction
 

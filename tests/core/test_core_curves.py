@@ -1,4 +1,4 @@
-"""Curves of a job: small however long it is, without losing a spike, and of what counted in the end."""
+"""A job's curves: bounded size for any length, without losing a spike, from the steps that counted in the end."""
 
 import json
 import math

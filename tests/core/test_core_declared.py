@@ -1,4 +1,4 @@
-"""A resource of a preview: what its URN says, and which of its values the event log does not have."""
+"""A resource of a preview: the parts of its URN, and values that the event log lacks."""
 
 import pytest
 from everspot_core.cluster.declared import SECRET, UNKNOWN, DeclaredResource, is_fully_known, secret, unknown

@@ -1,4 +1,4 @@
-"""The arithmetic of an estimate: bounds, sums, and what changes with the target."""
+"""The arithmetic of an estimate: bounds, sums, and the effect of the target."""
 
 from datetime import date
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Programs write what is in events: whatever that is, a history, measurements and a budget's use follow from them."""
+"""Events with arbitrary content from programs: the history, measurements and a budget's use can still be computed."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

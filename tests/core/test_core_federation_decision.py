@@ -1,4 +1,4 @@
-"""When a job moves to another cluster, and to which: the rules one by one, and what holds of every decision."""
+"""The decision to move a job to another cluster: each rule, and properties of every decision."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

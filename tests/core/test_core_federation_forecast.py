@@ -1,4 +1,4 @@
-"""What becomes of a job if a cluster finishes it: cost, latest end and capacity, by the market of the cluster."""
+"""The forecast of a job in a cluster: cost, latest end and capacity, by the cluster's market."""
 
 from datetime import UTC, datetime, timedelta
 

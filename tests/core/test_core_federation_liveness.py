@@ -1,4 +1,4 @@
-"""Whether a peer's schedulers live, and how far its clock is off, by their heartbeats."""
+"""Liveness of a peer's schedulers, and the offset of its clock, from their heartbeats."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,5 @@
-"""The transitions of a job that travels, in any order, by anybody, from what he last saw: one owner, and never lost."""
+"""The transitions of a migrating job, in any order, by any actor with an old view: the job has one owner and is never
+lost."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What stands idle in a cluster, which visitor may have it, and when a standing fleet's own jobs leave."""
+"""Idle standing instances of a cluster: which visiting job gets one, and when the fleet's own jobs leave."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

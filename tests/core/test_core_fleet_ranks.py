@@ -1,4 +1,4 @@
-"""Ranks of types for a cloud that knows neither weights nor prices."""
+"""Ranks of types for a cloud without weights and prices."""
 
 from typing import Any
 

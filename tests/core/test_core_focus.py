@@ -1,4 +1,4 @@
-"""FOCUS rows: nothing is lost in them, on whichever cloud."""
+"""FOCUS rows contain the whole bill, on every cloud."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How losses without progress are counted in a job's record."""
+"""How a job's record counts losses without progress."""
 
 from datetime import UTC, datetime, timedelta
 

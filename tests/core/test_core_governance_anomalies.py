@@ -1,4 +1,4 @@
-"""What is not as usual: each finding at its bounds, norms that one dear day does not move, and what is told once."""
+"""Anomalies: each kind at its bounds, norms that one expensive day does not move, and messages that are sent once."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""An audit's facts add up to the bill, and each measure is worth what a month's rows say, or nothing."""
+"""The facts of an audit add up to the bill, and the value of each measure follows from the month's rows."""
 
 from datetime import UTC, datetime
 from fractions import Fraction

@@ -1,4 +1,5 @@
-"""Commitments: by hand, and what holds of every advice: not above the floor, never at a loss, nothing of Spot."""
+"""Commitments: examples by hand, and properties of every advice: at most the floor, never at a loss, nothing for
+Spot."""
 
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction

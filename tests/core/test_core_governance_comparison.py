@@ -1,4 +1,4 @@
-"""Two sets of figures: what their interval is, how often it covers the truth, and what it never says."""
+"""Comparison of two sets of figures: the interval, its coverage of the true difference, and its limits."""
 
 import math
 

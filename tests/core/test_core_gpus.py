@@ -1,4 +1,4 @@
-"""Which GPUs a build of torch runs on."""
+"""The GPUs that a build of torch runs on."""
 
 from pathlib import Path
 

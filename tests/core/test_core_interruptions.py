@@ -1,4 +1,4 @@
-"""What interrupted a job, and what that cost it, as the bill tells it."""
+"""The interruptions of a job, and their cost in the bill."""
 
 import pytest
 from cost_helpers import LISTED, at, compute, end, event, interrupted_job, launch, price

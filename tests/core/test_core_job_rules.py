@@ -1,4 +1,4 @@
-"""What clouds lay down for job files is passed in: core knows none of them."""
+"""The clouds' rules for job files are passed in; core contains none of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When a job trains in mixed precision after a failover."""
+"""Mixed precision after a failover: when a job uses it."""
 
 import pytest
 from everspot_core.jobs.job import JobSpec, Precision, Resources

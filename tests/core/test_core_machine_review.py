@@ -1,4 +1,4 @@
-"""What kept a job from using its machine, and what would help: by figures, in a table and for any figures."""
+"""The review of a job's use of its machine: its findings and proposals, as a table and for arbitrary figures."""
 
 from datetime import UTC, datetime
 

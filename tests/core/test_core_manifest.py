@@ -1,4 +1,4 @@
-"""What a manifest written by hand, or by a newer release, holds beyond what this one reads."""
+"""Unknown fields in a manifest that a person or a newer release wrote."""
 
 import pytest
 from everspot_core.cluster.manifest import Elastic, Manifest, left_out

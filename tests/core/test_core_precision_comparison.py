@@ -1,4 +1,4 @@
-"""Number formats compared: intervals, verdicts, how many seeds decide, and which smaller types hold an arm."""
+"""Comparison of number formats: intervals, verdicts, the number of seeds, and smaller types that can hold an arm."""
 
 import math
 

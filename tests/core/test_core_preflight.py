@@ -1,4 +1,4 @@
-"""What a preflight finds, from facts alone: permissions by service, and what a probe proves of a market."""
+"""A preflight's checks from given facts: permissions by service, and a probe's findings on a market."""
 
 from datetime import UTC, datetime
 

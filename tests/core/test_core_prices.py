@@ -1,4 +1,4 @@
-"""The price of a moment where no cloud has stated one: never nothing without a word."""
+"""The price at a moment that no cloud has stated: never zero without a note."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What the reasons for which a job leaves its instance count for."""
+"""The categories of the reasons for a job's leaving its instance."""
 
 import pytest
 from everspot_core.jobs.records import Reason

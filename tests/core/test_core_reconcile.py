@@ -1,4 +1,4 @@
-"""The ledger beside a bill: what both have, what one has, and what is not compared."""
+"""Reconciliation of the ledger with a bill: matching entries, entries of one side, and excluded entries."""
 
 from fractions import Fraction
 

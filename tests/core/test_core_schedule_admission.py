@@ -1,4 +1,4 @@
-"""Who may run, as far as the budgets of teams and of the environment go: by both drivers' plans."""
+"""Admission by the budgets of teams and of the environment, in the plans of both drivers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Gangs, and what may run before them without keeping anybody waiting who is ahead."""
+"""Gangs, and backfill: jobs that may start before a gang without delaying it."""
 
 from dataclasses import replace
 from datetime import timedelta

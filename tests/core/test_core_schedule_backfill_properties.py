@@ -1,4 +1,4 @@
-"""Gangs, as properties: what runs before them keeps nobody waiting who is ahead."""
+"""Properties of backfill: it never delays a job that is ahead in the queue."""
 
 from dataclasses import replace
 from math import inf

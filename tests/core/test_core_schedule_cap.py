@@ -1,4 +1,4 @@
-"""The cap on what is launched: never passed, given to those who can wait least, and told to those who wait for it."""
+"""The cap on launched instances: never exceeded, used by the most urgent jobs first, and reported to waiting jobs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who gets which instance: one table or case per rule of the plan."""
+"""The assignment of instances to jobs: one table or case per rule of the plan."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs, for a moment or for their hours: what both plans make of them."""
+"""Jobs that wait for other jobs, a start time or their hours, in both plans."""
 
 from dataclasses import replace
 from datetime import timedelta

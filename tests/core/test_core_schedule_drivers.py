@@ -1,4 +1,4 @@
-"""What the types ask of whoever drives a plan: every field of the view, and an answer to every action that can come."""
+"""Static types force a driver to fill every field of the view and to handle every action."""
 
 from dataclasses import MISSING, fields
 from typing import get_args, get_type_hints

@@ -1,4 +1,4 @@
-"""When a job leaves the spot market, when it goes back, when a smaller type helps; and that it never flaps."""
+"""When a job leaves the spot market, when it returns, when a smaller type helps; and that it never flaps."""
 
 from collections.abc import Callable, Container
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever happens to what was launched: gangs are whole, what stands stays, and nothing is left behind."""
+"""Launched instances under random events: gangs stay whole, standing instances stay, and no instance is left behind."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What was launched and has nothing to do: kept for a while, given to whom it suits, and let go in the end."""
+"""Idle launched instances: kept for a while, reused by jobs that they suit, and released in the end."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Idle instances, simulated: each is gone within the limit, and deadlines hold whatever the limit is."""
+"""Idle instances in simulations: each is released within the limit, and deadlines are met at every limit."""
 
 from dataclasses import replace
 from datetime import timedelta

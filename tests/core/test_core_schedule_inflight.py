@@ -1,4 +1,4 @@
-"""A launch counts on what present and arriving instances will have finished by then; no job waits long for that."""
+"""A launch accounts for instances that will be free soon, and no job waits long for that."""
 
 from collections import Counter
 from dataclasses import replace

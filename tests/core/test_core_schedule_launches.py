@@ -1,4 +1,4 @@
-"""What was launched: what is waited for, given up, kept whole and let go, by way of whole plans."""
+"""Launched instances in whole plans: waited for, given up, kept for a gang, and released."""
 
 from dataclasses import replace
 from datetime import timedelta

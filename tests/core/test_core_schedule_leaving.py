@@ -1,4 +1,4 @@
-"""Who is let go: broken, too many, old. Tables for each rule, and what holds in every cluster."""
+"""Instances that must leave: broken, excess and old ones. Tables for each rule, and properties of every cluster."""
 
 from dataclasses import replace
 from datetime import timedelta

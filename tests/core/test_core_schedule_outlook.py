@@ -1,4 +1,4 @@
-"""What is left of a job, by its driver's word or by its author's."""
+"""The remaining work of a job, from its driver's measurement or its author's expectation."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Jobs smaller than an instance, where instances are shared."""
+"""Jobs that are smaller than an instance, with shared instances."""
 
 from unittest.mock import patch
 

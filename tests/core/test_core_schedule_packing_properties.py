@@ -1,4 +1,4 @@
-"""Shared instances, as properties: none is promised more than it has, and nobody waits longer for what is lent."""
+"""Properties of shared instances: none is overcommitted, and lending room delays no other job."""
 
 from unittest.mock import patch
 

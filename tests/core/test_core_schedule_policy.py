@@ -1,4 +1,4 @@
-"""One job's course: a table per rule, and that no adversary makes it miss a deadline that was feasible."""
+"""The market policy of one job: a table per rule, and no adversary makes it miss a feasible deadline."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""One job against an adversary: whatever spot capacity does, a feasible deadline is met."""
+"""One job against adversarial spot capacity: a feasible deadline is always met."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

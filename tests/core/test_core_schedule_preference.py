@@ -1,4 +1,4 @@
-"""Which of two free instances a job prefers, the nearer its deadline comes."""
+"""The job's choice between two free instances, as its deadline comes nearer."""
 
 import pytest
 from everspot_core.schedule import Assign, Why

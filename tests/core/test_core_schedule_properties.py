@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever the cluster looks like."""
+"""Properties of every plan, for any cluster."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Capacity of a job's own: what is launched, and what a job moves to, by way of whole plans."""
+"""Elastic capacity in whole plans: launches for a job, and its moves to launched instances."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Which pool and which type a job is launched on, by way of whole plans."""
+"""The pool and the type of a launch, in whole plans."""
 
 from dataclasses import replace
 from datetime import timedelta

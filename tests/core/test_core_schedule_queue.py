@@ -1,4 +1,4 @@
-"""The order in which waiting jobs choose: tiers, fair shares, ageing."""
+"""The order of waiting jobs: tiers, fair shares, ageing."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Which pools one launch names, best first, and whether their order counts."""
+"""The pools of one launch, best first, and whether their order counts."""
 
 from datetime import timedelta
 

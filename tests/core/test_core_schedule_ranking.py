@@ -1,4 +1,4 @@
-"""The order of pools, one table per term."""
+"""The ranking of pools, one table per term."""
 
 from datetime import UTC, datetime, timedelta
 

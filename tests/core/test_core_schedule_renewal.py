@@ -1,4 +1,5 @@
-"""The law of spells and what comes of a way of taking turns, against brute force with a seeded generator."""
+"""The distribution of spells and the outcome of a turn-taking policy, against a brute-force simulation with a seeded
+generator."""
 
 import math
 

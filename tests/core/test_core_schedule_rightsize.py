@@ -1,4 +1,4 @@
-"""Which type does a job for the least money."""
+"""Rightsizing: the type that does a job for the least money."""
 
 from datetime import timedelta
 from math import inf

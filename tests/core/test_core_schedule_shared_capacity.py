@@ -1,4 +1,4 @@
-"""Small jobs that share: one launch for as many as fit, and room beside a job on what was launched for it."""
+"""Small jobs that share launched instances: one launch for as many as fit, and room beside a job."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What the plan does where jobs share an instance: one case per rule, each job by itself."""
+"""The plan with shared instances: one case per rule, for each job separately."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a waiting job is told: the pool that it waits for, and when on-demand is launched for it at the latest."""
+"""The reasons that a waiting job gets: its pool, and the latest time of an on-demand launch."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Who is put on an instance, alone or beside others: tables of what an assignment becomes."""
+"""The changes of an assignment, for exclusive and shared instances, as tables."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The lines with which programs that do not use the trainer library report their steps."""
+"""The lines that report steps from programs without the trainer library."""
 
 import math
 

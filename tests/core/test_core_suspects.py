@@ -1,4 +1,4 @@
-"""What several instances that were of no use say together."""
+"""The conclusion from several unusable instances."""
 
 from datetime import UTC, datetime, timedelta
 

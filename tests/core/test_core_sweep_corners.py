@@ -1,4 +1,4 @@
-"""Which combinations of values are checked before a sweep begins."""
+"""The combinations of values that are checked before a sweep begins."""
 
 from everspot_core.experiments.sweep import CHECKED_TRIALS, Dimension, trials_to_check
 from hypothesis import given

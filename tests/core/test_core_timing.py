@@ -1,4 +1,4 @@
-"""Windows, series and chains: what people write, and what it means."""
+"""Windows, series and chains: the notation, and its meaning."""
 
 from datetime import UTC, datetime, time, timedelta
 from itertools import islice, pairwise

@@ -1,4 +1,4 @@
-"""The ledger as rows by hour: every second in one kind, every dollar of the bill in one row."""
+"""The ledger as hourly rows: every second has one kind, and every dollar of the bill is in one row."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Totals of what a job used of its machine: they add up, and stay small."""
+"""Totals of a job's use of its machine: they add up, and their size is bounded."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random

@@ -1,4 +1,4 @@
-"""Whether a job's GPUs computed too little for too long, and how its file says so."""
+"""The limit on low GPU use: its setting in the job file, and its evaluation."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

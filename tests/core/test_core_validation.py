@@ -1,4 +1,4 @@
-"""What a model has found wrong, in words of ours."""
+"""Validation errors of a model, in Everspot's own words."""
 
 from datetime import datetime
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A YAML file means the same to every reader, or it is refused with what to write."""
+"""A YAML file that readers interpret differently is refused, with the unambiguous spelling."""
 
 import json
 import math

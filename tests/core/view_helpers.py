@@ -1,4 +1,4 @@
-"""Views for tests: the same as those of the schedule, with defaults for what a test does not speak of."""
+"""Views for tests: those of the schedule, with defaults for fields that a test does not set."""
 
 from datetime import timedelta
 

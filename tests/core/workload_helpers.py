@@ -1,4 +1,4 @@
-"""Short ways to write workloads for tests: one kind of instance with 4 GPUs, hours in whole parts of five minutes."""
+"""Short constructors for workloads: one instance type with 4 GPUs, and hours in multiples of five minutes."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share."""
+"""Adds folders to `sys.path`, so that tests can import shared helpers."""
 
 import sys
 from pathlib import Path

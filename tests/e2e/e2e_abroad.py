@@ -1,4 +1,4 @@
-"""A cluster on the local AWS in a process of its own, for tests that have one on the local Google Cloud beside it.
+"""A cluster on the local AWS in its own process, for tests that run the local Google Cloud beside it.
 
 `python e2e_abroad.py FOLDER HOME CONTROL_URL`: it names the cluster HOME as its peer, says its endpoint on one line
 once it is laid, and lives until its standard input ends. What it is asked for there, a job's report, it answers.

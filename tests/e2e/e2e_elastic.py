@@ -1,4 +1,4 @@
-"""A cluster whose fleets hold nothing: its scheduler's own process launches what jobs need, and lets it go again."""
+"""A cluster without standing instances: its scheduler process launches and releases instances for jobs."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,5 +1,5 @@
-"""A cluster on the local Google Cloud whose groups hold nothing: its scheduler's own process launches what jobs need,
-and an instance that leaves has itself deleted. It is laid by plain calls; instances are real processes."""
+"""A cluster on the local Google Cloud without standing instances. Its scheduler process launches instances for jobs,
+and an instance that leaves requests its own deletion."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""A workload file lived through: its pools on the local cloud, real agents, the real scheduler, job after job.
+"""Runs a workload file on the local cloud: its pools, real agents, the real scheduler, and its jobs.
 
 An image's boot and a job's restore take a while on real machines, and no time here: the file says how long, and an
 agent and a job's program that were started wait for the rest of it. The market runs as fast as this machine can start

@@ -1,4 +1,4 @@
-"""A workload's jobs on a cluster of whichever cloud, and what came of them."""
+"""A workload's jobs on a cluster of either cloud, and their results."""
 
 import shutil
 import statistics

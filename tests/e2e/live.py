@@ -1,4 +1,4 @@
-"""`make live`: a workload promised by the simulator and lived through on the local cloud, and where they differ.
+"""`make live`: runs a workload in the simulator and on the local cloud, and compares the results.
 
 Exit code 0 only if the dollars are within 10 %, the same deadlines were met, and failovers are within one.
 """

@@ -1,4 +1,4 @@
-"""`everspot ab` on a whole cluster: real agents train a recipe in several formats, one run of them interrupted."""
+"""`everspot ab` on a whole cluster: real agents train a recipe in several formats, and one run is interrupted."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""Nothing stands: the scheduler's own process launches what jobs need, with its own permissions, and ends it again."""
+"""A cluster without standing instances: the scheduler process, with its own permissions, launches and ends instances
+for jobs."""
 
 import json
 from collections.abc import Iterator

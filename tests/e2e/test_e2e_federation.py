@@ -1,4 +1,5 @@
-"""Both clouds together: in a drought on the local Google Cloud, a job goes on at the local AWS from its checkpoint.
+"""A federation of both clouds: when the local Google Cloud has no capacity, a job resumes from its checkpoint on the
+local AWS.
 
 Two processes, each with a cloud, a scheduler and agents of its own. Home's scheduler is the only one that reaches both
 stores.

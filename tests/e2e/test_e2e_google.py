@@ -1,4 +1,4 @@
-"""One cluster on Google Cloud through all that may happen to its instances: real agents, jobs and scheduler.
+"""One cluster on Google Cloud through every kind of interruption, with real agents, jobs and a real scheduler.
 
 A launched Spot instance is taken with the notice that was asked for, a group's with the 30 seconds that all get, an
 on-demand one by its host's failure; a user drills, drains, and reads what it was worth.

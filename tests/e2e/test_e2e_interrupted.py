@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of the demonstration: everything that it started is gone."""
+"""Ctrl-C during the demo ends every process that it started."""
 
 import os
 import signal

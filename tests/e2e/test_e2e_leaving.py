@@ -1,4 +1,5 @@
-"""A smaller target and a new generation on a whole cluster: who is told to leave ends itself, and nothing else does."""
+"""A smaller target and a new generation on a whole cluster: the instances that are ordered to leave end themselves, and
+no others end."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A workload file, simulated and lived through on the local cloud: what it costs, and which deadlines are met."""
+"""A workload file in the simulator and on the local cloud: both agree on the cost and on the met deadlines."""
 
 from pathlib import Path
 

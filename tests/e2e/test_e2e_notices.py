@@ -1,4 +1,5 @@
-"""A notice is learnt twice, and each way alone is enough: nothing is redone, on another instance."""
+"""An interruption notice arrives from the metadata service and from the scheduler. Either one alone suffices for a
+resume on another instance without redone steps."""
 
 from pathlib import Path
 from typing import Any

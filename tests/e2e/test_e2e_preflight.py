@@ -1,4 +1,4 @@
-"""A probe of a cluster on Google Cloud: one small job in each market, on an instance of its own."""
+"""A preflight probe on Google Cloud: one small job in each market, each on a launched instance."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Jobs that wait for something other than an instance, on a whole cluster: real agents, trainers and schedulers."""
+"""Jobs that wait for other jobs, a start time, hours or a budget, on a whole cluster: real agents, trainers and
+schedulers."""
 
 import json
 import subprocess

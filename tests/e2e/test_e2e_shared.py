@@ -1,4 +1,5 @@
-"""Four small jobs on one instance of a whole local cluster: one notice, and all go on elsewhere with nothing lost."""
+"""Four small jobs share one instance of a whole local cluster. After one notice, all resume elsewhere and lose
+nothing."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The real engine, the real provider behind the bridge, and for each file of tests a local cloud of its own."""
+"""The real engine, the real providers behind the bridge, and a local cloud for each test file."""
 
 import json
 import os

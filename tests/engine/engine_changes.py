@@ -1,4 +1,4 @@
-"""The change that `everspot review apply` stores in a control bucket, with the identity of an environment."""
+"""The change record that `everspot review apply` stores in a control bucket, with the identity of an environment."""
 
 from collections.abc import Mapping
 

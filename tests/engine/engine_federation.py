@@ -1,4 +1,4 @@
-"""A cluster on AWS with peers: one that is reached by the internet, and one in its own region."""
+"""A cluster on AWS with two peers: one that is reached over the internet, and one in the same region."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Updates that are killed: the engine gets SIGKILL as soon as the cloud is asked for a certain thing."""
+"""Killed updates: the engine gets SIGKILL when a given request reaches the cloud."""
 
 import atexit
 import json

@@ -1,5 +1,5 @@
-"""The walk from an empty account to an environment: what `everspot init` writes, by the commands that it says, each by
-the identity that is to run it. The local cloud holds identities to their permissions.
+"""From an empty account to an environment: runs the files of `everspot init` by the commands that it prints, each with
+the identity that it names.
 
 The tests share one project and run in this order.
 """

@@ -1,4 +1,4 @@
-"""A destroy over running jobs, through the real engine; the store is a folder, and there is no cloud."""
+"""A destroy while jobs run, through the real engine; the store is a folder, and there is no cloud."""
 
 import json
 import os

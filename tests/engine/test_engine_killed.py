@@ -1,4 +1,5 @@
-"""An update that is killed while AWS makes a fleet: shown, blocked, found, and taken down, through the real engine.
+"""An update that is killed while AWS creates a fleet: it is reported, blocks further updates, and is cleaned up,
+through the real engine.
 
 The tests share one cluster and run in this order.
 """

@@ -1,5 +1,5 @@
-"""An update that is killed while Google Cloud makes a group: shown, blocked, found and taken down, through the real
-engine."""
+"""An update that is killed while Google Cloud creates a group: it is reported, blocks further updates, and is cleaned
+up, through the real engine."""
 
 import json
 from typing import Any

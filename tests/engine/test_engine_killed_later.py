@@ -1,4 +1,4 @@
-"""Updates that are killed when the cluster stands already: while AWS changes or deletes something.
+"""Updates of an existing cluster that are killed while AWS changes or deletes a resource.
 
 The tests share one cluster and run in this order.
 """

@@ -1,4 +1,4 @@
-"""What a preview says before anything is made: of bad settings, an existing network, a missing image, credentials."""
+"""Errors and warnings of a preview: bad settings, an existing network, a missing image, credentials."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,5 @@
-"""Set up for one cloud, a program of that cloud needs nothing of the other's, although both SDKs are installed."""
+"""A set-up for one cloud runs that cloud's programs without the other cloud's provider, although both SDKs are
+installed."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""What `everspot init` writes for regions that the catalogue knows nothing of, previewed by the real engine: the month
-of the preview is the one that a person sums by the region's price lists."""
+"""Files of `everspot init` for regions without catalogue prices, previewed by the real engine: the monthly cost equals
+a sum by hand from the region's price lists."""
 
 import sys
 from collections.abc import Callable

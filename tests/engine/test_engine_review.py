@@ -1,5 +1,5 @@
-"""A change's whole way with the real engine upon the local cloud: previewed and commented by the workflow, applied as
-it was reviewed, and what is changed by hand afterwards found by both looks. Nothing of it tells a secret."""
+"""A change through review with the real engine on the local cloud: the workflow previews and comments it, it is applied
+as reviewed, and later manual changes are found as drift."""
 
 import json
 import sys

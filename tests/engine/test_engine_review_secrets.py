@@ -1,4 +1,5 @@
-"""A stack full of planted secrets, with the real engine upon the local cloud: none is told where people read."""
+"""A stack with many planted secrets, with the real engine on the local cloud: no output that people read contains
+one."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Fault tests share the agent tests' cluster."""
+"""Fixtures of the fault tests: the agent tests' cluster."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""What can end, hold or delay a machine at any of its calls to the store."""
+"""Ends, holds or delays a machine at any of its calls to the store."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Machines and schedulers end in the middle of any call to the store, answers are lost: every job ends as if not."""
+"""Machines and schedulers end during any call to the store, and answers are lost: every job ends as without faults."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real processes, really killed: agents, training processes, whole machines, the scheduler."""
+"""Real processes are killed: agents, training processes, whole machines, the scheduler."""
 
 import os
 import signal

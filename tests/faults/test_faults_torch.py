@@ -1,4 +1,4 @@
-"""The real thing: torch and the trainer library under real agents, by torchrun and without, interrupted and killed."""
+"""Jobs with torch and the trainer library under real agents, with and without torchrun, are interrupted and killed."""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""An interruption notice arrives from the metadata service and from the scheduler. Either one alone suffices for a
-resume on another instance without redone steps."""
+"""An interruption notice arrives through the metadata service and through the cloud's message queue. Either one alone
+suffices for a resume on another instance without redone steps."""
 
 from pathlib import Path
 from typing import Any

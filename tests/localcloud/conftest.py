@@ -1,4 +1,4 @@
-"""A local cloud in this process for each module that asks, emptied before every test, and boto3 clients to it."""
+"""A local cloud in this process for each test module, emptied before every test, with boto3 clients to it."""
 
 import sys
 import time

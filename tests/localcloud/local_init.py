@@ -1,4 +1,4 @@
-"""Process 1 of the machines that tests boot: it tells its console what it sees, and switches off when it is asked to.
+"""Process 1 of the machines that tests boot: it writes its environment to the console, and switches off on request.
 
 It stands in for systemd, so that no image has to be baked. Its first line, which names the interpreter, is written by
 the test.

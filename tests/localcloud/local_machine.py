@@ -1,4 +1,5 @@
-"""What the tests' instances run: a machine with a child, a stubborn daemon, and a metadata service to read."""
+"""The program on the tests' instances: a machine with a child process, a stubborn daemon, and access to the metadata
+service."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the tests of refusals have in common."""
+"""Helpers for the tests of refusals."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Market time that stands still while a test looks: shared by the tests of both clouds' local ones."""
+"""Stops market time while a test reads; for the tests of both local clouds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

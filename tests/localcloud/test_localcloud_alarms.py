@@ -1,4 +1,4 @@
-"""Alarms of CloudWatch: what moto leaves out, that they are looked at."""
+"""CloudWatch alarms are evaluated, which moto does not do."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

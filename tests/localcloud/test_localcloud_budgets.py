@@ -1,4 +1,4 @@
-"""AWS Budgets, as far as the provider reads a budget back: whom it tells, and its tags."""
+"""AWS Budgets, as far as the provider reads a budget back: subscribers and tags."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The `everspot-local` command and its daemon, as a user meets them."""
+"""The `everspot-local` command and its daemon, as users run them."""
 
 import io
 import json

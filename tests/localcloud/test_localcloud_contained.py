@@ -1,5 +1,4 @@
-"""Machines in namespaces of their own: what is theirs and what they reach, how they end, and that nothing of them is
-left. Their process 1 is a program of the tests, above this machine's own root tree: no image has to be baked."""
+"""Machines in their own namespaces: isolation, shutdown, and removal of everything they made."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Cost Explorer, as far as a bootstrap declares it: monitors of unusual costs, who is told, and tags of the bill."""
+"""Cost Explorer, as far as a bootstrap declares it: anomaly monitors, subscribers, and cost allocation tags."""
 
 from datetime import timedelta
 from typing import Any

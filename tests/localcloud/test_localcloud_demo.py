@@ -1,4 +1,4 @@
-"""The demonstration's promises: each of them is found broken when it is."""
+"""The demo's checks: each one fails if its condition is violated."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

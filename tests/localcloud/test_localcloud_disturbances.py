@@ -1,4 +1,4 @@
-"""What services do to requests, messages and events at a settable rate."""
+"""Disturbances of requests, messages and events by the services, at an adjustable rate."""
 
 from pathlib import Path
 from typing import Any

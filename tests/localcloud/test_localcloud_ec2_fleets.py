@@ -1,4 +1,4 @@
-"""What EC2 refuses of fleets: pools, groups, prices and targets that cannot be, and launches beyond a quota."""
+"""EC2's refusals of fleets: invalid pools, groups, prices and targets, and launches beyond a quota."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""What EC2 refuses of launches and launch templates: images, types, volumes, user data."""
+"""EC2's refusals of launches and launch templates: images, types, volumes, user data."""
 
 import base64
 from typing import Any

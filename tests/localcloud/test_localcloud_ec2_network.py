@@ -1,4 +1,4 @@
-"""What EC2 refuses of networks and tags: descriptions, groups in use, endpoints, and VPCs beyond the quota."""
+"""EC2's refusals of networks and tags: descriptions, groups in use, endpoints, and VPCs beyond the quota."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What EC2 gives late, in pages, or not so often: throttling, young instances, long lists."""
+"""EC2's throttling, eventual consistency of new instances, and pagination."""
 
 from collections.abc import Callable
 from typing import Any

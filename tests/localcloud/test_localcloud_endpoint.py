@@ -1,4 +1,4 @@
-"""What the endpoint says on the wire, which no SDK shows: answers in one piece, and "100 Continue" before a body."""
+"""The endpoint's HTTP behaviour, below the SDKs: answers without chunks, and "100 Continue" before a body."""
 
 import socket
 from typing import Any

@@ -1,5 +1,4 @@
-"""TerminateInstances: which calls end nothing, what is told of an instance that has ended, for how long, and what it
-cost."""
+"""TerminateInstances: calls without effect, the description of ended instances and its lifetime, and their cost."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What EC2 tells EventBridge, as it arrives in a queue."""
+"""EC2's events to EventBridge, as they arrive in a queue."""
 
 import json
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""A failure inside the local cloud stays small: the market's thread goes on, fleets heal, instances end."""
+"""A failure inside the local cloud is contained: the market's thread continues, fleets heal, instances end."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""EC2 Fleet as boto3 sees it: what is refused, and which service-linked roles it needs."""
+"""EC2 Fleet through boto3: refusals, and the required service-linked roles."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""EC2 Fleet as boto3 sees it: what launches, what is refused, what heals."""
+"""EC2 Fleet through boto3: launches, refusals, and healing."""
 
 import threading
 from datetime import timedelta

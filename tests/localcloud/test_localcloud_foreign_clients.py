@@ -1,4 +1,4 @@
-"""What programs other than Everspot ask of EC2 and IAM: Karpenter's AWS provider makes each of these calls."""
+"""Calls of other programs to EC2 and IAM: Karpenter's AWS provider makes each of these calls."""
 
 from typing import Any
 

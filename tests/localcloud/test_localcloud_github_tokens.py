@@ -1,4 +1,4 @@
-"""Identity tokens of GitHub's jobs at STS, against the trust policies that the bootstrap declares."""
+"""STS accepts identity tokens of GitHub's jobs according to the trust policies that the bootstrap declares."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Auto Scaling groups as boto3 sees them: they heal, refresh, and wait for capacity."""
+"""Auto Scaling groups through boto3: they heal, refresh, and wait for capacity."""
 
 from typing import Any
 

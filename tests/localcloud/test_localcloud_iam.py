@@ -1,4 +1,4 @@
-"""Roles held to their policies, and the book of calls."""
+"""Roles are held to their policies, and calls are logged."""
 
 import json
 from datetime import timedelta

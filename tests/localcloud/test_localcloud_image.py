@@ -1,4 +1,4 @@
-"""What an image is baked of, and by which digests its layers are kept. What a bake makes: tests/image."""
+"""The inputs of an image, and the digests of its cached layers. tests/image has tests of the baked image."""
 
 import json
 import subprocess

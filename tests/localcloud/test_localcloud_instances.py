@@ -1,4 +1,4 @@
-"""Instances as boto3 sees them: states, times, reasons, templates, prices, and the market's own log."""
+"""Instances through boto3: states, times, reasons, templates, prices, and the market's own log."""
 
 from datetime import timedelta
 from typing import Any

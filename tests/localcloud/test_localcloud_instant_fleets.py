@@ -1,4 +1,4 @@
-"""CreateFleet of type `instant`: once per token, whole or in part, and an error for every way that gave nothing."""
+"""CreateFleet of type `instant`: idempotent by token, complete or partial, with an error for every failed pool."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Launches that EC2 accepts and that come to nothing, and subnets without room."""
+"""Launches that EC2 accepts and that fail later, and subnets without free addresses."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What a role needs to launch by a fleet and to end what it launched, condition by condition."""
+"""The permissions that a role needs to launch through a fleet and to end its launched instances, condition by
+condition."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Limits of AWS's services on what a request may hold: requests beyond them are refused, not carried out."""
+"""Limits of AWS's services on a request's content: requests beyond them are refused and have no effect."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Instances as process trees: what they start with, how they end, and that nothing of them is left."""
+"""Instances as process trees: their environment, their shutdown, and no leftover processes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The market and its machines without any cloud: a pretend one, that only takes notes, is all they need."""
+"""The market and its machines with a pretend cloud that only records calls."""
 
 import sys
 import threading

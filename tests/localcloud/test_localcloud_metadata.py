@@ -1,4 +1,4 @@
-"""The metadata service by real HTTP, and credentials as boto3 itself gets them from it."""
+"""The metadata service over HTTP, and boto3's credentials from it."""
 
 import http.client
 import json

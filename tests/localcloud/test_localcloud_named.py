@@ -1,4 +1,4 @@
-"""Calls of IAM and KMS are held to the resources that they name, and roles to their permissions boundaries."""
+"""Permissions of IAM and KMS calls by resource, and permissions boundaries of roles."""
 
 import json
 from pathlib import Path

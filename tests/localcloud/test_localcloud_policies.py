@@ -1,4 +1,4 @@
-"""How policies are read: IAM's own rules, as a table."""
+"""Evaluation of policies by IAM's rules, as a table."""
 
 import json
 from typing import Any

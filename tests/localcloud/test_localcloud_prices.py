@@ -1,4 +1,5 @@
-"""Prices from the clouds' own price lists: the command reads them with real clients, and everybody takes the newest."""
+"""Prices from the clouds' own price lists: the command reads them with the real clients, and the newest price
+applies."""
 
 import json
 from datetime import UTC, datetime, timedelta

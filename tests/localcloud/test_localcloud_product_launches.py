@@ -1,4 +1,4 @@
-"""The product's own launches and ends, by the product's own policy, which the local cloud holds it to."""
+"""Launches and terminations of the scheduler, with its own policy, which the local cloud enforces."""
 
 import json
 from datetime import UTC, datetime

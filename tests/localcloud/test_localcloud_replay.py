@@ -1,4 +1,4 @@
-"""A workload's and a trace's pools played by the market: the same counts and prices as in the simulator."""
+"""The market replays the pools of a workload and of a trace with the same counts and prices as the simulator."""
 
 import json
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What the upstream provider does to resources, and moto alone would not bear."""
+"""The upstream provider's calls for resources, which moto alone cannot serve."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`make review-demo`: all of its promises, on a real forge. Its stand-ins say what they stand in for."""
+"""`make review-demo`: all of its checks, on a real forge, and the explanation of its substitutes."""
 
 import json
 import subprocess

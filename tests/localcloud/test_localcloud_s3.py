@@ -1,4 +1,4 @@
-"""What S3 refuses, by its own codes."""
+"""S3's refusals, by their error codes."""
 
 import re
 import urllib.error

@@ -1,4 +1,4 @@
-"""GetSpotPlacementScores: from how deep the market's pools are, and within EC2's limits."""
+"""GetSpotPlacementScores: from the depth of the market's pools, within EC2's limits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Market scripts and traces, and time that runs faster."""
+"""Market scripts, traces, and accelerated time."""
 
 import json
 from datetime import UTC, datetime, timedelta

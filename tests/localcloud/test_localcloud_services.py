@@ -1,4 +1,4 @@
-"""What IAM, SQS and EventBridge refuse, each by its own code; and that `--lenient` takes it all."""
+"""Refusals of IAM, SQS and EventBridge, by their error codes; `--lenient` accepts these requests."""
 
 import dataclasses
 import json

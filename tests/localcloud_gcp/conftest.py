@@ -1,4 +1,4 @@
-"""A local Google Cloud in this process for each module that asks, emptied before every test, and plain HTTP to it."""
+"""A local Google Cloud in this process for each test module, emptied before every test, with plain HTTP to it."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""What the tests' instances run: a machine with a child, which does as its metadata says and asks who it is."""
+"""The program on the tests' instances: a machine with a child process, which follows its metadata and requests its
+identity."""
 
 import json
 import os

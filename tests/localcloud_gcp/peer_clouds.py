@@ -1,4 +1,4 @@
-"""Both local clouds together, introduced to each other, and the product on instances of either."""
+"""Both local clouds with trust in each other, and the product on instances of either."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Budgets of Cloud Billing, as the provider makes, reads and changes them."""
+"""Budgets of Cloud Billing, as the provider creates, reads and changes them."""
 
 from typing import Any
 

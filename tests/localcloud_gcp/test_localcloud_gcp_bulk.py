@@ -1,4 +1,4 @@
-"""Bulk creation: one attempt, one answer; all of the least or nothing, by shape, rank and what there is."""
+"""Bulk creation: one attempt with one answer, all of the minimum or nothing, by shape, rank and capacity."""
 
 from typing import Any
 

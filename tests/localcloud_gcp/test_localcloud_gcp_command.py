@@ -1,4 +1,4 @@
-"""`everspot-local up --cloud gcp`, as a user meets it."""
+"""`everspot-local up --cloud gcp`, as users run it."""
 
 import json
 import os

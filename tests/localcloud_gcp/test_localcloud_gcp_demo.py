@@ -1,4 +1,4 @@
-"""What the demonstration asks of the local Google Cloud itself: what was launched for jobs, and what is left."""
+"""The demo's checks of the local Google Cloud itself: the instances that were launched for jobs, and leftovers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the local Google Cloud does wrong at a settable rate, and that the product gets over it."""
+"""Disturbances by the local Google Cloud at an adjustable rate, and the product's recovery from them."""
 
 import base64
 from typing import Any

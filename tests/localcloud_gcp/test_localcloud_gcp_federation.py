@@ -1,4 +1,4 @@
-"""Both local clouds together: a bucket of one admits a scheduler of the other, and nobody else.
+"""Both local clouds together: a bucket of one admits a scheduler of the other, and no other caller.
 
 What asks is the product's own code, with the credentials that an instance has; what answers are both local clouds, each
 asking the other as the real ones do.

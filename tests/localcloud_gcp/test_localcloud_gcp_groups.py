@@ -1,4 +1,4 @@
-"""Regional managed instance groups: what one may be, and what it does by itself when instances are taken or lacking."""
+"""Regional managed instance groups: valid settings, and their reaction to preemptions and to missing capacity."""
 
 from typing import Any
 

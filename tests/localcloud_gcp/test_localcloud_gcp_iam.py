@@ -1,4 +1,4 @@
-"""Service accounts, custom roles, policies, and calls that are held to them."""
+"""Service accounts, custom roles and policies, and their enforcement on calls."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Instances: what they may be, what is told of them, how they end, and which operations tell it."""
+"""Instances: valid settings, descriptions, terminations, and the operations that report them."""
 
 import itertools
 from datetime import datetime

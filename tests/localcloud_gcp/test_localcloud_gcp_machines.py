@@ -1,4 +1,4 @@
-"""Instances as process trees: what they start with, and how they end when they are asked to, taken, or done."""
+"""Instances as process trees: their environment, and their shutdown on request, on preemption and by themselves."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The metadata server by real HTTP, a wait for a change among it, and what google-auth gets from it."""
+"""The metadata server over HTTP, with waits for a change, and google-auth's credentials from it."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Networks, subnetworks, firewall rules, routers and health checks: what they may be, and what the API adds to them."""
+"""Networks, subnetworks, firewall rules, routers and health checks: valid settings, and the API's defaults."""
 
 from typing import Any
 

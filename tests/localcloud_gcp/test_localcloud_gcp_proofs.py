@@ -1,4 +1,4 @@
-"""What proves who somebody is to the other cloud, and every proof that neither of them takes."""
+"""Proofs of identity for the other cloud, and invalid proofs that each cloud refuses."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The front end: which method a request means, whose it is, what its body may say, and what an operation tells."""
+"""The front end: routing of requests to methods, callers, validation of bodies, and operations."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Cloud Storage: buckets by the JSON API, objects by both, over one state."""
+"""Cloud Storage: buckets through the JSON API, objects through the JSON and XML APIs, over one state."""
 
 import json
 import urllib.error

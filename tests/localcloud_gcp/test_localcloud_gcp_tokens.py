@@ -1,4 +1,4 @@
-"""Tokens for service accounts by others, as the IAM Service Account Credentials API gives them."""
+"""Tokens for service accounts that other callers request (IAM Service Account Credentials API)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Cloud Storage answers to reads with conditions and ranges, and to uploads that say what they hold."""
+"""Cloud Storage: reads with conditions and ranges, and uploads with declared digests and lengths."""
 
 import base64
 import hashlib

@@ -1,5 +1,5 @@
-"""Visits between both clouds by the schedulers that the components declare: each is who its own cloud says it is, may
-what its role or account may, becomes at its peer what the peer declares for it, and both local clouds enforce that."""
+"""Visits between both clouds by the schedulers that the components declare. Both local clouds enforce identities and
+permissions: each scheduler has its own role or account, and at its peer the rights that the peer declares for it."""
 
 import json
 from collections.abc import Iterator, Sequence

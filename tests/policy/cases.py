@@ -1,4 +1,4 @@
-"""Good and bad inputs: what every rule finds in them, by path. The bad ones are planted through the engine as well."""
+"""Good and bad inputs with every rule's findings in them, by path. The engine's test plants the bad ones as well."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The table for AWS, of which each part has a file."""
+"""The tables of cases for AWS, one file for each part."""
 
 import cases_aws_fleets
 import cases_aws_machines

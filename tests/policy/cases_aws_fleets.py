@@ -1,4 +1,4 @@
-"""The table for AWS: tags, and what a fleet of Spot Instances asks for."""
+"""Cases for AWS: tags, and requests of fleets for Spot Instances."""
 
 from aws_values import BUCKET, FLEET, GROUP, SIX, SPOT_FLEET, TAGS, TEMPLATE, fleet, mixed
 from cases import Cases

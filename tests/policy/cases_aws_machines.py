@@ -1,4 +1,4 @@
-"""The table for AWS: addresses, security groups, metadata, volumes and user data of instances; how fleets end them."""
+"""Cases for AWS: addresses, security groups, metadata, volumes and user data of instances; how fleets end them."""
 
 import base64
 import textwrap

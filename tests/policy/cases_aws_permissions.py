@@ -1,4 +1,4 @@
-"""The table for AWS: who is allowed what, and who may take a role."""
+"""Cases for AWS: permissions, and trust in roles."""
 
 from aws_values import BUCKET, FEDERATED, GITHUB, ONE, ROLE, ROLE_TRUST, TAGS, TLS
 from cases import Cases, allow, document

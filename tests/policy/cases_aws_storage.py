@@ -1,4 +1,4 @@
-"""The table for AWS: buckets, queues, keys and logs."""
+"""Cases for AWS: buckets, queues, keys and logs."""
 
 from aws_values import BUCKET, ONE, TAGS, TLS
 from cases import Cases, allow, document

@@ -1,4 +1,4 @@
-"""The table of the rule about any resource of any cloud."""
+"""Cases of the rule about any resource of any cloud."""
 
 import json
 

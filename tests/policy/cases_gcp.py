@@ -1,4 +1,4 @@
-"""The table for Google Cloud."""
+"""Cases for Google Cloud."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The tables of good and bad inputs are modules of their own."""
+"""Adds this folder to `sys.path`, so that tests can import the tables of cases."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Every rule fires on a planted fault through the real engine: for each cloud one preview of one program with them all.
+"""Every rule finds its planted fault through the real engine: for each cloud, one preview of one program with all
+faults.
 
 The providers are the real ones behind the bridge, in a preview and without a cloud: they check the inputs, and the pack
 sees them as they leave the check.

@@ -1,4 +1,4 @@
-"""What the engine is answered: levels of the stack's environment, no secrets, nothing of what is not known yet."""
+"""The pack's answers to the engine: levels of the stack's environment, no secrets, and nothing about unknown values."""
 
 import subprocess
 import sys

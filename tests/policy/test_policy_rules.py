@@ -1,4 +1,4 @@
-"""Each rule's table of good and bad inputs, and what no input may do to any rule."""
+"""Each rule's table of good and bad inputs, and properties for arbitrary inputs."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Levels by environment, bounds, exceptions with an end; every mistake in them told at once."""
+"""Levels by environment, bounds, and exceptions with an end date; one error reports every mistake."""
 
 from datetime import date, timedelta
 

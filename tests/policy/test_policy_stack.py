@@ -1,4 +1,4 @@
-"""The rules over a whole stack."""
+"""The rules about a whole stack."""
 
 from fractions import Fraction
 

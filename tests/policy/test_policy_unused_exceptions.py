@@ -1,4 +1,4 @@
-"""An exception that excuses nothing is told, and never makes a preview fail."""
+"""An exception without a finding is reported, and never fails a preview."""
 
 from datetime import date
 

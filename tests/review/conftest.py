@@ -1,4 +1,4 @@
-"""Event logs that the real engine wrote for the local stacks, and what is read from them.
+"""Event logs that the real engine wrote for the local stacks, and their parsed contents.
 
 They are as recorded, but for what no reader looks at: debug lines, what resources that stay are made of, outputs that
 were not compared, and where the machine keeps its files. `*-again` are second previews of the same change.

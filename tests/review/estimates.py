@@ -1,4 +1,4 @@
-"""Estimates for the tests of comments: figures that add up, of two teams."""
+"""Estimates for the tests of comments: figures that add up, for two teams."""
 
 from datetime import date
 

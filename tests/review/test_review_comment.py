@@ -1,4 +1,4 @@
-"""The comment of a pull request, as reviewers read it: golden files of what the real engine logged.
+"""The comment of a pull request, compared with golden files, from event logs of the real engine.
 
 After a change that is meant to be seen, write them anew with
 `EVERSPOT_GOLDEN=write pytest tests/review/test_review_comment.py -k golden`, and read the difference.

@@ -1,4 +1,4 @@
-"""What a change costs, from the event logs that the real engine wrote."""
+"""The cost of a change, from event logs of the real engine."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two previews have the same digest if, and only if, they would do the same."""
+"""Two previews have the same digest if and only if they would take the same steps."""
 
 import base64
 import json

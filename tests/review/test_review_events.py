@@ -1,4 +1,4 @@
-"""The engine's event log is read for what it says, in whatever order, and refused where it does not say it."""
+"""The engine's event log is parsed in any order of its entries, and refused if entries are missing or malformed."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""No value of a report becomes anything but text, and no comment is too long, whatever stands in the reports.
+"""Hostile values in reports are only ever rendered as text, and no comment exceeds its limit.
 
 An independent reader of Markdown, the one that `rich` brings, says what the comment is made of.
 """

@@ -1,4 +1,4 @@
-"""What a change means for jobs and for what is stored, on both clouds."""
+"""The effects of a change on jobs and on stored data, on both clouds."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The report on an environment: what is told of values, of secrets and of previews that failed."""
+"""The report on an environment: the display of values, secrets and failed previews."""
 
 import base64
 import json

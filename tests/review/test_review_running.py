@@ -1,4 +1,4 @@
-"""Jobs that run now are asked of the store that the stack's state names."""
+"""Running jobs are read from the store that the stack's state names."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What nobody marked as a secret and whose name says that it is one is told to nobody, wherever it stands."""
+"""Values with a secret's name that are not marked as secrets are never displayed."""
 
 import base64
 import json

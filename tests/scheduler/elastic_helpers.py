@@ -1,4 +1,5 @@
-"""A cluster whose scheduler launches: a cloud with pools that tests fill, and agents that boot on what it brings."""
+"""A cluster whose scheduler launches instances: a cloud with pools that tests fill, and agents that boot on its
+instances."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Two clusters on folders that exchange jobs: each with its store, its scheduler and its agents, by one clock."""
+"""Two clusters in folders that exchange jobs, each with its store, its scheduler and its agents, on one clock."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

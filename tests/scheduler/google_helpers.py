@@ -1,4 +1,4 @@
-"""A cluster whose scheduler launches through the adapter to Google Cloud, in a local Google Cloud."""
+"""A cluster whose scheduler launches through the Google Cloud adapter, in a local Google Cloud."""
 
 import sys
 from datetime import timedelta

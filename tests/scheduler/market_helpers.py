@@ -1,4 +1,5 @@
-"""Clusters of local clouds whose scheduler is this process: instances without processes, and agents that tests lead."""
+"""Clusters of local clouds with the scheduler in this process: instances without processes, and agents that tests
+control."""
 
 import json
 from abc import ABC, abstractmethod

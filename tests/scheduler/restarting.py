@@ -1,4 +1,4 @@
-"""A scheduler that crashes and is started again, beside others that take their turns between its calls."""
+"""A scheduler that crashes and restarts, beside others that run between its calls."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

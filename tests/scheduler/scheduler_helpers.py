@@ -1,4 +1,4 @@
-"""A cluster in a test: its store, agents that do just what the contract asks of them, and a cloud that tests script."""
+"""A cluster in a test: its store, agents that follow the contract exactly, and a scripted cloud."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Each alarm of a cluster goes off for what it is for: a real scheduler's figures, and the local CloudWatch."""
+"""Each alarm of a cluster goes off for its condition, with a real scheduler's figures and the local CloudWatch."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A scheduler that finds something unusual: it is written, told once whoever schedules, and over when it is over."""
+"""Anomalies that a scheduler finds: each is written, sent once by any scheduler, and closed when it ends."""
 
 import json
 from dataclasses import replace

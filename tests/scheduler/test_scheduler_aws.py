@@ -1,4 +1,4 @@
-"""The AWS adapter: real boto3 against moto's server, and the shapes of AWS's answers that moto does not make."""
+"""The AWS adapter: real boto3 against moto's server, and answers of AWS that moto does not make."""
 
 import json
 import logging

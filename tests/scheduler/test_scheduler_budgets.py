@@ -1,4 +1,4 @@
-"""Budgets of teams and of the environment, as the scheduler keeps them: the caps hold, and the sums are the bill's."""
+"""The scheduler enforces the caps of teams and of the environment, and its sums equal the bill's."""
 
 from datetime import timedelta
 

@@ -1,4 +1,5 @@
-"""What changeovers take is measured once for each ownership, kept in the ledger, and found there by the next."""
+"""The parts of a changeover are measured once for each ownership and stored in the ledger, where the next scheduler
+reads them."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""One document of the store that makes no sense, whoever wrote it, must not stop the ticks for all others."""
+"""A corrupt document in the store, from any writer, does not stop the ticks for other jobs."""
 
 import json
 from collections.abc import Callable

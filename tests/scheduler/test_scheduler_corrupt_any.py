@@ -1,5 +1,5 @@
-"""Any value of any document, of a cluster that launches and of two that exchange jobs, may make no sense: the ticks go
-on, and a new job gets an instance."""
+"""Any value of any document may be corrupt, in a cluster that launches and in two that exchange jobs: the ticks
+continue, and a new job gets an instance."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,5 @@
-"""A thousand jobs at once onto an empty cluster, by boto3 against the local cloud's EC2 with its token buckets."""
+"""A thousand simultaneous jobs on an empty cluster, through boto3 against the local cloud's EC2 with its token
+buckets."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Nobody waits for a whole tick who costs money or is the first in a long while."""
+"""Early ticks: new instances, and the first job after an idle time, do not wait for a whole tick."""
 
 from datetime import timedelta
 

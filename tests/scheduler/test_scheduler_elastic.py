@@ -1,4 +1,4 @@
-"""A scheduler that launches what jobs need, within its cap and at prices that it knows."""
+"""A scheduler that launches instances for jobs, within its cap and at known prices."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Launches by boto3 against the local cloud: every way to ask, every kind of refusal, and what follows from it."""
+"""Launches through boto3 against the local cloud: every form of request, every kind of refusal, and the reaction."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

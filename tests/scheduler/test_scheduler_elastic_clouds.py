@@ -1,4 +1,4 @@
-"""A scheduler through the adapter of each cloud against its local one: what follows from what a launch is answered."""
+"""A scheduler with each cloud's adapter against its local cloud: the reaction to the answers of launches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How launched instances end: taken by the cloud, drained, broken, or let go by a scheduler whose word is lost."""
+"""The ends of launched instances: preempted, drained, broken, or released by a scheduler whose order is lost."""
 
 from everspot_clouds.base import MessageKind
 from everspot_core.costs.ledger import FaultKind

@@ -1,4 +1,4 @@
-"""Launches whose answer is lost, and instances of which no intent tells: nothing is launched twice or stays unknown."""
+"""Launches with lost answers, and instances without an intent: nothing is launched twice or stays unknown."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,5 @@
-"""A scheduler killed at every call of a launch and of a release, and two at once: nothing twice, nothing unknown,
-nothing left. With a cloud that tests script, and through each adapter against its local cloud."""
+"""A scheduler is killed at every call of a launch and of a release, alone and beside a second one: no instance is
+launched twice, stays unknown or is left behind."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a scheduler remembers of the pools that refused it: when it asks them again, and how they have behaved."""
+"""A scheduler's memory of refusals by pools: when it requests them again, and the pools' history."""
 
 import logging
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Jobs that move between two clusters, by their schedulers and stores alone."""
+"""Jobs that move between two clusters, with only schedulers and stores."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Nothing is gained by a move between instances that are paid for anyway, and one idle instance calls for one job."""
+"""Jobs do not move between instances that are paid for anyway, and one idle instance attracts only one job."""
 
 from datetime import timedelta
 from typing import Any

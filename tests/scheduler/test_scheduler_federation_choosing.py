@@ -1,4 +1,4 @@
-"""Jobs move between clusters that launch instances, by the decision that schedulers come with."""
+"""Jobs move between clusters that launch instances, by the default decision."""
 
 import json
 from collections.abc import Iterator, Mapping

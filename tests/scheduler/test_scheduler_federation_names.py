@@ -1,5 +1,4 @@
-"""Homes whose jobs have the same ids, homes that are made again, and homes that lie about names: no job meets what is
-another one's."""
+"""Home clusters with equal job ids, recreated ones, and ones with false names: no job gets another job's documents."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two schedulers at each of two clusters, crashing at any write: no job has two owners, and none is lost."""
+"""Two schedulers at each of two clusters crash at any write: no job has two owners, and none is lost."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a scheduler writes down of its peers."""
+"""A scheduler's record of its peers."""
 
 from datetime import timedelta
 

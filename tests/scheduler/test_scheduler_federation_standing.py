@@ -1,4 +1,4 @@
-"""Standing fleets in a federation: an idle instance takes a job of a peer, and a job that finds none leaves."""
+"""Standing fleets in a federation: an idle instance takes a job of a peer, and a job without an instance moves away."""
 
 from datetime import timedelta
 

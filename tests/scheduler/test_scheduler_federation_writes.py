@@ -1,5 +1,5 @@
-"""A move there and back with a crash at each of its writes, one after the other: it never has two owners, loses nothing
-that was saved, and comes to its end."""
+"""A move there and back with a crash at each of its writes in turn: the job never has two owners, loses nothing that
+was saved, and ends."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a scheduler writes of its pools for people: when it changes, and not too often."""
+"""The scheduler's document on its pools for people: when it changes, and its maximum frequency."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The dashboard and the guide name the metrics that there are, and no others."""
+"""The dashboard and the guide name exactly the metrics that exist."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whole ticks: instances that are let go, jobs that go elsewhere, and what leaves the tables."""
+"""Whole ticks: released instances, moved jobs, and the removal of old documents."""
 
 from datetime import timedelta
 

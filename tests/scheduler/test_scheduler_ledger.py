@@ -1,4 +1,4 @@
-"""The ledger: every launch, end and price exactly once, whoever writes and however often it starts."""
+"""The ledger has every launch, end and price exactly once, for any number of writers and restarts."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Whole ticks on a folder store, with agents in process: what becomes of jobs."""
+"""Whole ticks on a folder store, with agents in this process: the states of jobs."""
 
 import itertools
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a scheduler: the figures of a cluster, over HTTP, and from the real process."""
+"""A scheduler's Prometheus metrics: the figures of a cluster, over HTTP, and from the real process."""
 
 import re
 import subprocess

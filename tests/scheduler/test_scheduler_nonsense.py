@@ -1,4 +1,4 @@
-"""What one program tells, and what no note can be written of, must not stop the tick for all others."""
+"""Invalid reports of one program, and documents that cannot be written, do not stop the tick for other jobs."""
 
 from datetime import timedelta
 

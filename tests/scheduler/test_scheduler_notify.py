@@ -1,4 +1,4 @@
-"""What people are told of jobs: what is due, that it is sent once, and by AWS's own clients."""
+"""Notifications about jobs: their conditions, delivery exactly once, and delivery by AWS's own clients."""
 
 import json
 import time

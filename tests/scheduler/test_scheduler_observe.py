@@ -1,4 +1,4 @@
-"""How many heartbeats a tick reads, and how soon it sees what they tell."""
+"""The number of heartbeats that a tick reads, and the delay until their news are seen."""
 
 from datetime import timedelta
 

@@ -1,4 +1,5 @@
-"""The phases of a tick: their order is the documented one, and a part that is for people alone stops nothing."""
+"""The phases of a tick: their order is the documented one, and an error in a part that only informs people stops
+nothing."""
 
 import re
 from pathlib import Path

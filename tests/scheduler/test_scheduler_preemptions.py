@@ -1,4 +1,4 @@
-"""A job that loses spot instances one after the other goes on-demand, where there is a choice."""
+"""A job that loses several spot instances in a row moves to on-demand if the policy allows a choice."""
 
 import pytest
 from everspot_core.jobs.records import Market, Request

@@ -1,4 +1,4 @@
-"""The real process: killed in the middle of its work again and again, and told to end."""
+"""The real process is killed during its work repeatedly, and stopped by a signal."""
 
 import os
 import random

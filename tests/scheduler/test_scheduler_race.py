@@ -1,4 +1,4 @@
-"""Two schedulers at once, crashing at any write: nothing is assigned twice and nothing is lost."""
+"""Two concurrent schedulers crash at any write: nothing is assigned twice, and nothing is lost."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""When a scheduler asks for placement scores, and that its pools have them."""
+"""When a scheduler requests placement scores, and the scores in its pools."""
 
 from datetime import datetime, timedelta
 

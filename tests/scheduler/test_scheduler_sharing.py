@@ -1,4 +1,4 @@
-"""Whole ticks of a cluster whose jobs share instances: each is seated, told, lost and told of by itself."""
+"""Whole ticks of a cluster with shared instances: each job is assigned, ordered, lost and reported separately."""
 
 from datetime import timedelta
 

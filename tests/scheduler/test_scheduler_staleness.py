@@ -1,4 +1,4 @@
-"""Standing still is judged by ETags over the observer's own clock, and never too early."""
+"""Staleness is judged by ETags over the observer's own clock, and never too early."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,5 @@
-"""Jobs that no instance could bring further: they end, with a reason of their own, before their owner pays for more."""
+"""Jobs that cannot make progress on any instance end with their own reason, before their owner pays for more
+attempts."""
 
 import pytest
 from everspot_core.jobs.checkpoint import CheckpointHead

@@ -1,4 +1,4 @@
-"""A type whose machines are all of no use is launched twice, and no more: the next machine would be like the last."""
+"""A type whose machines are all unusable is launched only twice, because the next machine would be like the last."""
 
 from datetime import timedelta
 from pathlib import Path

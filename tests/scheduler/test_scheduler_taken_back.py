@@ -1,4 +1,4 @@
-"""Whole ticks: an owner that was given up for dead takes its job back, and hears again what is wanted of it."""
+"""Whole ticks: an owner that was declared dead takes its job back, and gets its orders again."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Jobs that come after others, begin at a time, keep to their hours, or come again and again."""
+"""Jobs with dependencies, start times or hours, and recurring jobs."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Documents that this scheduler cannot read, such as those of a newer release: left alone, and in nobody's way."""
+"""Documents that this scheduler cannot read, such as those of a newer release, stay unchanged and block nothing."""
 
 import pytest
 from everspot_core.jobs.records import Market

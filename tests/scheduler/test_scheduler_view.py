@@ -1,4 +1,4 @@
-"""Every field of the plan's view as the live scheduler fills it, from the store and from what the cloud tells."""
+"""The live scheduler fills every field of the plan's view from the store and from the cloud's answers."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What is written of jobs that wait: the reason, since when it holds, the pool, and when on-demand comes."""
+"""The document on waiting jobs: the reason, its start, the pool, and the time of an on-demand launch."""
 
 import logging
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Whole ticks on a folder store: what the cloud says of an instance, and what becomes of its job."""
+"""Whole ticks on a folder store: the cloud's messages about an instance, and the effect on its job."""
 
 from datetime import timedelta
 

@@ -1,5 +1,5 @@
-"""What gets installed: the content of both wheels, the programs without their extras, the components from anywhere, and
-the components' folder as the engine's language host installs it. Built and installed without a network."""
+"""Installation: the content of both wheels, programs without their extras, the components from any folder, and the
+components' folder as the engine's language host installs it."""
 
 import json
 import os

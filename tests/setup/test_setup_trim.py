@@ -1,4 +1,4 @@
-"""The trimmed copy of Google's provider: what is changed in it, and that another form of the source stops the build."""
+"""The trimmed copy of Google's provider: its changes, and a failed build if the upstream source has another form."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Set-up as a whole: the ways it takes, what it does again, and what it installs."""
+"""Set-up as a whole: its variants, repeated runs, and what it installs."""
 
 import hashlib
 import http.server

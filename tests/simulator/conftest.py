@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share, some of it with the tests of the plan in `tests/core`."""
+"""Adds this folder and `tests/core` to `sys.path`, so that tests can import their helpers."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From outcomes to figures."""
+"""Aggregation of outcomes into figures."""
 
 import pytest
 from everspot_simulator import Aggregate, Outcome, aggregate_runs, aggregate_traces

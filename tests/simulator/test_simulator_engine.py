@@ -1,4 +1,4 @@
-"""Policies on tiny traces, by hand; and that stepping on events is stepping on ticks."""
+"""Policies on tiny traces, checked by hand; stepping by events equals stepping by ticks."""
 
 from datetime import timedelta
 

@@ -1,4 +1,5 @@
-"""Several clusters in one simulation: what moves, what it costs, and what a drought on one side does to deadlines."""
+"""Several clusters in one simulation: the moves, their cost, and the effect of a drought in one cluster on
+deadlines."""
 
 from collections import Counter
 from dataclasses import replace

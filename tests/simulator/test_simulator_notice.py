@@ -1,4 +1,4 @@
-"""A notice: what the job will need is launched at once, exactly once, and the job finds it when it is back."""
+"""On a notice, the replacement capacity is launched immediately and exactly once, and the job uses it."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The optimum: against every schedule there is, and against every policy."""
+"""The optimum, compared with every schedule and every policy."""
 
 import importlib
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Settings that are refused, and where in a trace a job may start."""
+"""Refused settings, and the possible start times within a trace."""
 
 from datetime import timedelta
 

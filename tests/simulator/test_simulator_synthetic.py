@@ -1,4 +1,4 @@
-"""Synthetic traces: what they promise, and that a seed tells them wholly."""
+"""Synthetic traces: their statistical properties, and their determination by a seed."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Traces: what is read, what is refused, and the spells in between."""
+"""Traces: parsing, refusals, and spells."""
 
 import json
 from datetime import timedelta

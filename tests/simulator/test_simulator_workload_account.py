@@ -1,4 +1,4 @@
-"""What a workload came to: the simulator's bill against an independent sum, and a cluster's account against it."""
+"""The result of a workload: the simulator's bill compared with an independent sum, and with a cluster's account."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Small workloads worked out by hand. Launch takes 0.25 h, set-up 0.25 h; a tick is five minutes."""
+"""Small workloads computed by hand. Launch takes 0.25 h, set-up 0.25 h; a tick is five minutes."""
 
 import pytest
 from everspot_core.jobs.records import Reason

@@ -1,4 +1,4 @@
-"""What a workload file may say, and what is said of one that is wrong."""
+"""The workload file: valid contents, and errors."""
 
 import pytest
 from everspot_core.capacity.catalogue import builtin

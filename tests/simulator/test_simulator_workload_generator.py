@@ -1,4 +1,4 @@
-"""Workloads that are made up."""
+"""Generated workloads."""
 
 import json
 from collections import Counter

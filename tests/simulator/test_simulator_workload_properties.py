@@ -1,4 +1,5 @@
-"""What holds for any workload, any traces, and the scheduler's own plan. Rules are checked at every moment anyway."""
+"""Properties of any workload, with any traces and the scheduler's own plan. The simulation itself checks the rules at
+every moment."""
 
 from datetime import timedelta
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What a plan must not do: the simulation does not do it either, but raises."""
+"""The simulation raises an error for actions that a plan must not take."""
 
 from dataclasses import replace
 from datetime import timedelta

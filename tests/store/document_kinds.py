@@ -1,4 +1,4 @@
-"""What a stored document is made of, read from its model: its words, what has to be given, what a field takes."""
+"""Reads the fields of a stored document from its model: names, mandatory fields, and accepted values."""
 
 from collections.abc import Iterator
 from contextlib import suppress

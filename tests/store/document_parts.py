@@ -1,4 +1,4 @@
-"""Examples of what stored documents are made of, with every field set."""
+"""Examples of the parts of stored documents, with every field set."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

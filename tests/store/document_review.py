@@ -1,4 +1,4 @@
-"""Examples of the documents of reviews, every field set: the report on a preview, a change that was applied."""
+"""Examples of the documents of reviews, with every field set: the report on a preview, and an applied change."""
 
 from datetime import date
 

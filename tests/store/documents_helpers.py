@@ -1,4 +1,4 @@
-"""One example of each kind of stored document, with every field set: what the golden documents were written from.
+"""One example of each kind of stored document, with every field set, for writing the golden documents.
 
 `python tests/store/documents_helpers.py RELEASE` writes them below golden/RELEASE, for a release that has none yet.
 Those of earlier releases are never written again: documents like them lie in people's buckets.

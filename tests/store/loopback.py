@@ -1,4 +1,4 @@
-"""A server on loopback for as long as a test needs it."""
+"""A server on loopback for the duration of a test."""
 
 import threading
 from socketserver import BaseServer

@@ -1,4 +1,4 @@
-"""An owner to be stopped: holds a lease, publishes a checkpoint and retires old ones, again and again.
+"""An owner to be stopped: it holds a lease, publishes checkpoints and retires old ones in a loop.
 
 usage: sleeper.py CONTROL_URL DATA_URL JOB EPOCH OWNER TTL_SECONDS SCRATCH GUARDED. Prints what it does. GUARDED 0: it
 ignores its own lease, as a program would that was stopped just behind the question, so that the fence alone protects.

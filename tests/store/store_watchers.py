@@ -1,4 +1,4 @@
-"""What the random life of a cluster is watched by: every change of its store is checked before it is visible."""
+"""Checks for the random tests of a cluster's life: every change of the store is checked before it is visible."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Copying to a store in which objects may be created, and none replaced: what is there already is taken as it is."""
+"""Copying to a store that permits creating but not replacing objects: existing objects are accepted."""
 
 from pathlib import Path
 

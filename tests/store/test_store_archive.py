@@ -1,4 +1,5 @@
-"""Finished jobs leave the hot tables: nothing is lost and nothing revived, wherever the one who moves them dies."""
+"""Finished jobs move from the hot tables to the archive: nothing is lost or revived if the mover crashes at any
+point."""
 
 from collections.abc import Callable
 from datetime import timedelta

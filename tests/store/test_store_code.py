@@ -1,4 +1,4 @@
-"""Packing of the user's code."""
+"""Packing and unpacking the user's code."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Documents outlive the programs that wrote them: an older one's are read, and so is what a newer one writes."""
+"""Stored documents are compatible across releases: documents of older and of newer releases can be read."""
 
 import json
 import re

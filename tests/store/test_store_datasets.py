@@ -1,4 +1,4 @@
-"""Datasets: put once, found by name, fetched whole, one copy per machine."""
+"""Datasets: uploaded once, found by name, fetched whole, with one copy per machine."""
 
 import fcntl
 import hashlib

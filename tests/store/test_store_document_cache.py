@@ -1,4 +1,4 @@
-"""Documents by ETag in a file of the user's own: never stale, never in the way, never anybody else's."""
+"""The cache of documents by ETag in the user's own file: never stale, never an obstacle, never another user's."""
 
 import os
 import sqlite3

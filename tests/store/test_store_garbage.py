@@ -1,4 +1,4 @@
-"""What a job keeps of its checkpoints, whatever becomes of its owners; and what nobody needs is found and removed."""
+"""Garbage collection: a job keeps its checkpoints under any owners, and unneeded objects are found and removed."""
 
 import hashlib
 import json

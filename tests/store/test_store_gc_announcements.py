@@ -1,4 +1,5 @@
-"""A collector of garbage and somebody who begins to use what it is about to delete, in every order of their steps."""
+"""A garbage collector and a reader that begins to use an object that is about to be deleted, in every order of their
+steps."""
 
 import threading
 from collections.abc import Callable, Iterator

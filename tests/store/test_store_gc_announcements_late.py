@@ -1,4 +1,4 @@
-"""Collectors that are interrupted, sleep, or whose deletions come late; the store has its own time here."""
+"""Garbage collectors that are interrupted, sleep, or delete late; the store has its own time here."""
 
 from collections.abc import Callable
 from dataclasses import replace

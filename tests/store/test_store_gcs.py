@@ -1,4 +1,4 @@
-"""The store against Cloud Storage's own rules: generations, one write a second to a name, and what is refused there."""
+"""The store against Cloud Storage's rules: generations, one write a second per name, and refusals."""
 
 import http.client
 from datetime import UTC, datetime, timedelta

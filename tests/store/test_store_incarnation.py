@@ -1,4 +1,4 @@
-"""An agent that was restarted takes its job up under the same epoch: what it left running may do nothing more."""
+"""A restarted agent takes up its job under the same epoch: processes of its earlier run can no longer write."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A cluster's life at random: submitters, two schedulers and many owners on one store, with a crash at any call and
-every outcome of a conditional write. What must always hold is checked at every single change of the store."""
+"""Random tests of a cluster's life: submitters, two schedulers and many owners on one store, with a crash at any call
+and every outcome of a conditional write. Invariants are checked at every change of the store."""
 
 import tempfile
 from collections.abc import Callable

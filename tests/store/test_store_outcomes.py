@@ -1,4 +1,4 @@
-"""What becomes of each outcome of a conditional write: done, lost, conflict, unknown."""
+"""The handling of each outcome of a conditional write: done, lost, conflict, unknown."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Every name that Linux allows is kept among a job's outputs and comes back, with modes, times and links."""
+"""A job's outputs keep every file name that Linux allows, with modes, times and links."""
 
 # pathlib takes no bytes
 # ruff: noqa: PTH101, PTH103, PTH115, PTH118, PTH120, PTH123, PTH211

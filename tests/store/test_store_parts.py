@@ -1,4 +1,4 @@
-"""Large objects are uploaded in as many parts as the clouds take, and no more."""
+"""Large objects are uploaded in at most as many parts as the clouds accept."""
 
 import math
 from pathlib import Path

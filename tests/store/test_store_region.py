@@ -1,4 +1,4 @@
-"""Where a bucket is: said by its URL or by S3, never by the environment."""
+"""A bucket's region comes from its URL or from S3, never from the environment."""
 
 from collections.abc import Iterator
 from uuid import uuid4

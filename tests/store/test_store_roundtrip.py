@@ -1,4 +1,4 @@
-"""The life of a job through the store's public doors: the same on a folder and on S3."""
+"""The life of a job through the store's public interface: the same on a folder and on S3."""
 
 import hashlib
 from collections.abc import Callable

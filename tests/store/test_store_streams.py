@@ -1,4 +1,4 @@
-"""Streams of a checkpoint: segments that are uploaded once, read in place, and found out when they are damaged."""
+"""Streams of a checkpoint: segments are uploaded once and read in place, and damage is detected."""
 
 import mmap
 import os

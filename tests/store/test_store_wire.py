@@ -1,4 +1,4 @@
-"""The store against a real S3 protocol, with what the wire and a busy S3 do to requests."""
+"""The store over the real S3 protocol, with faults of the network and of a busy S3."""
 
 import json
 import time

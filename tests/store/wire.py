@@ -1,4 +1,4 @@
-"""A scripted man in the middle: real S3 requests on the wire, and what a network and a busy S3 can do to them."""
+"""A scripted proxy for real S3 requests that injects faults of a network and of a busy S3."""
 
 import http.client
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,4 +1,4 @@
-"""A project, an engine and a forge: doubles of the latter two, which tests fill."""
+"""A project, an engine and a forge; the latter two are doubles, which tests fill."""
 
 import json
 import os

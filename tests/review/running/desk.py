@@ -1,4 +1,4 @@
-"""Where a change is judged: a project in a git repository, and an engine whose answers a test writes."""
+"""A change under review: a project in a git repository, and an engine with scripted answers."""
 
 import contextlib
 import io

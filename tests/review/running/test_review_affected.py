@@ -1,4 +1,4 @@
-"""Which environments a change touches, and what is told of their files without running anything."""
+"""The environments that a change touches, and findings in their files without running a program."""
 
 import json
 from pathlib import Path

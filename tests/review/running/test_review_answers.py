@@ -1,4 +1,4 @@
-"""What `everspot review` answers on standard output: one JSON document, wherever `--json` stands."""
+"""The standard output of `everspot review`: one JSON document, with `--json` in either position."""
 
 import json
 from collections.abc import Sequence

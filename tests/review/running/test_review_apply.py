@@ -1,4 +1,4 @@
-"""From a preview to the comment, and from the merge to what is done, with doubles of engine and forge."""
+"""From a preview to the comment, and from the merge to the update, with doubles of engine and forge."""
 
 import dataclasses
 import json

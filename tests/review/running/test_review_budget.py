@@ -1,4 +1,4 @@
-"""The rule that holds a month's cost against the budget is told the very figure that the comment shows."""
+"""The rule that compares a month's cost with the budget gets the same figure that the comment shows."""
 
 import json
 from typing import Any

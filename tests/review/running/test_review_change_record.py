@@ -1,4 +1,5 @@
-"""What was applied is kept in the cluster's store, once; that it cannot be is no failure."""
+"""The record of an applied change is stored in the cluster's store, once. If it cannot be stored, the command does not
+fail."""
 
 import json
 from pathlib import Path

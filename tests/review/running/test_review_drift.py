@@ -1,4 +1,4 @@
-"""A refresh that is refused: which resource and which call refused, on the terminal and in an issue of its own."""
+"""A refresh that is refused: the resource and the refused call, in the terminal and in a separate issue."""
 
 import json
 from typing import Any

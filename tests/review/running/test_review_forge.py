@@ -1,4 +1,4 @@
-"""The forge's client against a double with GitHub's limits, and the one comment that it keeps."""
+"""The forge's client against a double with GitHub's limits, and the one comment that it maintains."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

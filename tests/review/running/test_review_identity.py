@@ -1,4 +1,5 @@
-"""The job's identity tokens: one for each cloud, renewed before each run of the engine, told to nobody else."""
+"""The job's identity tokens: one for each cloud, renewed before each run of the engine, and passed to no other
+program."""
 
 import dataclasses
 import json

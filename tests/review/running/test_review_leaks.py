@@ -1,4 +1,4 @@
-"""A credential that stands plainly in a change is refused by file and line, and told to nobody."""
+"""A plain credential in a change is refused by file and line, and never printed."""
 
 import base64
 import json

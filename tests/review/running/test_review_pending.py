@@ -1,4 +1,4 @@
-"""An update that was killed: its operations are pending in the state, and nothing is done until they are resolved."""
+"""A killed update: its operations are pending in the state, and further updates are refused until they are resolved."""
 
 import json
 from typing import Any

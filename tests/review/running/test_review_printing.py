@@ -1,4 +1,4 @@
-"""Nothing of a change is printed in a form that a CI runner or a terminal obeys."""
+"""Output never contains text of a change that a CI runner or a terminal would execute."""
 
 import contextlib
 import io

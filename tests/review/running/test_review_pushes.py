@@ -1,4 +1,5 @@
-"""One push may bring several pull requests: each environment is applied as the newest that changes it has shown."""
+"""One push may contain several pull requests: each environment is applied as the newest of them that changes it was
+reviewed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
-"""After an update that failed: a later run goes on with what is left of the reviewed, and with nothing else. After one
-that was made: it is not made again."""
+"""After a failed update, a later run applies the remaining reviewed steps, and no others. A finished update is not
+applied again."""
 
 from dataclasses import replace
 from pathlib import Path

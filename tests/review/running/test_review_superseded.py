@@ -1,4 +1,4 @@
-"""An older run, run again, changes no environment to which something later was applied."""
+"""Repeating an older run changes no environment to which a newer revision was applied."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A preview that fails for the rules' own settings says so in a sentence, and not in the engine's output."""
+"""A preview that fails because of the rules' settings reports that in one sentence, without the engine's output."""
 
 import json
 

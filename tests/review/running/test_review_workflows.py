@@ -1,4 +1,4 @@
-"""The workflows that are shipped, run by act against doubles of forge and engine."""
+"""The shipped workflows, run by act against doubles of forge and engine."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""No room that users deploy knows where the local cloud is, and nothing names a machine's own folders."""
+"""No package that users deploy names the local cloud's address, and no file names a machine's own folders."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the documents say can be done, can be done: their links, commands, job files, settings and programs."""
+"""The documents agree with the code: links, commands, job files, settings and programs."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What the documents tell a user to type is run: each `everspot` command and job file, on a cluster in a folder."""
+"""Commands and job files in the documents work: each `everspot` command and job file runs on a cluster in a folder."""
 
 import gzip
 import io

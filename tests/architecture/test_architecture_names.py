@@ -1,4 +1,4 @@
-"""One meaning per name: a class of the product has a name of its own."""
+"""Each class of the product has a unique name."""
 
 import ast
 import re

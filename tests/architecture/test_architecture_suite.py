@@ -1,4 +1,4 @@
-"""The suite's own plan: in which order files are begun, and by which worker."""
+"""The suite's schedule: the order of the test files, and their workers."""
 
 import importlib.util
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Strict types reach every room and every service of pulumi_aws that a room uses."""
+"""Strict types cover every package and every service of pulumi_aws that a package uses."""
 
 import ast
 import tomllib

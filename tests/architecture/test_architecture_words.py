@@ -1,4 +1,4 @@
-"""Names say what they name: everyday words that are bound as names get rarer in every package."""
+"""Names are nouns and verbs: the share of everyday words that are bound as names may only fall, in every package."""
 
 import ast
 import math

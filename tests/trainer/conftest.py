@@ -1,4 +1,4 @@
-"""Fixtures of the trainer's tests. What they share is in trainer_post.py (the agent's side) and trainer_loop.py."""
+"""Fixtures of the trainer's tests. trainer_post.py has helpers for the agent's side, trainer_loop.py the loop."""
 
 import sys
 from collections.abc import Callable, Iterator

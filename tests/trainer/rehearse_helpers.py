@@ -1,4 +1,4 @@
-"""Runs the process that `everspot rehearse` runs, on scripts that tests write."""
+"""Runs the process of `everspot rehearse` on scripts that tests write."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Whatever happens to the processes and the storage of a job, its losses and weights are the same to the last bit."""
+"""A job's losses and weights are bitwise identical under any faults of its processes and its storage."""
 
 from pathlib import Path
 

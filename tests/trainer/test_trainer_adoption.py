@@ -1,4 +1,4 @@
-"""The loop in docs/guide/training.md is what a user copies: it runs by hand, it runs under an agent, and it resumes."""
+"""The loop in docs/guide/training.md, as a user copies it: it runs by hand and under an agent, and it resumes."""
 
 import os
 import re

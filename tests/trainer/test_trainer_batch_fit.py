@@ -1,4 +1,4 @@
-"""The largest batch that fits: which sizes are tried, and that the global batch stays what it is."""
+"""The search for the largest batch that fits: the sizes that it tries, and an unchanged global batch."""
 
 import pytest
 import torch

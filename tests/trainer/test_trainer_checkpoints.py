@@ -1,4 +1,4 @@
-"""When checkpoints are taken, what is read when one is damaged, and what a process does that lost its job."""
+"""When checkpoints are taken, which one is read if one is damaged, and the behaviour of a process that lost its job."""
 
 import json
 import shutil

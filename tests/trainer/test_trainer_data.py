@@ -1,4 +1,4 @@
-"""Data order is a function of seed and epoch, and the position is what the loop was given."""
+"""The data order is a function of seed and epoch, and the position counts the batches that the loop received."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Loops over epochs: how many steps they make, which epoch they are in, and that a resume goes on within one."""
+"""Loops over epochs: the number of steps, the current epoch, and a resume within an epoch."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What cannot be restored exactly is refused or named: at `track`, in the loop, at a checkpoint, or after a restore."""
+"""State that cannot be restored exactly is refused or named: at `track`, in the loop, at a checkpoint, or after a
+restore."""
 
 import contextlib
 import time

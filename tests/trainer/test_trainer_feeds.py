@@ -1,4 +1,4 @@
-"""Whatever feeds the loop: an interrupted run has the losses and weights of an undisturbed one, bit by bit."""
+"""With any data source, an interrupted run has bitwise the losses and weights of an uninterrupted one."""
 
 import contextlib
 import multiprocessing

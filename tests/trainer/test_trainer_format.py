@@ -1,4 +1,4 @@
-"""The format of checkpoints: every state comes back as it was, and a manifest that lies is refused."""
+"""The checkpoint format: every state round-trips, and an inconsistent manifest is refused."""
 
 import json
 from collections import Counter, OrderedDict

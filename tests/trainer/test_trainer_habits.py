@@ -1,4 +1,4 @@
-"""Whatever the loop is like: an interrupted run has the losses and weights of an undisturbed one, bit by bit."""
+"""With any style of loop, an interrupted run has bitwise the losses and weights of an uninterrupted one."""
 
 import contextlib
 from collections.abc import Callable, Iterator

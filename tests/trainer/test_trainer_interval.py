@@ -1,4 +1,4 @@
-"""The interval between checkpoints that a run chooses by what they cost, and what it says of a notice."""
+"""The automatic checkpoint interval of a run, from measured costs, and its report on the cost of a notice."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

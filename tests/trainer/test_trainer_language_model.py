@@ -1,4 +1,4 @@
-"""The recipe `language-model`: what it reads, what it refuses, that it learns, resumes, and shards."""
+"""The recipe `language-model`: accepted and refused inputs, learning, resume, and sharding."""
 
 import json
 from collections.abc import Callable

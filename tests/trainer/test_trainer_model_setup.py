@@ -1,4 +1,4 @@
-"""What `Run.prepare` does to a model: its memory, its names, its arithmetic over several ranks."""
+"""The effects of `Run.prepare` on a model: its memory format, its names, and its arithmetic over several ranks."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The trainer's own door: its names, and settings that make no sense."""
+"""The trainer's public interface: its names, and errors for invalid settings."""
 
 from typing import Any
 

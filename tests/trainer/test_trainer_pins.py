@@ -1,4 +1,4 @@
-"""What the first attempt fixed: the same training goes on elsewhere, or none does."""
+"""Invariants that the first attempt fixes: later attempts train with the same values, or do not train."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Precision and steps: what the forward pass runs in, what an overflow moves, and what ends the run."""
+"""Precision and steps: the data type of the forward pass, the effect of an overflow, and errors that end the run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Publishing and reporting: a store that cannot be reached, uploads that give way, numbers that are none."""
+"""Publishing and reporting: an unreachable store, uploads with lower priority than training, and NaN metrics."""
 
 import json
 import queue

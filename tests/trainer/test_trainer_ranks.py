@@ -1,4 +1,4 @@
-"""Several ranks on one machine: one model, each rank with random numbers and a share of the data of its own."""
+"""Several ranks on one machine: one model, with separate random numbers and a share of the data for each rank."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recipe: what it reads, what it refuses, and that it learns."""
+"""The recipe: accepted and refused inputs, and learning."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a run writes down for a rehearsal, and where it waits."""
+"""The records that a run writes for a rehearsal, and the points where it waits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a rehearsal concludes from what was written down: pure functions over made-up records."""
+"""The conclusions of a rehearsal from its records: pure functions over constructed records."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A resumed run goes on as if nothing had happened, bit for bit; and the check that says so can fail."""
+"""A resumed run is bitwise identical to an uninterrupted one, and this check can fail."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The run directory: whole documents, one writer each, and no torch."""
+"""The run directory: whole documents with one writer each, and no import of torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a checkpoint holds and takes back: generators, tracked pieces, and nothing that would run code."""
+"""The state in a checkpoint: generators, tracked objects, and no data that would run code."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Steps are made by `run.step` alone; a loop that makes them otherwise learns it at once."""
+"""Only `run.step` makes steps; a loop that makes steps otherwise gets an error immediately."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""What a loop uses and no checkpoint holds is reported: a second loader that is read by hand, a hook's state."""
+"""State that a loop uses and no checkpoint contains is reported: a second loader that is read by hand, a hook's
+state."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a program itself writes into `checkpoints` is kept with the library's checkpoints, and uploaded once."""
+"""Files that a program writes into `checkpoints` itself are kept with the library's checkpoints, and uploaded once."""
 
 import os
 from datetime import timedelta

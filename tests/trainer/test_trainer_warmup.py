@@ -1,4 +1,4 @@
-"""The first step of a process is timed beside the next one, and nothing of what lies between steps is."""
+"""A process's first step is compared with its second, without the time between steps."""
 
 from datetime import timedelta
 

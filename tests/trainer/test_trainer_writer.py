@@ -1,4 +1,4 @@
-"""The process that writes checkpoints: it may die at any moment, and it ends with its trainer."""
+"""The process that writes checkpoints may be killed at any moment, and ends with its trainer."""
 
 import os
 import random

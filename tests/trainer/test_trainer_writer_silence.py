@@ -1,4 +1,4 @@
-"""No wait for the checkpoint writer is without an end, whatever becomes of the writer."""
+"""Every wait for the checkpoint writer is bounded, whatever happens to the writer."""
 
 import sys
 import time

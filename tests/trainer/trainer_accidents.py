@@ -1,4 +1,4 @@
-"""A job to which accidents happen: processes are killed at any moment, and storage fails, is slow, or is full.
+"""A job with faults: processes are killed at any moment, and storage fails, is slow, or is full.
 
 The accidents follow from a seed; the moment at which each one strikes also depends on the machine's speed.
 """

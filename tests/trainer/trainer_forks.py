@@ -1,4 +1,4 @@
-"""Training processes that begin with torch imported: a server imports it once and forks for each script that it gets.
+"""Training processes that start with torch imported: a server imports torch once and forks for each script.
 
 Importing torch, and what its first optimizer imports, takes far longer than the scripts of these tests. A fork has a
 session, an environment and a stderr of its own, as the process has that an agent starts.

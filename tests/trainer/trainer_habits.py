@@ -1,4 +1,4 @@
-"""Loops as people write them: each function trains on a `Run` and returns what must be the same in the end.
+"""Loops in many styles: each function trains on a `Run` and returns the values that must be equal in the end.
 
 A stop comes by `stop(step)` after a step, as an agent's notice does. Nothing of a loop outlives its function.
 """

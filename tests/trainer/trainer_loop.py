@@ -1,4 +1,4 @@
-"""The loop that the tests train: small, and drawing on every kind of state that a resume must bring back.
+"""The loop that the tests train: small, and with every kind of state that a resume must restore.
 
 python and numpy augment, torch drops out, fp16 overflows until the scaler has come down, the rate follows a schedule.
 Run as a script it takes its settings from the environment.

@@ -1,4 +1,4 @@
-"""An agent's side of the run directory, for the tests of the trainer."""
+"""The agent's side of the run directory, for the tests of the trainer."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A loop as people write it around torchdata's StatefulDataLoader: shuffle, dropout, workers and numpy on the batch.
+"""A typical loop around torchdata's StatefulDataLoader: shuffle, dropout, workers, and numpy on the batch.
 
 Run as a script it takes its settings from the environment, like trainer_loop.py.
 """

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what others share: a live cluster, and the page as a process."""
+"""Adds folders to `sys.path`, so that tests can import shared helpers: a live cluster, and the web UI as a process."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page in a real browser, over a cluster of the local cloud whose jobs really run."""
+"""The web UI in a real browser, over a cluster of the local cloud with running jobs."""
 
 from collections.abc import Iterator
 

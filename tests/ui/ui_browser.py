@@ -1,4 +1,4 @@
-"""A real browser without a window, and what it is asked about a page."""
+"""A real headless browser, and its queries about a page."""
 
 import os
 import shutil

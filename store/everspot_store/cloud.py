@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import GCSStore, S3Store
 
 from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
@@ -132,8 +132,8 @@ class CloudBackend:
         with self._errors(key):
             try:
                 answer = obstore.get(self._small, key)
-            except FileNotFoundError as error:
-                self._absent(error)
+            except (FileNotFoundError, PermissionDeniedError) as error:
+                self._absent(key, error)
                 return None
             return Versioned(bytes(answer.bytes()), _version(answer.meta))
 
@@ -167,7 +167,7 @@ class CloudBackend:
             try:
                 obstore.delete(self._small, key)
             except FileNotFoundError as error:
-                self._absent(error)
+                self._absent(key, error)
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`. A file of more than 16 MiB is a multipart upload, several parts at a time.
@@ -236,8 +236,8 @@ class CloudBackend:
         """Return the bytes under a key, or None if there is no such key."""
         try:
             return int(obstore.head(self._small, key)["size"])
-        except FileNotFoundError as error:
-            self._absent(error)
+        except (FileNotFoundError, PermissionDeniedError) as error:
+            self._absent(key, error)
             return None
 
     def _upload_small(self, key: str, path: Path) -> Uploaded:
@@ -285,10 +285,33 @@ class CloudBackend:
         except StoreUnavailable:
             return WriteResult(WriteOutcome.UNKNOWN)
 
-    def _absent(self, error: FileNotFoundError) -> None:
-        """Handle a missing key. A missing bucket raises the same exception, and only the answer's text differs."""
+    def _absent(self, key: str, error: Exception) -> None:
+        """Handle an answer that may mean a missing key. Returns if the key is missing.
+
+        A missing bucket raises the same exception as a missing key, and only the answer's text differs. To a caller
+        that may not list the whole bucket the clouds answer 403 for a missing key (Amazon S3 API Reference,
+        "GetObject"; Cloud Storage documentation, "IAM permissions for XML requests"). A job's credentials may list the
+        key's own folder only, and that listing decides.
+        """
         if "<Code>NoSuchBucket" in str(error):
             raise StoreMissing(f"bucket {self._url} does not exist") from error
+        if isinstance(error, PermissionDeniedError):
+            folder = key.rpartition("/")[0]
+            if not folder or self._lists(folder, key):
+                raise error
+
+    def _lists(self, folder: str, key: str) -> bool:
+        """Return whether a listing of the folder has the key, or is refused. obstore has no class for such a refusal.
+
+        Raises:
+            BaseError: if the listing fails in another way.
+        """
+        try:
+            return any(meta["path"] == key for chunk in obstore.list(self._small, folder) for meta in chunk)
+        except BaseError as error:
+            if "403 Forbidden" in str(error):
+                return True
+            raise
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
@@ -319,7 +342,7 @@ class GcsBackend(CloudBackend):
             try:
                 current = _version(obstore.head(self._small, key))
             except FileNotFoundError as error:
-                self._absent(error)
+                self._absent(key, error)
                 return None
         return current.generation if current.etag == etag else None
 

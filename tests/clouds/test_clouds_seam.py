@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/internals/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
-        "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "jobs", "metadata",
-        "notice", "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site",
+        "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "job_credentials", "jobs",
+        "metadata", "notice", "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site",
         "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
@@ -32,6 +32,7 @@ BRINGS = {
         "quota_name", "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
+    "JobCredentials": {"answer", "hidden", "renew", "variables"},
     "Site": {"elsewhere", "end", "free", "remaining", "removal", "remove"},
 }  # fmt: skip
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from everspot_core.capacity.market import Market
     from everspot_core.clock import Clock
     from everspot_core.cluster.manifest import Manifest
+    from everspot_core.jobs.access import JobAccess
 
-    from everspot_clouds.base import Door, Metadata, Prover, Provider, Site
+    from everspot_clouds.base import Door, JobCredentials, Metadata, Prover, Provider, Site
 
 
 class AwsProvider(PackageProvider):
@@ -64,6 +65,14 @@ class AwsProvider(PackageProvider):
         from everspot_clouds.aws.secrets import AwsSecrets
 
         return AwsSecrets(region)
+
+    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
+        """See `Provider`. A cluster without a role for jobs was declared by an earlier release."""
+        if manifest.job_role is None:
+            return None
+        from everspot_clouds.aws.job_credentials import AwsJobCredentials
+
+        return AwsJobCredentials(manifest.job_role, manifest, access, clock)
 
     def site(self, manifest: Manifest) -> Site:
         """See `Provider`."""

@@ -18,6 +18,7 @@ from everspot_clouds.base.cloud import (
     PlacementScore,
 )
 from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
+from everspot_clouds.base.job_credentials import JobAnswer, JobCredentials
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.base.operator import Door, Handover, Left, Site, image_check
 from everspot_clouds.base.proof import Proof, Prover
@@ -33,6 +34,8 @@ __all__ = [
     "Door",
     "Handover",
     "Identity",
+    "JobAnswer",
+    "JobCredentials",
     "LaunchAnswer",
     "Launched",
     "Left",

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
+    from everspot_core.jobs.access import JobAccess
     from everspot_core.jobs.job_rules import CloudRules
     from everspot_store import Store
 
     from everspot_clouds.base.cloud import Cloud
+    from everspot_clouds.base.job_credentials import JobCredentials
 
 
 class PackageRules:
@@ -50,6 +52,10 @@ class PackageRules:
     def jobs(self) -> CloudRules:
         """See `Provider`."""
         return cast("CloudRules", self._part("rules", "JOBS"))
+
+    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
+        """See `Provider`: jobs have what the instance has, where the cloud cannot limit it."""
+        return None
 
 
 class PackageProvider(PackageRules):

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
+    from everspot_core.jobs.access import JobAccess
     from everspot_core.jobs.job_rules import CloudRules
     from everspot_store import Store
 
     from everspot_clouds.base.cloud import Cloud
+    from everspot_clouds.base.job_credentials import JobCredentials
     from everspot_clouds.base.metadata import Metadata
     from everspot_clouds.base.operator import Door, Site
     from everspot_clouds.base.proof import Prover
@@ -131,6 +133,14 @@ class Provider(Protocol):
     def secrets(self, region: str) -> Callable[[str], str]:
         """Return a function that reads a job's secret by its reference, with the instance's role. It raises
         `CloudError` if the secret cannot be read; the message contains no value."""
+        ...
+
+    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
+        """Return credentials that are limited to one job; None if jobs have those of the instance.
+
+        Raises:
+            ValueError: if the cloud cannot limit credentials to so many names.
+        """
         ...
 
     def site(self, manifest: Manifest) -> Site:

@@ -226,6 +226,14 @@ class Manifest(Document):
         "Where it may have a region and has none, the bucket lies in the manifest's."
     )
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
+    job_role: str | None = Field(
+        default=None,
+        description="What agents become for each job, limited to what that job needs, where the cloud has a role for "
+        "it: a role's ARN. None: the cloud needs none, or jobs have the instance's own permissions.",
+    )
+    further_buckets: bool = Field(
+        default=False, description="Whether jobs may read buckets beside the store's; the role of jobs says which."
+    )
     queue_url: str | None = Field(default=None, description="Queue of the cloud's events; schedulers only.")
     generation: str = Field(
         default="",

@@ -23,6 +23,7 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, by_signal, describe_exit, read_failure
 from everspot_train.agent.fitness import is_full
 from everspot_train.agent.job_artifacts import CANCEL_TIME, OUTPUT_TIME, JobArtifacts
+from everspot_train.agent.job_endpoint import JobGrant
 from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.mailbox import Mailbox
@@ -59,8 +60,8 @@ class JobSession:
     and `keep_folder`, which do nothing once the session is over.
 
     `unstarted`: the ending, if the training process could not be started at all. `temporary` and `work`: the job's
-    temporary directory and its working directory, once they were made. `cleaned`: whether it is over, and its folders
-    are removed.
+    temporary directory and its working directory, once they were made. `grant`: what its processes are served in place
+    of the instance's credentials. `cleaned`: whether it is over, and its folders are removed.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class JobSession:
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
         self.work: WorkFolder | None = None
+        self.grant: JobGrant | None = None
         self.cleaned = False
         self.artifacts = JobArtifacts(store, self.key, clock, self.emit, limits.orphan_limit)
         self._store = store
@@ -392,7 +394,9 @@ class JobSession:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the training process and all its children."""
+        """SIGKILL to the training process and all its children. From now on they are served no credentials."""
+        if self.grant is not None:
+            self.grant.end()
         if self.process is not None:
             self.process.kill()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_clouds.base import Identity
+from everspot_clouds.base import CloudError, Identity, Trouble
 from everspot_clouds.registry import provider
 from everspot_core.capacity.instances import AGENT_FAULT
 from everspot_core.clock import Clock
@@ -16,7 +16,8 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.ledger import FaultKind
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.counting import counted
-from everspot_core.jobs.job import Precision
+from everspot_core.jobs.access import job_access
+from everspot_core.jobs.job import JobSubmission, Precision
 from everspot_core.jobs.lower_precision import trains_mixed
 from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
@@ -36,6 +37,7 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, find_type
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.job_endpoint import JobEndpoint, JobGrant
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import long_detail
@@ -54,6 +56,8 @@ REMAINS_TIME = timedelta(seconds=30)
 """The longest time for uploading what earlier agents left, before the agent begins its work."""
 MOST_RESTARTS = 5
 """After this many restarts during a job, the agent gives it back and takes no further jobs."""
+MOST_RETRIED = 100
+"""The most jobs of which one is a retry of another, whose checkpoints the last one may read."""
 TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
 
 _log = logging.getLogger(__name__)
@@ -94,6 +98,7 @@ class Starter:
         surroundings: Surroundings,
         clock: Clock,
     ) -> None:
+        self._endpoint: JobEndpoint | None = None
         self._store = store
         self._manifest = manifest
         self._identity = identity
@@ -195,6 +200,12 @@ class Starter:
             session.unstarted = Ending(Reason.DENIED, None, None, None, message, unstarted=True)
         except StoreError as error:
             session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
+        except CloudError as error:
+            # The cloud may answer elsewhere, or later; what it refuses, it refuses everywhere.
+            passing = error.trouble in (Trouble.TRANSIENT, Trouble.THROTTLED)
+            message = f"the job's credentials cannot be had: {error}{f': {error.fix}' if error.fix else ''}"
+            reason = Reason.SHUTDOWN if passing else Reason.DENIED
+            session.unstarted = Ending(reason, None, None, None, message, unstarted=not passing)
         except OSError as error:
             message = f"{self._identity.instance_id} could not start the job: {str(error)[:TOLD]}"
             reason = Reason.MACHINE if error.errno in _DISK_TROUBLE else Reason.SHUTDOWN
@@ -221,6 +232,39 @@ class Starter:
         record = self._store.records.get(job.job_id)
         return record is None or record.value.epoch < job.epoch
 
+    def _grant(self, session: JobSession) -> JobGrant | None:
+        """Return what the job's processes are served in place of the instance's own credentials; None if the cloud does
+        not limit them.
+
+        Raises:
+            CloudError: if there are no credentials.
+            StoreError: if the store fails, or a later owner was here.
+            ValueError: if the job names more than credentials can be limited to.
+        """
+        job, submission, clouds = session.key, session.submission, provider(self._manifest.cloud)
+        if clouds.job_credentials(self._manifest, job_access(submission, job.epoch), self._clock) is None:
+            return None
+        # Stores answer 403 in place of 404 to callers that may not list the bucket. So the job finds its head.
+        head = self._store.checkpoints(
+            job.job_id, job.epoch, guard=session.owns, incarnation=session.incarnation
+        ).fence()
+        access = job_access(submission, job.epoch, head, self._retried(submission))
+        credentials = clouds.job_credentials(self._manifest, access, self._clock)
+        assert credentials is not None  # noqa: S101  the cloud limits them, as was asked above
+        return JobGrant(credentials, submission.spec.secrets, clouds.secrets(self._manifest.region))
+
+    def _retried(self, submission: JobSubmission) -> list[str]:
+        """Return the jobs that this one is a retry of, the last one first. The submissions say so, which jobs cannot
+        write. Raises `StoreError`."""
+        retried: list[str] = []
+        current: JobSubmission | None = submission
+        while current is not None and current.retry_of is not None and len(retried) < MOST_RETRIED:
+            retried.append(current.retry_of)
+            stored = self._store.jobs.get(current.retry_of)
+            dossier = self._store.archive.get(current.retry_of) if stored is None else None
+            current = stored.value if stored is not None else dossier.submission if dossier is not None else None
+        return retried
+
     def _launch(self, session: JobSession, cwd: Path, seat: Seat | None) -> None:
         spec = session.submission.spec
         folder = session.run_dir.path
@@ -231,6 +275,8 @@ class Starter:
         session.temporary = temporary = self._temporary.make()
         vcpus = self._hardware.vcpus
         environment = environment_for(spec, self._surroundings.environ, vcpus, folder, cwd, temporary, gpus)
+        if (grant := self._grant(session)) is not None:
+            environment = self._serve(session, grant, environment)
         session.artifacts.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
             session.artifacts.put_back(self._folder(session, cwd / CHECKPOINTS))
@@ -249,6 +295,15 @@ class Starter:
         )
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
+
+    def _serve(self, session: JobSession, grant: JobGrant, environment: Mapping[str, str]) -> dict[str, str]:
+        """Begin to serve a grant, until the session is cleaned up. Return the job's environment with it."""
+        grant.renew()
+        if self._endpoint is None:
+            self._endpoint = JobEndpoint()
+        self._endpoint.serve(grant)
+        session.grant = grant
+        return grant.environment(environment, self._endpoint.address, session.run_dir.path)
 
     def _restarted_too_often(self, session: JobSession) -> Ending | None:
         """Return the ending of a job during which the agent has been restarted again and again; else None.
@@ -321,7 +376,9 @@ class Starter:
         )
 
     def close(self) -> None:
-        """Remove the memory of the jobs that have ended here."""
+        """Remove the memory of the jobs that have ended here, and serve nothing more."""
+        if self._endpoint is not None:
+            self._endpoint.close()
         for _, folder in self._memory_folders.values():
             remove_tree(folder)
 

@@ -20,7 +20,7 @@ from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
-from everspot_train.prepare.secrets import read_secrets
+from everspot_train.prepare.secrets import SECRETS_VARIABLE, read_secrets
 from everspot_train.prepare.setup import run_setup
 from everspot_train.rundir import Ready, RunContext, RunDir
 from everspot_train.worker import ERROR_FILE_VARIABLE, record
@@ -40,7 +40,8 @@ def main(command: list[str]) -> int:
         environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
         environment |= lay_inputs(store, submission, Path(context.scratch_dir).parent / "inputs")
         environment |= lay_packages(store, submission, cache, environment)
-        secrets = read_secrets(submission.spec.secrets, context.cloud, context.region)
+        secrets_url = environment.pop(SECRETS_VARIABLE, None)
+        secrets = read_secrets(submission.spec.secrets, context.cloud, context.region, secrets_url)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
         rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:

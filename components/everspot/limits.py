@@ -121,12 +121,13 @@ def build_manifest(
     federation: tuple[Peer, ...] = (),
     internet: bool | None = None,
     list_prices: PriceTable | None = None,
+    further_buckets: bool = False,
 ) -> str:
     """Return the manifest of a role as JSON.
 
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
-    data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`, `fleet`,
-    `elastic`, `notifications`, `scheduler_type`, `shares`, `team`, `shared_instances`, `anomalies`,
+    data_url, account and job_role if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
+    `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `team`, `shared_instances`, `anomalies`,
     `monitoring`, `federation`, `internet` and `list_prices` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
@@ -136,6 +137,8 @@ def build_manifest(
         control_url=facts["control_url"],
         data_url=facts["data_url"],
         account=facts.get("account", ""),
+        job_role=facts.get("job_role"),
+        further_buckets=further_buckets,
         notice=notice,
         health_port=health_port,
         proxy=proxy,

@@ -42,12 +42,32 @@ def test_doctor_asks_aws_for_credentials_roles_clock_and_fleet(aws, world):
     assert checks["service-linked roles"]["verdict"] == "fail"
     assert "pulumi up -s account" in checks["service-linked roles"]["fix"]
     assert checks["fleet"]["verdict"] == "warn"
+    assert checks["job role"]["verdict"] == "warn" and "all permissions of the agents" in checks["job role"]["detail"]
     for service in ("ec2fleet.amazonaws.com", "spot.amazonaws.com"):
         client("iam").create_service_linked_role(AWSServiceName=service)
     role_names = {r["RoleName"] for r in client("iam").list_roles()["Roles"]}
     checks = {c["name"]: c for c in world.run("--json", "doctor", env=aws).json["checks"]}
     required_roles = {"AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot"}
     assert checks["service-linked roles"]["verdict"] == ("ok" if required_roles <= role_names else "fail"), role_names
+
+
+def test_doctor_looks_for_the_role_of_jobs(aws, world):
+    for bucket in ("control", "data"):
+        client("s3").create_bucket(Bucket=bucket)
+    manifest = Manifest(
+        cluster="test", cloud="aws", region="us-east-1", control_url="s3://control", data_url="s3://data",
+        job_role="arn:aws:iam::123456789012:role/test-job",
+    )  # fmt: skip
+    client("s3").put_object(Bucket="control", Key="cluster.json", Body=manifest.to_json())
+    world.url = "s3://control"
+
+    def verdict() -> str:
+        checks = {c["name"]: c for c in world.run("--json", "doctor", env=aws).json["checks"]}
+        return checks["job role"]["verdict"]
+
+    assert verdict() == "fail"
+    client("iam").create_role(RoleName="test-job", AssumeRolePolicyDocument="{}")
+    assert verdict() == "ok"
 
 
 def test_a_missing_bucket_is_the_store_s_matter_and_not_the_credentials(aws, world):

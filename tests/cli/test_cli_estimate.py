@@ -51,13 +51,13 @@ def test_a_table_has_every_kind_of_cost_and_the_total_and_says_what_is_not_count
     assert code == 0
     assert rows(out) == {
         "elastic instances ml": ["$0.00", "$0.00", "$146", "$0.00"],
-        "interface endpoints ml": ["$29.20", "$29.20", "$29.20", "$29.20"],
+        "interface endpoints ml": ["$43.80", "$43.80", "$43.80", "$43.80"],
         "on-demand instances ml": ["$77.23", "$77.23", "$85.26", "$77.23"],
         # 4 of m6i.large at $0.0352, at $0.03745 and of c6i.large at $0.0469; on-demand c6i.large at $0.085
         "spot instances ml": ["$103", "$109", "$137", "$248"],
         "store requests ml": ["$1.12", "$1.12", "$1.12", "$1.12"],
         "volumes ml": ["$46.00", "$46.00", "$78.00", "$46.00"],
-        "total": ["$256", "$263", "$477", "$402"],
+        "total": ["$271", "$278", "$491", "$416"],
     }
     assert "Not counted, since it costs by use: S3 by storage, and by the requests of jobs" in out
     assert "at prices of 2025-10-01 and later" in out and "Not known" not in out
@@ -69,7 +69,7 @@ def test_a_change_is_told_by_each_figure_and_a_change_of_nothing_as_such(
     was = tmp_path / "before.yaml"
     was.write_text(SETTINGS.replace("TARGET", "3"))
     _, out, _ = run(capsys, "--settings", str(file), "--before", str(was))
-    assert "Before → after: low $189 → $256, expected $192 → $263" in out
+    assert "Before → after: low $204 → $271, expected $207 → $278" in out
     _, out, _ = run(capsys, "--settings", str(file), "--before", str(file))
     assert "No figure changes." in out
 

@@ -48,9 +48,9 @@ def test_a_month_on_aws_is_what_the_list_adds_up_to(tmp_path: Path, monkeypatch:
     estimate = month(tmp_path, monkeypatch)
     assert estimate["after"]["total"]["expected"] == pytest.approx(MONTHS[region], rel=0.1)
     costs, frankfurt = by_kind(estimate), region == "eu-central-1"
-    # 375 GiB; 4,380 hours of endpoints: us-east-1's $30.00 and $43.80 would be up to 29 % less.
+    # 375 GiB; 6,570 hours of endpoints: us-east-1's $30.00 and $65.70 would be up to 29 % less.
     assert costs["volumes"] == pytest.approx(35.70 if frankfurt else 36.00, abs=0.02)
-    assert costs["interface endpoints"] == pytest.approx(52.56 if frankfurt else 61.32, abs=0.02)
+    assert costs["interface endpoints"] == pytest.approx(78.84 if frankfurt else 91.98, abs=0.02)
     assert costs["store requests"] == pytest.approx(1.21 if frankfurt else 1.05, abs=0.01)
     assert estimate["prices_as_of"] == json.loads((tmp_path / f"prices/aws-{region}.json").read_text())["as_of"][:10]
 

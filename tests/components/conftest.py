@@ -35,7 +35,7 @@ class Recorder(pulumi.runtime.Mocks):
         self.resources: list[pulumi.runtime.MockResourceArgs] = []
         self.calls: list[str] = []
         self.vcpus: dict[str, float | None] = {}
-        self.endpoints: tuple[str, ...] = ("s3", "ec2", "sqs")
+        self.endpoints: tuple[str, ...] = ("s3", "ec2", "sqs", "sts")
         self.routes: list[dict[str, str]] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:

@@ -21,7 +21,7 @@ BUCKET = {
 }
 RULES = ("interruption", "rebalance", "state", "fleet-error")
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
-ENDPOINTS = {"s3", "ec2", "sqs"}
+ENDPOINTS = {"s3", "ec2", "sqs", "sts"}
 EXPECTED = {
     "train": "everspot:index:AwsTrainingCluster",
     "train-events": "everspot:index:AwsInterruptionEvents",
@@ -50,8 +50,9 @@ EXPECTED = {
     **{f"train-network-{g}": "aws:ec2/securityGroup:SecurityGroup" for g in ("instances", "endpoints")},
     **{f"train-network-out-{to}": EGRESS for to in ("s3", "endpoints")},
     "train-network-in-endpoints": "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
-    **{f"train-identity-{r}": "aws:iam/role:Role" for r in ("agent", "scheduler")},
-    **{f"train-identity-{r}-permissions": "aws:iam/rolePolicy:RolePolicy" for r in ("agent", "scheduler")},
+    **{f"train-identity-{r}": "aws:iam/role:Role" for r in ("agent", "scheduler", "job")},
+    **{f"train-identity-{r}-permissions": "aws:iam/rolePolicy:RolePolicy" for r in ("agent", "scheduler", "job")},
+    "train-identity-agent-takes-job": "aws:iam/rolePolicy:RolePolicy",
     **{f"train-identity-{r}-profile": "aws:iam/instanceProfile:InstanceProfile" for r in ("agent", "scheduler")},
     **{f"train-{c}-template": "aws:ec2/launchTemplate:LaunchTemplate" for c in ("fleet", "scheduler")},
     **{f"train-fleet-{market}": "aws:ec2/fleet:Fleet" for market in ("on-demand", "spot")},
@@ -294,10 +295,10 @@ def test_what_keeps_instances_running_is_published_by_its_names(cluster: Cluster
     assert len(declared) == 3 and any("fleet-spot" in name for name in declared), declared
 
 
-def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:
+def test_a_permissions_boundary_limits_all_roles(cluster: Cluster) -> None:
     recorder = cluster(permissions_boundary_arn="arn:aws:iam::111122223333:policy/edge")
     roles = recorder.of_type("aws:iam/role:Role")
-    assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::111122223333:policy/edge"] * 2
+    assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::111122223333:policy/edge"] * 3
 
 
 def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:

@@ -64,7 +64,7 @@ AWS_MONTH = {
     # two zones, $0.01 an hour each
     **{
         (f"everspot-dev-network-endpoint-{service}", "interface endpoints"): (14.6, 14.6, 14.6, 14.6)
-        for service in ("ec2", "sqs", "monitoring")
+        for service in ("ec2", "sqs", "sts", "monitoring")
     },
     **{
         (f"everspot-dev-monitoring-{alarm}", "alarms"): (0.1, 0.1, 0.1, 0.1)
@@ -97,7 +97,8 @@ def test_a_cluster_on_aws(declared: Callable[..., list[DeclaredResource]], aws_s
         "S3 by storage, and by the requests of jobs: everspot-dev-store-control, everspot-dev-store-data",
         "SQS by requests: everspot-dev-events-dead, everspot-dev-events-queue",
         "interface endpoints also by the GB: everspot-dev-network-endpoint-ec2, "
-        "everspot-dev-network-endpoint-monitoring, everspot-dev-network-endpoint-sqs",
+        "everspot-dev-network-endpoint-monitoring, everspot-dev-network-endpoint-sqs, "
+        "everspot-dev-network-endpoint-sts",
     )
     (stand_in,) = estimate.unknown
     listed = "eu-west-1: its list prices of endpoints, monitoring, store requests and volumes are not known here"

@@ -72,7 +72,7 @@ def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of
     services = {
         name.removeprefix("net-endpoint-") for name in recorder.types_by_name() if name.startswith("net-endpoint-")
     }
-    assert services == {"s3", "ec2", "sqs", "ssm", "ssmmessages", "secretsmanager"}
+    assert services == {"s3", "ec2", "sqs", "sts", "ssm", "ssmmessages", "secretsmanager"}
     flows = recorder.inputs("net-flow-log")
     assert (flows["trafficType"], flows["logDestination"]) == ("ALL", "arn:aws:s3:::flows")
     assert {"ingress", "egress"}.isdisjoint(recorder.inputs("net-default"))  # adopted without a rule: closed
@@ -200,7 +200,7 @@ def test_subnets_from_which_nothing_is_reached_are_refused_and_named(declare: De
         declare(lambda: {"id": AwsTrainingCluster("train", args).vpc_id}, preview=True, endpoints=("ec2",))
     text = str(refused.value)
     assert "subnetIds[0]: eu-west-1a cannot reach S3: the VPC has no gateway endpoint of S3" in text
-    assert "subnetIds[1]: eu-west-1b cannot reach sqs: the VPC has no interface endpoint with private DNS" in text
+    assert "subnetIds[1]: eu-west-1b cannot reach sqs, sts: the VPC has no interface endpoint with private DNS" in text
 
 
 def test_the_wrong_half_of_the_settings_is_refused(cluster: Any) -> None:

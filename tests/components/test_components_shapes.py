@@ -108,6 +108,29 @@ def test_an_agent_writes_its_prefixes_and_nothing_else() -> None:
     assert {action.split(":")[0] for action in permissions} == {"s3"}
 
 
+def test_jobs_write_their_documents_and_data_and_nothing_else() -> None:
+    permissions = allowed(policies.job_policy(control_arn="C", data_arn="D"))
+    assert permissions == {
+        "s3:GetObject": {"C/heads/*", "C/events/*", "D/jobs/*", "D/datasets/*", "D/wheels/*"},
+        "s3:PutObject": {"C/heads/*", "C/events/*", "D/jobs/*"},
+        "s3:DeleteObject": {"D/jobs/*"},
+        "s3:AbortMultipartUpload": {"D/jobs/*"},
+        "s3:ListBucket": {"C", "D"},
+    }
+
+
+def test_jobs_list_nothing_without_a_prefix() -> None:
+    document = policies.job_policy(control_arn="C", data_arn="D")
+    listings = [s for s in document["Statement"] if "s3:ListBucket" in s["Action"]]
+    assert len(listings) == 2 and all(list(s["Condition"]) == ["StringLike"] for s in listings)
+
+
+def test_agents_alone_become_a_job() -> None:
+    (statement,) = policies.trust_role("arn:aws:iam::1:role/agent")["Statement"]
+    assert statement["Principal"] == {"AWS": "arn:aws:iam::1:role/agent"}
+    assert allowed(policies.assume_policy("J")) == {"sts:AssumeRole": {"J"}}
+
+
 def test_a_scheduler_has_no_word_in_the_data_bucket() -> None:
     permissions = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
     assert not any(resource.startswith("D") for resources in permissions.values() for resource in resources)

@@ -27,6 +27,7 @@ from everspot_store import Store, SystemClock
 SCALE = 12.0
 CLUSTER = "e2e"
 REGION = "eu-west-1"
+JOB_ROLE = "arn:aws:iam::123456789012:role/e2e-job"
 PLAIN = {"EVERSPOT_LAUNCHER": "python3"}
 """For agents whose jobs need no torchrun, which takes as long to import as torch itself."""
 BUCKETS = ("e2e-control", "e2e-data")
@@ -49,6 +50,7 @@ class LiveCluster:
     Attributes:
         scale: market seconds in a real second.
         limits: time limits of its machines.
+        further_buckets: whether jobs may read other buckets.
         target: number of agents' instances that the fleet has.
         shutdown: how long an instance may take to switch off, market time.
 
@@ -64,6 +66,7 @@ class LiveCluster:
     scale: float = SCALE
     limits: Limits = LIMITS
     target: int = 2
+    further_buckets: bool = False
     shutdown: timedelta = Delays().shutdown
 
     def __init__(
@@ -126,6 +129,7 @@ class LiveCluster:
         control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
         self.queue_url, queue_arn = self._queue()
         self._role("agent", policies.agent_policy(control_arn=control, data_arn=data))
+        self._job_role(policies.job_policy(control_arn=control, data_arn=data))
         self._role("scheduler", policies.scheduler_policy(cluster=CLUSTER, control_arn=control, queue_arn=queue_arn))
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
         for role in Role:
@@ -136,7 +140,8 @@ class LiveCluster:
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
             cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=self.limits, queue_url=self.queue_url,
-            control_url=URLS[0], data_url=URLS[1], generation=self.generation,
+            control_url=URLS[0], data_url=URLS[1], generation=self.generation, job_role=JOB_ROLE,
+            further_buckets=self.further_buckets,
         )  # fmt: skip
 
     def _queue(self) -> tuple[str, str]:
@@ -156,6 +161,12 @@ class LiveCluster:
         self.allow(f"e2e-{name}", "all", policy)
         iam.create_instance_profile(InstanceProfileName=f"e2e-{name}")
         iam.add_role_to_instance_profile(InstanceProfileName=f"e2e-{name}", RoleName=f"e2e-{name}")
+
+    def _job_role(self, policy: dict[str, Any]) -> None:
+        trust = json.dumps(policies.trust_role("arn:aws:iam::123456789012:role/e2e-agent"))
+        self.client("iam").create_role(RoleName="e2e-job", AssumeRolePolicyDocument=trust)
+        self.allow("e2e-job", "all", policy)
+        self.allow("e2e-agent", "become", policies.assume_policy(JOB_ROLE))
 
     def allow(self, role: str, name: str, policy: dict[str, Any]) -> None:
         self.client("iam").put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps(policy))

@@ -81,7 +81,7 @@ def test_without_the_workaround_a_second_up_would_replace_the_fleet_and_change_n
     assert run.changes == {}
     # It costs what its parts cost while nothing runs: the endpoints of the new network among them.
     assert re.search(
-        r"nothing running: at least \$0\.[01]\d\d, \$\d+\.\d\d a month \(scheduler .*, 6 interface endpoints",
+        r"nothing running: at least \$0\.[01]\d\d, \$\d+\.\d\d a month \(scheduler .*, 9 interface endpoints",
         run.output,
     )
     assert "elastic: nothing" in run.output

@@ -124,9 +124,9 @@ def limited(kit: Any, worker: Worker, *statements: dict[str, Any]) -> Callable[[
     kit.wait_for_role("jobs")
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **each} for each in statements]}
     session = worker.client("sts").assume_role(RoleArn=JOBS, RoleSessionName="a-job", Policy=json.dumps(policy))
-    given = session["Credentials"]
-    own = {"aws_access_key_id": given["AccessKeyId"], "aws_secret_access_key": given["SecretAccessKey"]}
-    return lambda service: kit.client(service, **own, aws_session_token=given["SessionToken"])
+    credentials = session["Credentials"]
+    own = {"aws_access_key_id": credentials["AccessKeyId"], "aws_secret_access_key": credentials["SecretAccessKey"]}
+    return lambda service: kit.client(service, **own, aws_session_token=credentials["SessionToken"])
 
 
 def code_of(call: Any, arguments: dict[str, Any]) -> str:
@@ -162,8 +162,8 @@ def test_a_session_policy_limits_what_the_role_may(kit: Any) -> None:
     s3.copy_object(Bucket="data", Key="jobs/a/3", CopySource="data/jobs/a/2")
     assert s3.get_object(Bucket="data", Key="jobs/a/3")["Body"].read() == b"3"
     assert s3.list_objects_v2(Bucket="data", Prefix="jobs/a/")["KeyCount"] == 3
-    theirs = owner.create_multipart_upload(**others)["UploadId"]
-    with_upload = {**others, "UploadId": theirs}
+    foreign_upload = owner.create_multipart_upload(**others)["UploadId"]
+    with_upload = {**others, "UploadId": foreign_upload}
     attempts = (
         (s3.get_object, others),
         (s3.put_object, others),

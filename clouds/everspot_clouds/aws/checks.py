@@ -46,6 +46,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     if checks[0].verdict is Verdict.OK:
         checks += guarded("service-linked roles", "user", lambda: linked_role_checks(client(region, "iam")))
         if manifest is not None:
+            checks += guarded("job role", "user", lambda: _job_role(client(region, "iam"), manifest.job_role))
             checks += guarded("image", "user", lambda: _images(client(region, "ec2"), manifest.cluster))
             checks += guarded("fleet", "capacity", lambda: _fleet(client(region, "ec2"), manifest.cluster))
             checks += guarded(
@@ -100,6 +101,23 @@ def credential_checks(sts: Any, clock: Clock) -> list[Check]:
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
         checks.append(Check("clock", "clock", verdict, detail, "set this machine's clock: signatures will be refused"))
     return checks
+
+
+def _job_role(iam: Any, arn: str | None) -> list[Check]:
+    """Return the check of the role that agents take for each job. `arn`: None in clusters of an earlier release."""
+    from botocore.exceptions import ClientError
+
+    if arn is None:
+        detail = "jobs have all permissions of the agents: the cluster has no role for them"
+        return [Check("user", "job role", Verdict.WARN, detail, "pulumi up, which makes one")]
+    try:
+        iam.get_role(RoleName=arn.rpartition("/")[2])
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") != "NoSuchEntity":
+            raise
+        detail = f"{arn} does not exist, so that no job can begin"
+        return [Check("user", "job role", Verdict.FAIL, detail, "pulumi up, which makes it again")]
+    return [Check("user", "job role", Verdict.OK, arn)]
 
 
 def linked_role_checks(iam: Any) -> list[Check]:

@@ -17,12 +17,15 @@ LEAST = fixed.SAME[0]
 EVENT_SERVICE = "sqs"
 """The service that delivers EC2's notices to the scheduler."""
 
+STS_SERVICE = "sts"
+"""The service from which agents get the credentials of jobs."""
+
 
 def base_services(*, events: bool) -> tuple[str, ...]:
-    """Return the services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway
-    endpoint is free. No instance calls KMS: AWS itself does, for S3 and for volumes. `events`: whether the cluster has
-    a queue of EC2's notices."""
-    return ("ec2", EVENT_SERVICE) if events else ("ec2",)
+    """Return the services that instances call through interface endpoints: the scheduler EC2 and its queue, agents
+    STS, for the credentials of jobs. All else that agents need is S3, whose gateway endpoint is free. No instance calls
+    KMS: AWS itself does, for S3 and for volumes. `events`: whether the cluster has a queue of EC2's notices."""
+    return ("ec2", EVENT_SERVICE, STS_SERVICE) if events else ("ec2", STS_SERVICE)
 
 
 SHELL_SERVICES = ("ssm", "ssmmessages")
@@ -32,13 +35,12 @@ SECRET_SERVICES = ("secretsmanager", "ssm")
 """Services whose values jobs may read."""
 
 
-def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, nat: bool) -> list[str]:
+def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str]) -> list[str]:
     """Return the services that a cluster's settings ask for beyond `base_services`. `own`: the name of the setting of
-    secrets' ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
+    secrets' ARNs; `notified`: services that notifications need."""
     services = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
     services += notified
-    services += ["monitoring"] if "monitoring" in spec else []  # CloudWatch's endpoint is called so
-    return services + (["sts"] if spec.get("federation") and not nat else [])
+    return services + (["monitoring"] if "monitoring" in spec else [])  # CloudWatch's endpoint is called so
 
 
 def needs_internet(region: str, peers: Sequence[Mapping[str, Any]]) -> bool:

@@ -164,9 +164,8 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
     nat = settings.get("nat", False) or needs_internet(region, settings.get("federation", ()))
     notifications = settings.get("notifications", {})
     channels = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
-    requested = services_for(
-        settings, "secretArns", [service for service, key in channels if key in notifications], nat=nat
-    )
+    notified = [service for service, key in channels if key in notifications]
+    requested = services_for(settings, "secretArns", notified)
     shell = SHELL_SERVICES if settings.get("sessionManager") else ()
     base = base_services(events=settings.get("interruptionEvents", True))
     for service in dict.fromkeys((*base, *shell, *settings.get("services", ()), *requested)):

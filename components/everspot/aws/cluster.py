@@ -62,6 +62,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     """Name of the scheduler's Auto Scaling group."""
     agent_role_arn: pulumi.Output[str]
     """ARN of the agents' role."""
+    job_role_arn: pulumi.Output[str]
+    """ARN of the jobs' role."""
     scheduler_role_arn: pulumi.Output[str]
     """ARN of the scheduler's role."""
     vpc_id: pulumi.Output[str]
@@ -97,6 +99,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         arns |= {"queue_arn": events[0].queue_arn} if events else {}
         identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), child)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
+        self.job_role_arn = identity.job_role_arn
         # An instance without its endpoints reaches nothing.
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
         own = self._own(Role.AGENT, identity, network)
@@ -197,6 +200,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             "region": self.region,
             "control_url": self.control_url,
             "data_url": self.data_url,
+            "job_role": identity.job_role_arn,
         }
         if self._args.get("interruption_events", True) and (published or role is Role.SCHEDULER):
             facts["queue_url"] = self.queue_url
@@ -234,6 +238,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 metrics=build_metrics(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
                 federation=build_peers(self._name, CLOUD, known["region"], self._args) if published else (),
                 internet=self._args.get("nat", False) if published and "vpc_id" not in self._args else None,
+                further_buckets=bool(self._args.get("read_bucket_arns")),
                 proxy=build_proxy(self._args.get("egress", {}), known["region"]),
             )
         )

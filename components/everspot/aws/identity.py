@@ -1,5 +1,4 @@
-"""The roles of the instances: one for agents and one for the scheduler, each with only the permissions that it
-needs."""
+"""The roles of a cluster: of agents, of the scheduler, and of jobs, each with only the permissions that it needs."""
 
 import json
 from collections.abc import Callable
@@ -45,10 +44,14 @@ class AwsIdentityArgs(TypedDict):
 
 
 class AwsIdentity(pulumi.ComponentResource):
-    """The roles and instance profiles of agents and scheduler. A cluster has no other credentials."""
+    """The roles and instance profiles of agents and scheduler, and the role that agents take for a job. A cluster has
+    no other credentials."""
 
     agent_role_arn: pulumi.Output[str]
     """ARN of the agents' role."""
+    job_role_arn: pulumi.Output[str]
+    """ARN of the jobs' role: what a policy elsewhere has to name that lets jobs in, such as that of a bucket in another
+    account. A job has a session of it that is limited to the job's own keys."""
     scheduler_role_arn: pulumi.Output[str]
     """ARN of the scheduler's role."""
     agent_profile_arn: pulumi.Output[str]
@@ -73,7 +76,7 @@ class AwsIdentity(pulumi.ComponentResource):
         facts = pulumi.Output.all(
             control=args["control_arn"], data=args["data_arn"], key=key, more=pulumi.Output.all(*more)
         )
-        self.agent_role_arn, self.agent_profile_arn = self._role(
+        agent, agent_ready = self._role(
             Role.AGENT,
             facts,
             lambda f: policies.agent_policy(
@@ -85,8 +88,12 @@ class AwsIdentity(pulumi.ComponentResource):
                 session_manager=shell,
             ),
         )
+        self.agent_role_arn = agent.arn
+        self.job_role_arn, takes_it = self._job_role(agent, facts)
+        # An agent that cannot become a job's role yet would give its first jobs back.
+        self.agent_profile_arn = pulumi.Output.all(agent_ready, takes_it.id).apply(lambda pair: str(pair[0]))
         facts = pulumi.Output.all(control=args["control_arn"], queue=args.get("queue_arn"), key=key)
-        self.scheduler_role_arn, self.scheduler_profile_arn = self._role(
+        scheduler, self.scheduler_profile_arn = self._role(
             Role.SCHEDULER,
             facts,
             lambda f: policies.scheduler_policy(
@@ -99,14 +106,50 @@ class AwsIdentity(pulumi.ComponentResource):
                 session_manager=shell,
             ),
         )
+        self.scheduler_role_arn = scheduler.arn
         self.register_outputs(outputs(self))
+
+    def _job_role(
+        self, agent: iam.Role, facts: pulumi.Output[dict[str, Any]]
+    ) -> tuple[pulumi.Output[str], iam.RolePolicy]:
+        """Return the ARN of the jobs' role, and the agents' permission to take it."""
+        child = pulumi.ResourceOptions(parent=self)
+        name = f"{self._name}-job"
+        role = iam.Role(
+            name,
+            assume_role_policy=agent.arn.apply(lambda arn: json.dumps(policies.trust_role(arn))),
+            description=f"Everspot jobs of cluster {self._args['cluster']}",
+            permissions_boundary=self._args.get("permissions_boundary_arn"),
+            tags=tagging.cluster_tags(self._args["cluster"], self._args["tags"]),
+            opts=child,
+        )
+        permissions = iam.RolePolicy(
+            f"{name}-permissions",
+            role=role.name,
+            policy=facts.apply(
+                lambda f: json.dumps(
+                    policies.job_policy(
+                        control_arn=f["control"], data_arn=f["data"], key_arn=f["key"], read_arns=f["more"]
+                    )
+                )
+            ),
+            opts=child,
+        )
+        takes_it = iam.RolePolicy(
+            f"{self._name}-{Role.AGENT.value}-takes-job",
+            role=agent.name,
+            policy=role.arn.apply(lambda arn: json.dumps(policies.assume_policy(arn))),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[permissions]),
+        )
+        return role.arn, takes_it
 
     def _role(
         self,
         role: Role,
         facts: pulumi.Output[dict[str, Any]],
         document: Callable[[dict[str, Any]], policies.Document],
-    ) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
+    ) -> tuple[iam.Role, pulumi.Output[str]]:
+        """Return a role, and the ARN of its instance profile, which is known once the role has its permissions."""
         child = pulumi.ResourceOptions(parent=self)
         name = f"{self._name}-{role.value}"
         tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
@@ -127,4 +170,4 @@ class AwsIdentity(pulumi.ComponentResource):
         profile = iam.InstanceProfile(f"{name}-profile", role=iam_role.name, tags=tags, opts=child)
         # An instance that boots before its role may do anything would only log refusals.
         ready = pulumi.Output.all(profile.arn, permissions.id).apply(lambda pair: str(pair[0]))
-        return iam_role.arn, ready
+        return iam_role, ready

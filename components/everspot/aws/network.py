@@ -39,7 +39,7 @@ class AwsNetworkArgs(TypedDict):
     peer_cidrs: NotRequired[list[str]]
     """Blocks that the VPC must not overlap: offices, peered VPCs, other environments."""
     vpc_id: NotRequired[pulumi.Input[str]]
-    """Id of an existing VPC. It needs endpoints for S3, EC2 and SQS, or another way to reach these services."""
+    """Id of an existing VPC. It needs endpoints for S3, EC2, SQS and STS, or another way to reach these services."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
     egress: NotRequired[AwsEgressArgs]

@@ -23,16 +23,14 @@ def network_args(
     name: str, args: AwsTrainingClusterArgs, bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
     """Return the network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are
-    added to them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An
-    existing VPC is only looked at for a way out, where a peer is on another cloud: in which region it is, is not known
-    yet."""
+    added to them. A federation that leads out of the region needs a NAT gateway. An existing VPC is only looked at for
+    a way out, where a peer is on another cloud: in which region it is, is not known yet."""
     peers, zones = args.get("federation", []), args.get("zones", [])
     region = (
         zone_region(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""
     )  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
-    nat = "vpc_id" in args or args.get("nat", False) or needs_internet(region, peers)
-    services = services_for(args, "secret_arns", list_services(args.get("notifications")), nat=nat)
+    services = services_for(args, "secret_arns", list_services(args.get("notifications")))
     if peers:
         abroad = any(peer["cloud"] != CLOUD for peer in peers)
         network["scheduler_nat"] = abroad if "vpc_id" in args else needs_internet(region, peers)

@@ -12,6 +12,12 @@ from everspot_clouds.aws.rules import CLUSTER_TAG
 Document = dict[str, Any]
 Statement = dict[str, Any]
 
+JOB_READS = ("jobs/", "datasets/", "wheels/")
+"""Prefixes of the data bucket that jobs read; each of them only what it names."""
+
+JOB_DOCUMENTS = ("heads/", "events/")
+"""Prefixes of the control bucket that jobs read and write; each of them only its own documents."""
+
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
@@ -43,6 +49,50 @@ def trust_ec2() -> Document:
             }
         ]
     )
+
+
+def trust_role(role_arn: str) -> Document:
+    """Return the trust policy of the jobs' role: only sessions of the agents' role may assume it."""
+    return document(
+        [
+            {
+                "Sid": "AgentsTakeItForAJob",
+                "Effect": "Allow",
+                "Principal": {"AWS": role_arn},
+                "Action": "sts:AssumeRole",
+            }
+        ]
+    )
+
+
+def assume_policy(role_arn: str) -> Document:
+    """Return the permission of agents to become the jobs' role."""
+    return document([allow("BecomeAJob", ["sts:AssumeRole"], [role_arn])])
+
+
+def job_policy(
+    *, control_arn: str, data_arn: str, key_arn: str | None = None, read_arns: Sequence[str] = ()
+) -> Document:
+    """Return what all jobs of the cluster together may do. The agent assumes the role with a session policy, which
+    limits a job to its own keys (`everspot_clouds.aws.job_credentials`). `read_arns`: further buckets."""
+    listed = {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in ("jobs/", "datasets/")]}}
+    statements = [
+        # The fence and the published checkpoints, by conditional writes; the trainer's own events.
+        allow("KeepOwnDocuments", ["s3:GetObject", "s3:PutObject"], _under(control_arn, JOB_DOCUMENTS)),
+        allow("ListOwnEvents", ["s3:ListBucket"], [control_arn], StringLike={"s3:prefix": ["events/*"]}),
+        allow("ReadWhatJobsNeed", ["s3:GetObject"], _under(data_arn, JOB_READS)),
+        allow(
+            "KeepCheckpointsAndMetrics",
+            ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            _under(data_arn, ("jobs/",)),
+        ),
+        # A plain StringLike: IfExists would let a listing without a prefix show the names of all keys.
+        allow("ListOwnKeys", ["s3:ListBucket"], [data_arn], **listed),
+    ]
+    if read_arns:
+        reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
+        statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
+    return document([*statements, *key(key_arn)])
 
 
 def agent_policy(

@@ -1,6 +1,7 @@
 """`everspot preflight` against both local clouds: what a deployer lacks, in a table with the sentence that fixes it."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 from everspot.aws import bootstrap_policies
 from everspot.aws.bootstrap_policies import BootstrapPlace
 from everspot.repository import ReviewPart
+from everspot_clouds.aws.preflight import CALLS
 from everspot_clouds.gcp import deployers as google_deployers
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
@@ -141,6 +143,20 @@ def test_what_a_policy_denies_is_named_with_the_sentence_that_fixes_it(aws: Loca
         )
     assert "ec2:DescribeImages, ec2:RunInstances" in rows["permissions: ec2"]["detail"]
     assert rows["image"]["verdict"] == "skip", "what cannot be read is no mistake of the image"
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_every_call_that_is_denied_is_named_and_none_besides(aws: LocalCloud, tmp_path: Path, half: int) -> None:
+    # The simulator is asked by way of the role, an image id needs no parameter, and nobody can be denied an identity.
+    calls = sorted(CALLS - {"iam:GetRole", "ssm:GetParameter", "sts:GetCallerIdentity"})
+    denied = calls[half::2]
+    env = deployer(ASK, READ_QUOTAS, {"Effect": "Deny", "Action": denied, "Resource": "*"})
+    answer = preflight(tmp_path, AWS % (IMAGE, "g4dn.xlarge"), env, "--json")
+    assert answer.code == 1
+    fixes = [check["fix"] for name, check in checks(answer).items() if name.startswith("permissions: ")]
+    sentence = re.compile(rf"allow (.*) to arn:aws:sts::{ACCOUNT}:assumed-role/deployer/test")
+    named_calls = {call for fix in fixes if (match := sentence.fullmatch(fix)) for call in match[1].split(", ")}
+    assert named_calls == set(denied)
 
 
 def test_a_launch_that_is_denied_fails_by_its_dry_run(aws: LocalCloud, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.checks import Check, Verdict
 from everspot_core.cluster.preflight import ProbeFacts, permission_checks, probe_checks
@@ -66,6 +67,34 @@ def test_without_an_instance_the_refusals_say_why_before_the_scheduler_does() ->
     bare = {"instance": None, "state": JobState.PENDING, "report": None, "waits_because": "no capacity"}
     (waiting,) = probed(**bare).values()
     assert (waiting.verdict, waiting.detail) == (Verdict.FAIL, "no capacity")
-    (refused,) = probed(**bare, refusals=("g6.xlarge UnauthorizedOperation: ec2:RunInstances",)).values()
+    denial = ("g6.xlarge UnauthorizedOperation: ec2:RunInstances",)
+    (refused,) = probed(**bare, refusals=denial, troubles=frozenset({LaunchTrouble.CREDENTIALS})).values()
     assert "UnauthorizedOperation" in refused.detail
     assert "scheduler's role" in refused.fix
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({LaunchTrouble.CAPACITY}, "add types and zones"),
+        ({LaunchTrouble.QUOTA, LaunchTrouble.CAPACITY}, "request more of the quota"),
+        ({LaunchTrouble.REQUEST, LaunchTrouble.QUOTA}, "correct the setting that the refusal names"),
+        ({LaunchTrouble.PRICE}, "capacity.maxPrice"),
+        ({LaunchTrouble.TRANSIENT}, "everspot doctor"),
+        ({LaunchTrouble.CAPACITY, LaunchTrouble.CREDENTIALS}, "scheduler's role"),
+    ],
+)
+def test_a_refused_launch_has_the_fix_of_its_kind(kinds: set[LaunchTrouble], words: str) -> None:
+    bare = {"instance": None, "state": JobState.PENDING, "report": None}
+    (check,) = probed(**bare, refusals=("Code: words",), troubles=frozenset(kinds)).values()
+    assert (check.verdict, check.detail, words in check.fix) == (Verdict.FAIL, "Code: words", True)
+
+
+def test_an_instance_that_never_reports_is_no_failure_of_its_launch() -> None:
+    """Metadata, DNS or the store cannot be reached from it, or it died seconds after its launch."""
+    bare = {"instance": None, "state": JobState.PENDING, "report": None}
+    rows = probed(**bare, launched=("i-1", "i-2"), waits_because="the last instance died: Client.InternalError")
+    assert {name: row.verdict for name, row in rows.items()} == {"launch": Verdict.OK, "agent": Verdict.FAIL}
+    agent = rows["agent"]
+    assert agent.detail == "i-1, i-2: no agent has reported; the last instance died: Client.InternalError"
+    assert "metadata service, DNS" in agent.fix and "console output" in agent.fix

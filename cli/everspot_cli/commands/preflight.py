@@ -1,5 +1,6 @@
 """`everspot preflight`: whether an account is ready for a cluster, before and after it exists."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.checks import Check, Verdict
-from everspot_cli.commands.options import Json, current_session
+from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.probe.runner import run_probes
 from everspot_cli.session import Session
@@ -41,6 +42,9 @@ def preflight(
             help="Check the cluster in use instead: run a small job in each of its markets, which costs cents.",
         ),
     ] = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="With --probe: how long to wait for the probes before they are cancelled.")
+    ] = "20m",
     json: Json = False,
 ) -> None:
     """Check an account before `pulumi up`: permissions of your credentials, quotas, the machine image, a dry launch.
@@ -54,7 +58,8 @@ def preflight(
         raise CliError(
             "--probe checks the cluster in use, and takes no settings", Exit.USAGE, hint="leave out --settings"
         )
-    checks = _probed(session) if probe else _planned(session, settings)
+    limit = parse_duration_option(timeout, "--timeout")
+    checks = _probed(session, limit) if probe else _planned(session, settings)
     if session.json:
         document = {
             cluster: {"ok": not _failures(rows), "checks": [check.as_dict() for check in rows]}
@@ -75,9 +80,11 @@ def _planned(session: Session, settings: list[Path] | None) -> dict[str, list[Ch
     return {plan.manifest.cluster: deployer_checks(plan, session.clock) for plan in _plans(settings)}
 
 
-def _probed(session: Session) -> dict[str, list[Check]]:
+def _probed(session: Session, timeout: timedelta) -> dict[str, list[Check]]:
     """Return the checks that probes of the cluster in use prove."""
-    return {session.manifest.cluster: [check for facts in run_probes(session) for check in probe_checks(facts)]}
+    return {
+        session.manifest.cluster: [check for facts in run_probes(session, timeout) for check in probe_checks(facts)]
+    }
 
 
 def _plans(settings: list[Path] | None) -> list[PreflightPlan]:

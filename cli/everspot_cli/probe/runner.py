@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.capacity.launching import LaunchError, LaunchTrouble
+from everspot_core.capacity.launching import LaunchError, LaunchOutcome, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.preflight import ProbeFacts
 from everspot_core.jobs.job import JobSpec, JobSubmission
@@ -20,31 +20,33 @@ from everspot_cli.job_lookup import read_record
 from everspot_cli.requests import ask_cancel, user
 from everspot_cli.session import Session
 
-TIMEOUT = timedelta(minutes=20)
-"""The longest wait for the probes, real time: a launch, a boot, an import of torch and a compiled function."""
 POLL = timedelta(seconds=2)
 NEEDS_PERSON = frozenset({LaunchTrouble.CREDENTIALS, LaunchTrouble.REQUEST})
 PROGRAM = Path(__file__).parent / "program.py.txt"
 REPORT = "probe.json"
 
 
-def run_probes(session: Session) -> list[ProbeFacts]:
-    """Run a probe in each market of the cluster. One that has not ended in time is cancelled.
+def run_probes(session: Session, timeout: timedelta) -> list[ProbeFacts]:
+    """Run a probe in each market of the cluster.
+
+    Every probe ends: one that has not ended within `timeout`, real time, is cancelled, and so are all of them if
+    something goes wrong here. Its instance ends after its idle limit or, if no agent reported, at its boot deadline.
 
     Raises:
         CliError: if the cluster declares no capacity.
     """
-    submissions = {market: _submit(session, market) for market in _markets(session)}
-    end = session.clock.monotonic() + TIMEOUT
+    submissions: dict[Market, JobSubmission] = {}
+    end = session.clock.monotonic() + timeout
     try:
+        for market in _markets(session):
+            submissions[market] = _submit(session, market)
         with session.progress("waiting for the probes", shown=True):
             while _hopeful(session, submissions.values()) and session.clock.monotonic() < end:
-                session.clock.sleep(POLL)
+                session.clock.sleep(min(POLL, max(end - session.clock.monotonic(), timedelta(0))))
+        return [_read_facts(session, market, submission) for market, submission in submissions.items()]
     finally:
-        facts = [_read_facts(session, market, submission) for market, submission in submissions.items()]
         for submission in _pending(session, submissions.values()):
             ask_cancel(session, submission)
-    return facts
 
 
 def _markets(session: Session) -> list[Market]:
@@ -95,10 +97,15 @@ def _needs_person(session: Session, job_id: str) -> bool:
     return any(error.kind in NEEDS_PERSON for error in _refusals(session, job_id))
 
 
+def _outcomes(session: Session, job_id: str) -> list[LaunchOutcome]:
+    """Return what became of a job's launches."""
+    intents = [doc.value for doc in session.store.launching.scan().values() if job_id in doc.value.jobs]
+    return [intent.outcome for intent in intents if intent.outcome is not None]
+
+
 def _refusals(session: Session, job_id: str) -> list[LaunchError]:
     """Return the cloud's refusals of a job's launches."""
-    intents = [doc.value for doc in session.store.launching.scan().values() if job_id in doc.value.jobs]
-    return [error for intent in intents if intent.outcome is not None for error in intent.outcome.errors]
+    return [error for outcome in _outcomes(session, job_id) for error in outcome.errors]
 
 
 def _state(session: Session, submission: JobSubmission) -> JobState:
@@ -112,12 +119,16 @@ def _read_facts(session: Session, market: Market, submission: JobSubmission) -> 
     owner = (record.owner or record.last_owner) if record is not None else None
     instance = store.instances.get(owner) if owner else None
     state = record.state if record is not None else JobState.PENDING
+    outcomes = _outcomes(session, job_id)
+    errors = [error for outcome in outcomes for error in outcome.errors]
     return ProbeFacts(
         market=market,
         job_id=job_id,
         state=state,
         instance=instance.value if instance is not None else None,
-        refusals=tuple(dict.fromkeys(f"{e.code}: {e.message}" for e in _refusals(session, job_id))),
+        launched=tuple(each.instance_id for outcome in outcomes for each in outcome.instances if each.job_id == job_id),
+        refusals=tuple(dict.fromkeys(f"{error.code}: {error.message}" for error in errors)),
+        troubles=frozenset(error.kind for error in errors),
         waits_because="" if state is not JobState.PENDING else waiting.read(session, [job_id]).because(job_id)[0],
         failure=record.detail if record is not None else "",
         gpus=submission.spec.resources.gpus,

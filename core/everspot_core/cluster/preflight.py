@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from everspot_core.capacity.catalogue import Catalogue, InstanceType
 from everspot_core.capacity.gpus import IMAGE_BUILD, Families, unfit
+from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.checks import Check, Verdict
 from everspot_core.cluster.manifest import Manifest
@@ -152,7 +153,9 @@ class ProbeFacts:
         job_id: Of the probe.
         state: Of the job, when it was last read.
         instance: The record of the instance that it had last; None without one.
+        launched: Ids of the instances that the cloud launched for it.
         refusals: The cloud's refusals of its launches, each once.
+        troubles: Kinds of these refusals.
         waits_because: Why it waits; empty if it does not.
         failure: The last lines of its error.
         gpus: GPUs that it asked for.
@@ -163,7 +166,9 @@ class ProbeFacts:
     job_id: str
     state: JobState
     instance: InstanceRecord | None
+    launched: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    troubles: frozenset[LaunchTrouble] = frozenset()
     waits_because: str = ""
     failure: str = ""
     gpus: int = 0
@@ -177,6 +182,8 @@ _TOLERANCE = 1e-3
 def probe_checks(facts: ProbeFacts) -> list[Check]:
     """Return the checks that a probe proves. A check that cannot be judged is left out: without an instance, the only
     check says why there is no instance."""
+    if facts.instance is None and facts.launched:
+        return _silent_checks(facts)
     launch = _launch_check(facts)
     if facts.instance is None:
         return [launch]
@@ -189,11 +196,27 @@ def probe_checks(facts: ProbeFacts) -> list[Check]:
     return [launch, agent, *_run_checks(facts)]
 
 
+def _silent_checks(facts: ProbeFacts) -> list[Check]:
+    """Return the checks of a probe whose instances were launched and have not reported."""
+    market, ids = facts.market.value, first_few(facts.launched, _SHOWN)
+    detail = f"{ids}: no agent has reported"
+    if facts.waits_because:
+        detail += f"; {facts.waits_because}"
+    fix = (
+        "read the instance's console output in the cloud: its agent needs the metadata service, DNS and the control "
+        "bucket. It is ended at limits.bootDeadline"
+    )
+    return [
+        Check("capacity", f"{market}: launch", Verdict.OK, ids),
+        Check("cluster", f"{market}: agent", Verdict.FAIL, detail, fix),
+    ]
+
+
 def _launch_check(facts: ProbeFacts) -> Check:
     name, instance = f"{facts.market.value}: launch", facts.instance
     if instance is None:
         reasons = facts.refusals or ((facts.waits_because,) if facts.waits_because else (facts.failure,))
-        fix = _launch_fix(facts.refusals)
+        fix = _launch_fix(facts)
         detail = "; ".join(reasons) or "no instance came in time"
         return Check("capacity", name, Verdict.FAIL, detail, fix)
     label = f"{instance.instance_id}, {instance.instance_type} in {instance.zone}"
@@ -203,10 +226,20 @@ def _launch_check(facts: ProbeFacts) -> Check:
     return Check("capacity", name, Verdict.OK, label)
 
 
-def _launch_fix(refusals: Sequence[str]) -> str:
-    if any("UnauthorizedOperation" in refusal for refusal in refusals):
-        return "the scheduler's role or a policy of the organization denies it: pulumi up, and look for a denial there"
-    return "everspot doctor and everspot fleet say more: capacity, quotas, and whether a scheduler runs"
+_LAUNCH_FIXES = {
+    LaunchTrouble.CREDENTIALS: "the scheduler's role or a policy of the organization denies it: pulumi up, and look "
+    "for a denial there",
+    LaunchTrouble.REQUEST: "correct the setting that the refusal names (image, volume, key or network), then pulumi up",
+    LaunchTrouble.QUOTA: "request more of the quota: everspot doctor names it and the page for it",
+    LaunchTrouble.PRICE: "raise capacity.maxPrice, or leave it out",
+    LaunchTrouble.CAPACITY: "add types and zones to capacity, or probe again later: the cloud has none of these now",
+}
+"""What to do about a refused launch, by the kind of refusal: what only a person can mend comes first."""
+
+
+def _launch_fix(facts: ProbeFacts) -> str:
+    own = (fix for trouble, fix in _LAUNCH_FIXES.items() if trouble in facts.troubles)
+    return next(own, "everspot doctor and everspot fleet say more: capacity, quotas, and whether a scheduler runs")
 
 
 def _run_checks(facts: ProbeFacts) -> list[Check]:

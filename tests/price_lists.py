@@ -25,7 +25,7 @@ ON_DEMAND = {
                        "g6.2xlarge": 1.41781, "t3.small": 0.0272, "t3.micro": 0.0136},
 }  # fmt: skip
 SPOT = 0.4
-"""Of on-demand, in every zone."""
+"""The Spot price in every zone, as a fraction of on-demand."""
 CORE, GIB, L4 = 0.027487, 0.00322, 0.616044
 SPOT_CORE, SPOT_GIB, SPOT_L4 = 0.010995, 0.001288, 0.24541
 E2_CORE, E2_GIB = 0.023993, 0.003216
@@ -51,7 +51,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "eu-central-1": ("EUC1", 0.0952, 0.006, 49.152, 0.052, 0.156, 0.052, 0.012, 0.01, 0.005, 5.4e-6, 4.3e-7),
     "ap-northeast-1": ("APN1", 0.096, 0.006, 49.152, 0.062, 0.186, 0.062, 0.014, 0.01, 0.005, 4.7e-6, 3.7e-7),
 }
-"""By region, what usage types begin with there, and the prices of `METERS`."""
+"""By region, the prefix of usage types, and the prices of `METERS`."""
 
 
 class Recorded:

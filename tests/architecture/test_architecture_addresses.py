@@ -21,7 +21,7 @@ DEPLOYED = [
     "Pulumi.yaml",
 ]
 PAGE = ROOT / "cli/everspot_cli/ui/loopback.py"
-"""The page of `everspot ui` is served on this machine alone: one file of it says so."""
+"""The web UI is served on the loopback address only, which one of its files names."""
 LOCAL_ADDRESS = re.compile(r"127\.0\.0\.1|localhost|0\.0\.0\.0:|\[::1\]|/_market")
 
 

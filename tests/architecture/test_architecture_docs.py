@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("localcloud/*.md"), *ROOT.glob("*/bake/README.md")]
 )
-# What stands before the command: an option of the whole, with its value.
+# A global option with its value, before the command.
 GLOBAL = re.compile(r"^(?:(?:--store|--cluster|--stack|-c|-s) \S+ )+")
 # Words that stand between the options and the command, or in their place.
 NO_COMMANDS = {"…", "COMMAND", "--help", "--version", "--install-completion"}
@@ -53,13 +53,13 @@ def test_every_link_leads_somewhere(name, text):
 def test_every_folder_and_file_that_is_named_exists(name, text):
     rooms = "|".join(p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith("."))
     for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):
-        # `jobs/` and the like are prefixes of buckets.
+        # `jobs/` and similar names are prefixes of buckets.
         assert (ROOT / path).exists() or (ROOT / name).parent.joinpath(path).exists(), path
 
 
 def test_what_a_page_says_is_in_a_file_is_defined_there():
-    """As `COMMANDS` (`cli/everspot_cli/registry.py`), which is where one changes it: a name that is only passed on is
-    elsewhere."""
+    """For example `COMMANDS` (`cli/everspot_cli/registry.py`). The document must name the file with the definition, not
+    one that only imports the name."""
     checked = 0
     for name, text in texts():
         for symbol, path in re.findall(r"`(\w+)` \(`([\w/]+/\w+\.py)`", text):

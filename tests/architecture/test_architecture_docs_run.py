@@ -27,9 +27,9 @@ from .test_architecture_docs import blocks
 JOB = "fashion-3f9a1c07"  # as the quickstart calls it
 USE = Utilization(seconds=1800, vcpus=2, cpu_seconds=900)
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
-# Not run here: tables and the page, which go on until Ctrl-C, what changes the user's shell, the simulator (tests/cli
-# runs it), and what needs a stack to destroy or a project to review (tests/engine runs them), or a cloud's
-# price list, trials that end or several jobs (tests/cli runs them).
+# Not run here: commands that run until Ctrl-C (live tables and the web UI) or change the user's shell; the simulator
+# and commands that need a cloud's price list, finished trials or several jobs (tests/cli runs them); commands that need
+# a stack to destroy or a project to review (tests/engine runs them).
 ENDLESS, ELSEWHERE = (
     "--watch",
     ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep", "everspot ab",
@@ -150,7 +150,7 @@ def test_every_command_of_the_documents_does_what_it_says(name: str, line: str, 
 
 @pytest.mark.parametrize(("name", "text"), jobs(), ids=[f"{n}-{i}" for i, (n, _) in enumerate(jobs())])
 def test_every_job_file_of_the_documents_is_taken(name: str, text: str, store: Store, tmp_path: Path) -> None:
-    for before in ("prepare", "fetch"):  # what the documents' chains come after
+    for before in ("prepare", "fetch"):  # the jobs that the documents' chains depend on
         spec = JobSpec(name=before, recipe="image-classification")
         store.submit(JobSubmission(job_id=f"{before}-0123abcd", spec=spec, submitted_at=datetime.now(UTC)))
     code, output = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(eq=False)
 class Worker:
-    """Stands in for a worker of pytest-xdist: takes down the files that it is handed."""
+    """A stand-in for a worker of pytest-xdist that records its files."""
 
     number: int
     names: list[str]

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
-# What is typed: all folders with programs but the tests, which are told by their names what they take.
+# All folders with programs are typed except the tests.
 FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
 TYPED = sorted(p.name for p in FOLDERS if p.name not in ("tests", "build", "dist") and next(p.rglob("*.py"), None))
 

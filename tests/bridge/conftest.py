@@ -84,7 +84,7 @@ def endpoint(tmp_path_factory):
 
 
 def client(endpoint, service):
-    """What the cloud says for itself, without Pulumi."""
+    """Return a client that reads the cloud's state without Pulumi."""
     return boto3.client(service, endpoint_url=endpoint, region_name=REGION, **KEYS)
 
 
@@ -172,7 +172,7 @@ def door(endpoint, tmp_path_factory):
 
 @pytest.fixture
 def fast_door(endpoint, tmp_path):
-    """One that was told that the market runs 120 times as fast as the world."""
+    """A door whose market time runs 120 times as fast as real time."""
     door = Door(endpoint, tmp_path / "bridge.log", clock="120@1767225600")
     yield door
     door.close()
@@ -240,7 +240,7 @@ class Stack:
         operations = {}
         for step in steps:
             name, op = step["urn"].split("::")[-1], step["op"]
-            if op not in ("same", "read", "refresh"):  # a replacement is several steps, of which one has the diff
+            if op not in ("same", "read", "refresh"):  # a replacement is several steps, and one of them has the diff
                 operations[name] = (op, step.get("detailedDiff") or operations.get(name, ("", {}))[1])
         return operations
 

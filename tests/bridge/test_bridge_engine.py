@@ -58,7 +58,7 @@ for name, (ignored, rules) in {groups}.items():
 """
 RULES = [(443, "tls"), (22, "shell"), (8080, "page")]
 SETTLED = {443: "tls", 22: "shell", 8080: "page"}
-GROUPS = {  # what is ignored, the rules of the second program, what the cloud has then
+GROUPS = {  # the ignored inputs, the rules of the second program, the cloud's rules afterwards
     "same": (["ingress[0]"], RULES, SETTLED),
     "whole": (["ingress[1]"], [RULES[0], (22, "a shell"), RULES[2]], SETTLED),
     "part": (["ingress[2].description"], [*RULES[:2], (8080, "new")], SETTLED),
@@ -75,7 +75,7 @@ def program(*, cidr="10.0.0.0/16", name="two", path="/b/", vpc=None, ignored=(),
 
 
 def made_stack(folder, endpoint):
-    """A stack before the local AWS, of which nothing is there."""
+    """A new stack on the local AWS, without resources."""
     stack = opened(folder, endpoint, {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
     with (folder / "Pulumi.test.yaml").open("a") as settings:
         settings.write(CONFIG)
@@ -95,7 +95,7 @@ def life(tmp_path_factory, endpoint):
 
 @pytest.fixture(scope="module")
 def before(life):
-    """What the first `up` has made, by its outputs; `old`: a VPC that was there already."""
+    """The outputs of the first `up`; `old`: a VPC that existed before."""
     ec2 = life.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
     tags = [{"Key": "made", "Value": "elsewhere"}, {"Key": "Project", "Value": "everspot"}]

@@ -37,7 +37,7 @@ ALL = [
 
 
 def initialization(error):
-    """What the engine gets to know of a resource whose creation failed half way."""
+    """Return the engine's record of a resource whose creation failed halfway."""
     trailers = dict(error.trailing_metadata())
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
     failure = pb.ErrorResourceInitFailed()

@@ -26,7 +26,7 @@ def met(world, root: Path) -> Store:
 
 
 def note(world, problem: str, minutes: int = 0, *, down: bool = False) -> None:
-    """What the scheduler sees of the peer."""
+    """Write the scheduler's observation of the peer."""
     at = world.clock.now() - timedelta(minutes=minutes)
     sight = PeerSight(name="there", seen_at=at, beat_at=at, alive=not problem, problem=problem, down=down)
     beat = SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=at, peers=[sight])
@@ -34,7 +34,8 @@ def note(world, problem: str, minutes: int = 0, *, down: bool = False) -> None:
 
 
 def publish(store, usd: float, *, elastic: bool = True, kind: str = "m6i.large") -> None:
-    """What a scheduler notes of its pools: one of Spot that was never taken, and on-demand at three times the price."""
+    """Write a scheduler's document on its pools: a Spot pool without preemptions, and on-demand at three times the
+    price."""
     shape = {"instance_type": kind, "changeover_seconds": 360.0, "changeover_upper_seconds": 900.0}
     behaved = {"up": True, "since": T0 - timedelta(days=30)}
     pools = [

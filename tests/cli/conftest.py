@@ -34,7 +34,7 @@ from everspot_core.jobs.records import (
 )
 from everspot_store import ManualClock, SchedulerBeat, Store
 
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers of several test files
 
 from cluster_history import record_history
 
@@ -77,7 +77,8 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @dataclass
 class Answer:
-    """What a run of the command gave. `cluster`: the line of standard error that names it, which `err` is without."""
+    """The result of running the command. `cluster`: the line of standard error that names the cluster; `err` is without
+    it."""
 
     code: int
     out: str

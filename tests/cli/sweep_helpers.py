@@ -41,7 +41,7 @@ class Playground:
         return path
 
     def sweep(self, **more: Any) -> SweepRun:
-        """As a command finds it that has just been started."""
+        """Return the sweep as a newly started command reads it."""
         session = Session()
         session.store_option = self.world.url
         return SweepRun(session, SweepSpec.model_validate(SWEEP | more), self.folder / "train.yaml")

@@ -10,7 +10,7 @@ from everspot_core.jobs.records import EventKind, Market, Progress, Reason
 
 OPTIONS = ("--precision", "fp32,bf16", "--seeds", "3", "--metric", "test_accuracy", "--tolerance", "1%")
 SPREAD = (0.80, 0.84, 0.88)
-"""Of the seeds: the formats differ by far less."""
+"""The spread between seeds; the formats differ by far less."""
 
 
 class Bench:
@@ -131,7 +131,7 @@ def test_the_exit_code_is_0_only_for_a_verdict_that_passes(
 
 
 def test_less_of_a_loss_is_better(bench: Bench) -> None:
-    """What is said of accuracy here is a loss to another job."""
+    """The metric is treated as a loss, where less is better."""
     bench.gains["bf16"] = -0.05
     answer = bench.ab("--direction", "minimize", "--json")
     assert (answer.json["arms"][1]["verdict"], answer.code) == ("better", 0)

@@ -11,7 +11,7 @@ AS_OF = "2026-03-01T15:00:00Z"
 
 
 def frozen(world: Any) -> dict[str, str]:
-    """The environment in which the command's clock stands where the world's does."""
+    """The environment that sets the command's clock to the test's time."""
     return {"EVERSPOT_CLOCK": f"1e-12@{world.clock.now().timestamp()}"}
 
 

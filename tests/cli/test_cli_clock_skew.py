@@ -16,7 +16,7 @@ SKEWS = [timedelta(hours=-3), timedelta(minutes=40)]
 
 
 def turn_clock(monkeypatch: pytest.MonkeyPatch, skew: timedelta) -> None:
-    """Let this machine's clock be wrong by `skew`. The store's, which is the file system's, stays right."""
+    """Change this machine's clock by `skew`. The store's clock, which is the file system's, stays right."""
     correct = time.time
     monkeypatch.setattr(time, "time", lambda: correct() + skew.total_seconds())
 
@@ -66,7 +66,8 @@ def test_retries_and_sweeps_count_from_the_stores_clock_too(
 def test_a_right_clock_is_left_alone_and_a_dry_run_writes_nothing(
     world: Any, spec_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a right clock, when a job is submitted, then nobody is warned; a dry run does not touch the store."""
+    """Given a right clock, when a job is submitted, then no warning is printed; a dry run does not write to the
+    store."""
     world.offer("m6i.large")
     answer = world.run("submit", str(spec_file(SPEC)), "--json")
     assert [text for text in answer.json["warnings"] if "clock" in text] == []

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_is_named(world):
         answer = everspot("clusters")
         assert answer.code == 1
         assert str(userconfig.path()) in answer.err
-    assert world.run("jobs").code == 0  # who says where, does not need it
+    assert world.run("jobs").code == 0  # not needed with an explicit cluster
 
 
 @pytest.fixture

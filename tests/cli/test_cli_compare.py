@@ -45,7 +45,7 @@ def test_two_sets_are_compared_with_an_interval_each(sets):
         False,
         None,
     )
-    # What failed or runs is not compared, but its dollars are part of what a success took.
+    # Failed and running jobs are not compared, but their dollars count towards the cost of a success.
     assert (comparison["b"]["chosen"], comparison["b"]["jobs"]) == (4, 3)
     assert any("1 job of B without success: not compared" in note for note in comparison["notes"])
     assert any("submitted at different times" in note for note in comparison["notes"])

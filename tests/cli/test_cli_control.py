@@ -121,7 +121,7 @@ def test_doctor_is_content_with_a_living_cluster(world):
         "faults": "ok",
         "queue": "ok",
         "peers": "ok",
-        "prices": "warn",  # nobody has read any for this cluster
+        "prices": "warn",  # no price was read for this cluster
     }
     assert world.store.control.list("doctor/") == []
 

@@ -62,7 +62,7 @@ def cluster(market, world, monkeypatch):
 
 
 def lived(world, iid: str, kind: str, hours: float, interrupted: bool | None) -> None:
-    """An instance of spot that was launched so many hours ago, and ended by now unless `interrupted` is None."""
+    """Record a spot instance that was launched `hours` ago, and has ended unless `interrupted` is None."""
     now = SystemClock().now()
     world.store.launches.create(
         iid,

@@ -75,8 +75,8 @@ def test_rows_say_who_had_the_instance_and_what_was_lost(past, tmp_path):
         ("i-spot2", "2"),
         ("i-spot3", "3"),
     }
-    # 20 s from the notice to the release, 30 s until training again; then from the checkpoint at 5000 until training
-    # at 5340, of which i-spot2 lived until 5250, and i-spot3 was its from 5310.
+    # 20 s from the notice to the release, 30 s until training again; then from the checkpoint at 5000 until training at
+    # 5340. In this time i-spot2 ran until 5250, and the job had i-spot3 from 5310.
     assert sum(Fraction(r["x_LostSeconds"]) for r in job_rows) == 20 + 30 + 250 + 30
     kinds = {r["x_UsageKind"] for r in rows}
     assert kinds == {"work", "lost", "boot", "idle", "scheduler"}

@@ -56,7 +56,7 @@ def test_each_pool_has_its_price_score_history_and_refusals(fleet):
     ended_by_us = rows["m7i.large", "us-east-1c", "spot"]
     assert (ended_by_us["launched"], ended_by_us["interrupted"]) == (1, 0)
     assert ended_by_us["hours_per_interruption"] is None
-    refused = rows["c6i.large", "us-east-1f", "spot"]  # nothing was ever launched there
+    refused = rows["c6i.large", "us-east-1f", "spot"]  # no instance was ever launched there
     assert (refused["refusals"], refused["launched"]) == (2, 0)
     assert ("t3.small", "us-east-1a", "on-demand") not in rows  # the scheduler's own
     assert answer["elastic"] == {

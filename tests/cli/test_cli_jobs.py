@@ -173,7 +173,7 @@ def test_the_queue_is_told_without_reading_what_trainers_wrote(past):
 
 
 def test_a_job_that_ended_before_its_last_step_and_succeeded_finished_early(world):
-    """Its program called `run.finish()`: 4 % would read as if the rest were still to come."""
+    """Its program called `run.finish()`, so a display of 4 % would suggest that it is unfinished."""
     world.submit("brief", 0)
     world.assign("brief", "i-base", 10)
     world.start("brief", 20)

@@ -30,7 +30,7 @@ def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalClo
 
 @pytest.fixture
 def quotas(market: LocalCloud, world: Any) -> Any:
-    """What doctor says of quotas, by their code."""
+    """Return doctor's checks of quotas, by quota code."""
     s3 = boto3.client("s3", endpoint_url=market.endpoint, region_name=REGION)
     s3.create_bucket(Bucket="control-of-test", CreateBucketConfiguration={"LocationConstraint": REGION})
     url = f"s3://control-of-test?region={REGION}"

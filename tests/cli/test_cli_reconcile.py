@@ -45,7 +45,7 @@ def compared(world, *files, code=0, arguments=()):
 
 
 def hours(document) -> dict[str, int]:
-    """How many hours of instances there are of each sort."""
+    """Return the number of instance hours of each kind."""
     sorts = ("both", "only_here", "only_there", "unpriced_here", "not_billed_yet")
     return {name: document[name]["count"] for name in sorts if document[name]["count"]}
 

@@ -37,7 +37,7 @@ def code(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the process that rehearses was asked for; its answer is the first item."""
+    """The requests to the rehearsing process; its answer is the first item."""
     calls: list[Any] = [EXACT]
 
     def run(spec: Any, folder: Path | None, steps: int | None, seconds: float, show: Any) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def test_figures_are_never_cut_by_the_width_of_the_terminal(past, width):
 
 
 def test_ids_are_whole_at_80_columns(world):
-    """They are there to be copied."""
+    """Users copy the ids from the table."""
     instance, job = "i-0a1b2c3d4e5f60718", "fashion-mnist-95c55731"
     world.launch(instance, 0)
     world.submit(job, 10)
@@ -218,7 +218,7 @@ def test_ids_are_whole_at_80_columns(world):
 
 
 def test_a_failed_job_has_saved_nothing_that_could_be_compared(world):
-    """What it would have cost on-demand is that of its useful work, of which there is none."""
+    """The on-demand cost is that of useful work, and a failed job has no useful work."""
     world.launch("i-spot1", 0)
     world.submit("bad", 0)
     world.assign("bad", "i-spot1", 100)

@@ -206,7 +206,7 @@ def test_the_picture_is_of_the_kind_that_its_name_says(world, files, tmp_path, s
             "done: 6 h",
         )
         assert [label for label in words if f"<!-- {label} -->" not in content.decode()] == []
-        # What each policy came to stands behind its row.
+        # Each policy's result follows its row.
         assert content.decode().count(" % saved") == 4
 
 

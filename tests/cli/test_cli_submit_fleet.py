@@ -40,7 +40,7 @@ def test_dry_run_offers_only_what_the_fleet_has(world, spec_file):
 
 
 def test_on_a_folder_the_instances_that_have_reported_are_what_there_is(world, spec_file):
-    assert world.run("submit", str(spec_file(GPU_JOB))).code == 0  # nobody knows yet
+    assert world.run("submit", str(spec_file(GPU_JOB))).code == 0  # not known yet
     world.beat("i-brain")  # a scheduler runs no job
     world.beat("i-spot2")
     answer = world.run("submit", str(spec_file(GPU_JOB)))

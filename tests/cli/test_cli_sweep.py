@@ -96,7 +96,7 @@ def test_trials_that_ended_between_two_looks_are_compared_with_those_that_run(pl
     for job in (good, bad):
         play.start(job)
     play.reports(good, 100, 0.9)
-    play.ends(good, Reason.FINISHED)  # nobody has looked since it began
+    play.ends(good, Reason.FINISHED)  # no command has read it since it began
     play.sweep(**many).turn()
     play.reports(bad, 10, 0.1)
     play.sweep(**many).turn()

@@ -153,7 +153,7 @@ def test_ctrl_c_ends_it_at_once_though_a_reading_hangs(world: World) -> None:
         page.until("/", lambda text: 'id="as-of"' in text)
         records = world.root / "control/jobs"
         records.mkdir(exist_ok=True)
-        os.mkfifo(records / "hangs.json")  # whoever opens it waits until somebody writes
+        os.mkfifo(records / "hangs.json")  # opening a named pipe blocks until a writer opens it
         time.sleep(2.5)
         page.get("/")
         time.sleep(0.5)

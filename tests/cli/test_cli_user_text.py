@@ -87,4 +87,4 @@ def test_substitutes_are_ascii_and_distinct_names_stay_distinct() -> None:
     """Substitutes must be in every encoding; user text is escaped, so that é and e do not become one name."""
     assert all(text.isascii() for text in SUBSTITUTES.values())
     assert substitute("é→\udce9") == "\\xe9->\\udce9"
-    degrade_output(None, object())  # what is no text file is left as it is
+    degrade_output(None, object())  # streams that are not text files stay unchanged

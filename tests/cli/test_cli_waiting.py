@@ -83,7 +83,7 @@ def test_a_reason_costs_one_write_when_it_changes_and_none_while_it_stays(world,
 
 
 def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypatch):
-    """By what the scheduler has written, and no more."""
+    """The command uses only the scheduler's document."""
     monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
     now = world.to(600)
     pool = WaitPool(instance_type="g5.xlarge", zone="us-east-1a", market=Market.SPOT)

@@ -86,7 +86,7 @@ class Served:
 def served(
     store: str, *options: str, env: dict[str, str] | None = None, within: tuple[str, ...] = ()
 ) -> Iterator[Served]:
-    """The page over a store, entered. `within`: a command that runs it."""
+    """Run the web UI over a store and log in. `within`: a command that wraps it."""
     process = subprocess.Popen(
         [*within, sys.executable, "-m", "everspot_cli.main", "--store", store, "ui", "--json", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},

@@ -41,7 +41,7 @@ class GoogleSite:
         self.do("POST", f"regions/{REGION}/instanceTemplates", body)
 
     def properties(self, **more: Any) -> dict[str, Any]:
-        """Of a standard machine."""
+        """Return the properties of a standard machine."""
         return {
             "machineType": "g2-standard-4",
             "disks": self.disks({"everspot-cluster": CLUSTER}),

@@ -77,7 +77,7 @@ def test_on_spot_alone_the_highest_price_that_is_paid_counts() -> None:
     assert cost_lines(cap=limits(2, markets=(Market.SPOT,)), max_price=0.5)[3] == (
         "elastic: up to $1.00 more (2 instances of g5.xlarge at $0.500)"
     )
-    # Nobody pays more on Spot than on-demand, whatever is allowed.
+    # Spot never costs more than on-demand, whatever limit is set.
     assert cost_lines(cap=limits(1, markets=(Market.SPOT,)), max_price=99)[3].startswith("elastic: up to $5.67 more")
 
 

@@ -90,7 +90,7 @@ def test_so_many_new_configurations_a_day_and_no_more(service: PlacementService)
     assert service.placement.scores(names[-1], 1) == []  # the stub would refuse the call
     assert service.placement.scores(names[0], 8) == []  # answered from what is known of one instance
     service.clock.advance(DAY - timedelta(seconds=1))
-    service.answers({}, types=names[0])  # what was asked about today may be asked about again
+    service.answers({}, types=names[0])  # configurations that were requested today may be requested again
     service.placement.scores(names[0], 1)
     service.clock.advance(timedelta(seconds=1))
     service.answers({}, types=names[-1])

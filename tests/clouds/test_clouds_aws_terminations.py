@@ -26,7 +26,7 @@ class Terminations:
     def terminate_instances(self, InstanceIds: list[str]) -> None:
         self.calls += 1
         assert len(InstanceIds) <= 1000
-        if self.denied or self.missing & set(InstanceIds):  # what is gone has no tag that a policy could ask for
+        if self.denied or self.missing & set(InstanceIds):  # an ended instance has no tags to allow
             raise service("UnauthorizedOperation", 403)
         if self.unknown & set(InstanceIds):
             raise service("InvalidInstanceID.NotFound", 400)

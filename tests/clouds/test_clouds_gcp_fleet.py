@@ -145,7 +145,7 @@ def test_newer_gpus_count_towards_what_the_region_states_and_never_towards_vcpus
 
 @pytest.mark.parametrize("name", ["a3-highgpu-8g", "c4-standard-8"])
 def test_families_that_a_region_states_no_quota_of_count_towards_no_other(name) -> None:
-    """They count towards GPUS_PER_GPU_FAMILY and CPUS_PER_VM_FAMILY, of which only a refusal tells."""
+    """They count towards GPUS_PER_GPU_FAMILY and CPUS_PER_VM_FAMILY, which only a refusal names."""
     assert list_metrics(name, Market.ON_DEMAND, {"CPUS": 1.0, "NVIDIA_A100_GPUS": 1.0}) == ()
     assert find_quota(name, Market.ON_DEMAND) == name.partition("-")[0]
 

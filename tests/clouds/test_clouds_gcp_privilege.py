@@ -100,7 +100,7 @@ def site(strict_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GoogleSit
 
 @pytest.fixture
 def granted(site: GoogleSite) -> Granted:
-    """What the components declare, and all of the cloud knows it."""
+    """Return the permissions that the components declare, once the whole cloud has them."""
     grants = Granted(site)
     call = grants._call
     for email in (AGENT, SCHEDULER):

@@ -53,7 +53,7 @@ def test_requests_beyond_a_quota_of_the_minute_are_not_sent_again_at_once(google
     google.do("quota", code="LIST_REQUESTS", value=0)
     with pytest.raises(ApiError, match="Quota exceeded") as refused:
         next(api.pages("compute", f"{PROJECT}/aggregated/instances"))
-    assert trouble(refused.value) is Trouble.THROTTLED  # by which the scheduler asks half as often each time
+    assert trouble(refused.value) is Trouble.THROTTLED  # halves the scheduler's frequency each time
     assert clock.monotonic() == began
     assert "try again in a minute" in to_cloud_error(refused.value).fix
     google.do("quota", code="LIST_REQUESTS", value=1500)

@@ -52,7 +52,7 @@ SKUS = [
     sku("A3 Instance Ram running in Americas", 0.00255, "GiBy.h"),
     sku("Nvidia H100 80GB GPU running in Americas", 9.796550569),
     sku("A4 Nvidia B200 (1 gpu slice) running in Americas", 16.11),
-    # What has a similar name and another price, or none: each of these was met as a wrong price in a public catalog.
+    # SKUs with a similar name and another price, or none. Each caused a wrong price in a public catalog.
     sku("Nvidia Tesla A100 80GB GPU attached to DWS Defined Duration VMs running in Americas", 1.8462),
     sku("Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Americas", 4.20076),
     sku("Reserved Nvidia H100 80GB GPU in Americas", 0),

@@ -25,7 +25,8 @@ def cluster_outputs(args: Any) -> dict[str, Any]:
 
 
 def registered(declare: Declare, capacity: Any = None, **changes: Any) -> Any:
-    """What a cluster registers, with the spec changed by keyword; `capacity` is merged into the spec's."""
+    """Return the resources that a cluster registers, with the spec changed by keyword; `capacity` is merged into the
+    spec's."""
     args: Any = {key: value for key, value in {**copy.deepcopy(SPEC), **changes}.items() if value is not None}
     args["capacity"] |= capacity or {}
     return declare(lambda: cluster_outputs(args))[0]

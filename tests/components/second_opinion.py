@@ -31,7 +31,7 @@ SAME_AS = {"google_compute_region_instance_template": "google_compute_instance_t
 
 
 UNREAD = ("aws:costexplorer/", "gcp:billing/")
-"""What the providers built here have no names for, and Checkov no checks."""
+"""Types that the built providers do not name and Checkov does not check."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +44,7 @@ class Finding:
 
 
 def judged(folder: Path, stacks: dict[str, list[Subject]]) -> dict[str, set[Finding]]:
-    """What Checkov finds in each stack, of one cloud or of several; all stacks in one run of it."""
+    """Return Checkov's findings in each stack, from one run over all stacks."""
     bridges: dict[str, ProviderResources] = {}
     try:
         for stack, subjects in stacks.items():
@@ -98,8 +98,8 @@ def _plan(subjects: Iterable[Subject], bridges: dict[str, ProviderResources]) ->
 
 
 def _names(value: str, other: str) -> bool:
-    """Whether a value has another resource's id in it. Under mocks that is its name, with -id behind it on AWS and as
-    the end of a path on Google Cloud."""
+    """Return whether a value contains another resource's id. Under mocks the id is the name with the suffix -id on AWS,
+    and the end of a path on Google Cloud."""
     return f'"{other}-id"' in value or f'/{other}"' in value
 
 

@@ -31,7 +31,7 @@ def loaded() -> Iterator[Any]:
 
 
 class Config:
-    """What the engine hands to a program: every setting as text."""
+    """The settings in the engine's form: every value is a text."""
 
     name = "everspot"
 

@@ -33,7 +33,7 @@ GITHUB = "token.actions.githubusercontent.com"
 
 
 def takes_role(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) -> bool:
-    """Whether a job with these claims takes a part's role."""
+    """Return whether a job with these claims can assume a part's role."""
     context = {f"{GITHUB}:{key}": (value,) for key, value in {"aud": "sts.amazonaws.com", **claims}.items()}
     document = bootstrap_policies.trust(PROVIDER, repository, part, [])
     call = Call("sts:AssumeRoleWithWebIdentity", context=context)
@@ -41,7 +41,7 @@ def takes_role(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) ->
 
 
 def may(part: ReviewPart, action: str, resource: str = "*", context: Any = None) -> bool:
-    """Whether a part's role may make a call."""
+    """Return whether a part's role may make a call."""
     documents = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
     return decide(documents, Call(action, resource, context or {})) is PolicyDecision.ALLOW
 

@@ -19,7 +19,7 @@ ELASTIC = {"max_instances": 8}
 
 @pytest.fixture
 def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
-    """What a cluster with elastic capacity registers. Keywords change its settings."""
+    """Return the resources that a cluster with elastic capacity registers. Keywords change its settings."""
 
     def build(elastic: Any = ELASTIC, capacity: Any = None, **changes: Any) -> Any:
         own = {**spec["capacity"], **(capacity or {})}

@@ -9,7 +9,7 @@ from federated_pair import AWS, GOOGLE, NEIGHBOUR, ON_AWS, ON_GOOGLE, Declare, P
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What previews tell."""
+    """Return the messages of previews."""
     messages: list[str] = []
     monkeypatch.setattr("pulumi.log.info", lambda words, *_, **__: messages.append(words))
     return messages
@@ -28,7 +28,7 @@ def test_a_preview_on_google_says_what_the_way_out_costs(pair: Pair, messages: l
 
 @pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What previews warn of."""
+    """Return the warnings of previews."""
     messages: list[str] = []
     monkeypatch.setattr("pulumi.log.warn", lambda words, *_, **__: messages.append(words))
     return messages

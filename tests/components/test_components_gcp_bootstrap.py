@@ -71,7 +71,7 @@ def test_a_job_that_may_write_comes_from_the_branch_that_changes_are_merged_into
     usual = {"repository": "Org/fleets", "repository_id": "11", "repository_owner_id": "22"}
     values = {f"assertion.{key}": value for key, value in {**usual, **claims}.items()}
     other = {"repository"} if "id" in repository else {"repository_id"}
-    comes_in = comes_in or bool(other & claims.keys())  # what this repository is not known by
+    comes_in = comes_in or bool(other & claims.keys())  # claims that the condition does not use
     assert (compiled(only(repository), CLAIMS)(values) is True) == comes_in
 
 

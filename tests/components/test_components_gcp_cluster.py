@@ -244,5 +244,5 @@ def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
 
 
 def published_by(recorder: Any) -> dict[str, Any]:
-    """What `cluster.json` says; the SDK takes the contents of every object for a secret."""
+    """Return the content of `cluster.json`. The SDK treats the contents of every object as secret."""
     return json.loads(recorder.inputs("train-manifest")["content"]["value"])

@@ -36,7 +36,7 @@ def _evaluate_term(term: str, name: str, kind: str) -> bool:
 
 
 class Grants:
-    """What a cluster's bindings allow."""
+    """The permissions that a cluster's bindings grant."""
 
     def __init__(self, recorder: Any) -> None:
         roles = recorder.of_type("gcp:projects/iAMCustomRole:IAMCustomRole")
@@ -44,8 +44,8 @@ class Grants:
         self.bindings = [args for args in recorder.resources if args.typ.lower().endswith("iammember")]
 
     def may(self, member: str, permission: str, resource: str, kind: str = "", scope: str = "") -> bool:
-        """Whether a member has a permission on a resource. `scope`: the bucket or other thing with the binding; empty
-        for the project."""
+        """Return whether a member has a permission on a resource. `scope`: the bucket or other resource with the
+        binding; empty for the project."""
         for args in self.bindings:
             binding = args.inputs
             where = next(

@@ -101,7 +101,7 @@ def test_an_instance_that_cannot_be_read_may_be_of_either_market(tmp_path: Path)
 
 
 def launch(url: str, *instances: str) -> None:
-    """A launch that has brought these."""
+    """Record a launch with these instances."""
     pool = LaunchPool(instance_type="g5.xlarge", zone="us-east-2a", market=Market.SPOT, place="subnet-1")
     brought = tuple(
         LaunchedInstance(instance_id=name, instance_type="g5.xlarge", zone="us-east-2a", market=Market.SPOT, job_id="a")

@@ -62,7 +62,7 @@ def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spe
     }  # fmt: skip
     text = str(error)
     assert all(detail["reason"] in text for detail in error.errors)
-    assert "price-capacity-optimized, capacity-optimized," in text  # what is allowed
+    assert "price-capacity-optimized, capacity-optimized," in text  # allowed values
     assert "did you mean m6i.large" in text
     assert "Team, Environment" in text
 

@@ -19,7 +19,7 @@ ALARM_NAMES = {"job-over-estimate", "pool-over-norm", "budget-at-80", "scheduler
 
 @pytest.fixture
 def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
-    """What a cluster registers. Keywords change its settings."""
+    """Return the resources that a cluster registers. Keywords change its settings."""
 
     def build(**changes: Any) -> Any:
         return declare(lambda: {"urn": AwsTrainingCluster("train", {**spec, **changes}).control_url})[0]

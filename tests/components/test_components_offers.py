@@ -90,7 +90,7 @@ def test_where_ec2_does_not_answer_nothing_is_refused(
     declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch, recorder_kind: Any
 ) -> None:
     class Denied(grpc.RpcError):
-        """As the engine answers for a provider."""
+        """An error in the engine's form for a failed provider call."""
 
         def code(self) -> grpc.StatusCode:
             return grpc.StatusCode.UNKNOWN

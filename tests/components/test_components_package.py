@@ -50,7 +50,7 @@ def test_every_name_is_imported_from_its_home_when_it_is_asked_for() -> None:
     assert {name: getattr(everspot, name).__name__ for name in everspot.__all__} == {n: n for n in everspot.__all__}
     with pytest.raises(AttributeError, match="AzureTrainingCluster"):
         everspot.AzureTrainingCluster  # noqa: B018
-    # The SDK of a cloud takes seconds to load: neither the package nor one cloud's components load another's.
+    # A cloud's SDK takes seconds to load, so the package and one cloud's components do not load another cloud's SDK.
     loaded = "import sys, everspot; assert not {m for m in sys.modules if m.startswith('pulumi')}; everspot.%s; print("
     loaded += "*sorted({m.partition('.')[0] for m in sys.modules} & {'pulumi_aws', 'pulumi_gcp'}))"
     for name, sdk in SDKS.items():
@@ -154,7 +154,7 @@ PLUGINS = {
 def test_a_folder_is_a_component_plugin_with_the_sdks_of_its_clouds(name: str) -> None:
     folder = ROOM / name
     extra, sdks = PLUGINS[name]
-    # Whoever adds the package from git has nothing but this: the base alone would come without Pulumi.
+    # A user who adds the package from git installs only this; the base alone would lack Pulumi.
     requirements = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     up = os.path.relpath(ROOM.parent, folder)
     assert requirements == [f"{up}[{extra}]"]
@@ -171,7 +171,7 @@ def test_a_folder_is_a_component_plugin_with_the_sdks_of_its_clouds(name: str) -
 
 @pytest.mark.engine
 def test_the_engine_reads_the_schema_from_the_served_folder(tmp_path: Path) -> None:
-    """By the executable form: the language host that is built here cannot run a folder."""
+    """Uses the executable form, because the language host that is built here cannot run a folder."""
     pulumi_bin = ROOM.parent / ".everspot/toolchain/bin"
     served = tmp_path / "pulumi-resource-everspot"
     served.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOM}/__main__.py "$@"\n')

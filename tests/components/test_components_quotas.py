@@ -15,7 +15,7 @@ Told = dict[str, list[str]]
 
 @pytest.fixture
 def previewed(declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
-    """What a preview says, by loudness. `vcpus`: values of quotas, by code. Keywords: the capacity."""
+    """Return the messages of a preview, by severity. `vcpus`: values of quotas, by code. Keywords: the capacity."""
 
     def run(vcpus: dict[str, float | None], *, preview: bool = True, **capacity: Any) -> Told:
         messages: Told = {"info": [], "warn": []}
@@ -51,7 +51,7 @@ def test_what_the_markets_hold_together_is_enough(previewed: Callable[..., Told]
 
 
 def test_a_cap_in_dollars_is_no_reason_to_ask_for_more_than_it_pays(previewed: Callable[..., Told]) -> None:
-    """Of 64 instances for $2.40 an hour two are launched on-demand at most, of g5.xlarge."""
+    """With a cap of 64 instances and $2.40 an hour, at most two g5.xlarge are launched on-demand."""
     capped = {"elastic": {"max_instances": 64, "max_usd_per_hour": 2.4, "markets": ["on-demand"]}}
     assert previewed({ON_DEMAND: 8}, **capped)["warn"] == []
     (warning,) = previewed({ON_DEMAND: 4}, **capped)["warn"]

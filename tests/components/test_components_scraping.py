@@ -17,7 +17,7 @@ READERS = {"cidrs": ["10.1.0.0/16"], "security_group_ids": ["sg-0abc"]}
 
 @pytest.fixture
 def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
-    """What a cluster registers. Keywords change its settings."""
+    """Return the resources that a cluster registers. Keywords change its settings."""
 
     def build(**changes: Any) -> Any:
         return declare(lambda: {"urn": AwsTrainingCluster("train", {**spec, **changes}).control_url})[0]

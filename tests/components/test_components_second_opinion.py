@@ -22,7 +22,7 @@ import cases_gcp
 
 REASONS = Path(__file__).with_name("second_opinion.csv")
 
-# Rules of which Checkov has a check, that none of the planted faults breaks by Checkov's lights.
+# Rules that Checkov also checks, where Checkov finds none of the planted faults.
 ALONE = {
     "aws-bucket-encrypted": "its check takes any declared encryption for one",
     "aws-bucket-versioned": "its check looks at buckets, and is content with any versioning that refers to one",

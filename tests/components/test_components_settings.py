@@ -242,7 +242,7 @@ def test_what_a_cloud_lacks_no_component_of_it_has_and_one_of_another_does(setti
         others = set().union(*(cloud_paths for other, cloud_paths in paths.items() if other != name))
         assert set(cloud.lacks) & paths[name] == set()
         assert set(cloud.lacks) <= others
-        # Whoever moves a settings file from one cloud to another is told of every setting.
+        # After a move of a settings file to the other cloud, the error lists every setting.
         assert {path for path in others - paths[name] if path.rpartition(".")[0] not in cloud.lacks} == {
             path for path in cloud.lacks if path.rpartition(".")[0] not in cloud.lacks
         }

@@ -120,7 +120,7 @@ def instance(name, market=SPOT, *, zone="a", kind=TYPE, launched_for="j", ago=0.
 
 
 def holding(view: JobView, *instances: InstanceView, epoch=1, order=Order.RUN) -> tuple[JobView, list[InstanceView]]:
-    """The job runs on these instances, the first of which owns its lease."""
+    """Return the job, running on these instances, and the instances. The first one owns its lease."""
     record = JobRecord(
         job_id=view.job_id, state=JobState.RUNNING, epoch=epoch, owner=instances[0].instance_id, changed_at=NOW
     )
@@ -156,7 +156,7 @@ def decide(jobs, instances=(), pools=(), now=NOW, **more) -> list[Action]:
 
 
 class World:
-    """Carries out what the plan says, all at one moment; what is launched boots until it is told otherwise."""
+    """Carries out the plan's actions at a fixed moment. Launched instances boot until the test changes that."""
 
     def __init__(self, jobs, instances=(), pools=(), **more) -> None:
         self.jobs = {j.job_id: j for j in jobs}

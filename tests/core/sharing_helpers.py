@@ -51,7 +51,7 @@ def host(iid: str, kind: str, *residents: JobView, market: Market = Market.SPOT,
 
 
 def decide(jobs: list[JobView], instances: list[InstanceView], *, shared: bool = True, **kw) -> dict:
-    """By job: the instance that it gets (for a gang a set), or why it waits."""
+    """Return for each job the instance that it gets (a set for a gang), or the reason for its wait."""
     view = cluster_view(jobs=tuple(jobs), instances=tuple(instances), shared=shared, **kw)
     decided: dict = {}
     for action in plan(view, NOW):

@@ -48,7 +48,8 @@ def test_days_and_months_are_those_of_the_calendar_in_utc(moment, day, month) ->
 
 
 def count(launches, ends, points, events, now, *, cuts=()) -> dict[tuple[date, str], Amount]:
-    """Of every instance, with each job's name for its team; in several goes, where there are `cuts`."""
+    """Return the spending of every instance, with a job's name as its team; computed in several steps if `cuts` is
+    given."""
     book, ended = PriceBook(points, builtin()), {e.instance_id: e for e in ends}
     amounts: dict[tuple[date, str], Amount] = {}
     for launch_record in launches:

@@ -38,7 +38,7 @@ def times(part, *seconds, **pool) -> PartTimes:
     return PartTimes(part=part, seconds=list(seconds), **POOL | pool)
 
 
-# What is expected
+# Expected changeovers
 
 
 def test_nothing_measured_is_what_was_believed_and_that_is_what_plans_reckon_with():
@@ -172,7 +172,7 @@ def test_what_is_kept_is_bounded_and_nonsense_is_passed_over():
     assert experience.whole() == (CHANGEOVER, CHANGEOVER_UPPER)
 
 
-# What is measured
+# Measured changeovers
 
 
 def event(kind, at, epoch=1, instance_id="i-1", **data) -> Event:
@@ -250,4 +250,4 @@ def test_what_was_restarted_on_the_way_or_took_for_ever_is_left_out():
     assert measure_parts([*LIFE[:3], event(EventKind.STARTED, 150, again=2), LIFE[3]]) == {}
     assert "boot" not in measure_parts(LIFE, {"i-1": came(booted=10 + LONGEST.total_seconds() + 1)})
     assert measure_parts(LIFE, epochs=(2,)) == {}
-    assert measure_parts([LIFE[0], *LIFE[2:]]) == {}  # nobody said which pool
+    assert measure_parts([LIFE[0], *LIFE[2:]]) == {}  # the pool is unknown

@@ -126,7 +126,7 @@ def total(*fleets: StandingRequest) -> tuple[float, ...]:
 
 
 def test_spot_reaches_from_the_cheapest_pool_to_the_dearest_one_and_no_higher_than_on_demand() -> None:
-    # a: 0.2 to 0.6; c: 1.0 to 3.5, of which more than 3.0 is never paid; a is chosen, at 0.4
+    # a: 0.2 to 0.6; c: 1.0 to 3.5, where at most 3.0 is paid; a is chosen, at 0.4
     assert total(standing_fleet(10, "a", "c")) == (1460, 2920, 21900, 7300)
 
 

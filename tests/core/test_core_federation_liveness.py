@@ -12,7 +12,8 @@ LEASE, BEAT, LOOK = timedelta(seconds=60), timedelta(seconds=20), timedelta(seco
 
 
 def looks(offset: timedelta, count: int, *, scale: float = 1.0, dies_after: int | None = None):
-    """What is made of so many looks, 20 s apart, at a scheduler whose clock is off by so much market time."""
+    """Return the liveness after this many observations, 20 s apart, of a scheduler whose clock is off by this market
+    time."""
     heard = None
     for number in range(count):
         real = LOOK * number

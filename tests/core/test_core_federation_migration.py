@@ -211,7 +211,7 @@ def test_the_name_of_a_visit_is_of_its_home_its_bucket_its_submission_and_its_nu
     assert [n for n in others if not n.startswith(visit_prefix("home"))] == [others[0]]
     assert (
         JobSubmission.model_validate_json(JOB.to_json()).submitted_at == JOB.submitted_at
-    )  # whoever reads it knows its name
+    )  # the reader knows its own name
 
 
 def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:

@@ -34,7 +34,7 @@ def attempt(record: JobRecord | None, reason: Reason, *, step=0, saved=None, las
         ([(Reason.LOST, {}), (Reason.NOTICE, {}), (Reason.LOST, {})], 2),
         ([(Reason.LOST, {}), (Reason.NOTICE, {"step": 4, "saved": 4}), (Reason.LOST, {"step": 4, "saved": 4})], 1),
         ([(Reason.LOST, {"lasts": UNTOLD})] * 9, 0),  # it tells no steps: nobody knows what it has saved
-        ([(Reason.LOST, {"step": 9 + n % 2}) for n in range(8)], 6),  # it begins anew each time, and never saves
+        ([(Reason.LOST, {"step": 9 + n % 2}) for n in range(8)], 6),  # starts from scratch each time, never saves
         ([(Reason.LOST, {"step": 90}), *[(Reason.LOST, {"step": 9, "saved": n}) for n in range(5)]], 0),
         ([(Reason.LOST, {"step": 4, "saved": 4}), *[(Reason.LOST, {"step": 4, "saved": 4, "lasts": UNTOLD})] * 2], 2),
     ],

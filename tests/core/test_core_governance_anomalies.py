@@ -70,7 +70,7 @@ def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
         (days(*[100.0] * 7, 150.0), False),  # half more than ever is the norm's end
         (days(*[100.0] * 7, 150.01), True),
         (days(*[100.0] * 6, 1000.0), False),  # six days are no norm
-        (days(*[0.0] * 20, *[100.0] * 6, 1000.0), False),  # nor are days before its first dollar
+        (days(*[0.0] * 20, *[100.0] * 6, 1000.0), False),  # days before its first dollar do not count either
         (days(*[1.0] * 10, 5.9), False),  # dollars that nobody minds
         (days(*[1.0] * 10, 6.1), True),
         (days(*[100.0] * 10, 400.0, 3.0), True),  # yesterday counts until today is over
@@ -95,7 +95,7 @@ def test_a_team_over_its_norm_is_told_with_its_figures():
 
 @given(st.lists(st.floats(0, 1e6), min_size=7, max_size=28), st.floats(1e6, 1e12))
 def test_one_dear_day_moves_a_norm_by_no_more_than_a_day_of_the_usual_kind(usual, dear):
-    """A mean would follow it: with a robust norm the second dear day is told as well."""
+    """A mean would follow the outlier. With a robust norm the second expensive day is reported as well."""
     calm, after = daily_norm(usual), daily_norm([*usual, dear])
     assert after[0] <= max(usual)
     assert calm[1] >= calm[0] + 5

@@ -98,7 +98,7 @@ def test_on_demand_work_of_jobs_that_can_wait_is_worth_what_spot_took_all_in():
     [
         (8, 3.0, {"c6i.large"}, "c6i.large"),
         (8, 3.3, {"c6i.large"}, None),  # with a quarter more it is over 4 GiB
-        (4, 3.0, {"c6i.large"}, None),  # what it asked for did not keep it from the smaller type
+        (4, 3.0, {"c6i.large"}, None),  # its request allowed the smaller type
         (8, 3.0, {"m6i.large", "c6i.xlarge", "g4dn.xlarge"}, None),  # other processors, or none that is cheaper
         (8, None, {"c6i.large"}, None),
     ],

@@ -35,7 +35,7 @@ def test_welch_by_hand():
     [
         (lambda r: (r.normal(10, 1, 4), r.normal(12, 5, 9)), 2.0, 0.93),
         (lambda r: (r.normal(10, 3, 30), r.normal(10, 0.1, 3)), 0.0, 0.93),
-        # Dollars are skewed: most jobs are cheap, and some that were interrupted often are dear.
+        # Costs are skewed: most jobs are cheap, and some jobs with many interruptions are expensive.
         (lambda r: (r.lognormal(0, 0.5, 15), r.lognormal(0, 0.5, 25)), 0.0, 0.92),
     ],
     ids=["other spreads and sizes", "no difference", "skewed"],

@@ -217,7 +217,7 @@ def test_an_ending_whose_owner_had_lost_the_job_is_not_its_end():
         event(EventKind.ASSIGNED, 100, epoch=2, iid="i-2"),
     ]
     job = compute([launch(), launch("i-2")], [], [], {"job-1": events}, as_of=400).jobs[0]
-    assert job.lost_seconds == 390  # nothing was durable, and it is not training again
+    assert job.lost_seconds == 390  # it had no durable work, and is not training again
     second = job.attempts[1]
     assert (second.end, second.reason) == (None, None)
 

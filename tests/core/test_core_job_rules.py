@@ -13,7 +13,7 @@ GOOD: dict[str, Any] = {"name": "a", "recipe": "image-classification"}
 
 
 def find_problems(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
-    """What is wrong with a job file, by field."""
+    """Return the problems of a job file, by field."""
     try:
         JobSpec.written({**GOOD, **values}, clouds)
     except ValidationError as error:

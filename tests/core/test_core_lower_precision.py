@@ -23,7 +23,7 @@ def spec(**fields: object) -> JobSpec:
         (spec(), FP32, 20.0, False),  # less than asked for, and enough with headroom
         (spec(), FP32, 18.6, True),  # 17 GiB x 1.1 = 18.7
         (spec(), FP32, None, False),  # an unknown type
-        (spec(), Progress(), 16.0, False),  # nothing was measured
+        (spec(), Progress(), 16.0, False),  # without measurements
         (spec(), FP32.model_copy(update={"mixed": True}), 24.0, True),  # it has changed, and stays so
     ],
 )

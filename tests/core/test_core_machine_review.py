@@ -131,7 +131,7 @@ def event(epoch: int, kind: EventKind, seconds: object) -> Event:
     ("record_epoch", "in_record", "total"), [(3, 7.0, 107.0), (2, 7.0, 100.0), (3, None, 100.0), (None, None, 100.0)]
 )
 def test_each_attempt_counts_once(record_epoch: int | None, in_record: float | None, total: float) -> None:
-    """Given two attempts that are over, of which one wrote two events, then the record counts for a third alone."""
+    """Given two ended attempts, one of them with two events, then the record counts only for a third attempt."""
     events = [
         event(1, EventKind.INTERRUPTED, 60.0),
         event(2, EventKind.ERROR, 39.0),

@@ -12,7 +12,7 @@ from view_helpers import cluster_view, instance_view
 
 
 def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[JobView, InstanceView], **kw) -> dict:
-    """By job: the instances that it gets, or why it waits."""
+    """Return for each job the instances that it gets, or the reason for its wait."""
     view = cluster_view(jobs=(*jobs, *(j for j, _ in runners)), instances=(*instances, *(i for _, i in runners)), **kw)
     actions = plan(view, NOW)
     assert all("{" not in describe_action(a) for a in actions)

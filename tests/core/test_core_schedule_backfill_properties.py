@@ -37,7 +37,7 @@ def test_the_timeline_agrees_with_counting_hour_by_hour(free_now, ends, requests
 
 
 class Cluster:
-    """A cluster in which everything lasts as long as it can. Time goes by in hours."""
+    """A cluster where everything takes its maximum time. Time advances in hours."""
 
     def __init__(self, kinds: list[str], markets: list[Market], running: list[tuple[int, int | None]]) -> None:
         self.instances = {

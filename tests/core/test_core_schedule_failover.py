@@ -143,8 +143,8 @@ def test_a_free_on_demand_instance_is_preferred_after_a_failover_and_a_spot_one_
 def moves(has_spot: Callable[[int, bool], bool], ticks: int, strikes: Container[int] = ()) -> list[datetime]:
     """Return when a job moves between the markets.
 
-    `has_spot` tells whether there is spot at a tick of 5 min, if the job is on spot and if it is not.
-    The job loses its spot instance whenever spot goes, and besides at the ticks of `strikes`.
+    `has_spot` returns whether spot exists at a tick of 5 min, for a job on spot and for a job that is not on spot. The
+    job loses its spot instance whenever spot goes, and besides at the ticks of `strikes`.
     """
     market, since, lost, move_times = Market.SPOT, NOW, [], []
     behaviour = Behaviour()

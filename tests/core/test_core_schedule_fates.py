@@ -79,7 +79,7 @@ def befall(world: World, fate: str, dice: int, standing: set[str]) -> None:
         case "cancel":
             view = world.jobs[jobs[dice % len(jobs)]]
             world.jobs[view.job_id] = replace(view, cancel=True)
-        case "turn":  # a scarce pool gives, or gives no more
+        case "turn":  # a scarce pool gains or loses capacity
             pools = list(world.pools)
             pools[dice % 3] = replace(pools[dice % 3], available=dice % 5)
             world.pools = tuple(pools)

@@ -40,7 +40,7 @@ def submission(work=None, due=None, need=None) -> JobSubmission:
     ("work", "due", "feasible", "slack", "begin_by"),
     [
         (2.0, 6.0, True, 3.75, 3.75),  # 6 h less 2 h of work and 15 min of changeover
-        (2.0, 2.25, True, 0.0, 0.0),  # to the very minute: on-demand at once
+        (2.0, 2.25, True, 0.0, 0.0),  # exactly in time with an immediate on-demand launch
         (2.0, 2.0, False, -0.25, None),  # the work alone would be in time, the changeover is not
         (48.0, 60.0, True, 11.75, 11.75),
         (48.0, 40.0, False, -8.25, None),
@@ -66,8 +66,8 @@ def test_a_microsecond_decides():
     ("offers", "cheapest", "usd"),
     [
         ([candidate("a", 4.0), candidate("b", 1.4)], "b", 3.15),  # 1.40 x 2.25 h
-        ([candidate("a", 4.0), candidate("small", 1.0, vcpus=4)], "a", 9.0),  # what cannot hold it is no offer
-        ([candidate("a", 4.0), candidate("spot-only", None)], "a", 9.0),  # nor is what has no on-demand price
+        ([candidate("a", 4.0), candidate("small", 1.0, vcpus=4)], "a", 9.0),  # without types that are too small
+        ([candidate("a", 4.0), candidate("spot-only", None)], "a", 9.0),  # without types that have no price
         ([candidate("b", 2.0), candidate("a", 2.0)], "a", 4.5),  # of equals the first by name
         ([candidate("spot-only", None)], None, None),
         ([], None, None),
@@ -153,7 +153,7 @@ def test_submission_and_plan_are_of_one_mind(work, offset, usd):
     [
         (None, None, True),  # a slow start has raised the upper bound to an hour
         (0.25, None, False),
-        (0.75, None, True),  # starts have become slow for good
+        (0.75, None, True),  # starts stay slow from now on
         (0.75, 0.25, False),  # and the job was accepted before: it runs, at risk
         (None, 0.75, True),
     ],

@@ -35,7 +35,7 @@ def idle(name="i-0", market=SPOT, minutes=1.0, launched_for="over", **more):
 
 
 def release_causes(instances, jobs=(), limit=LIMIT, **more) -> dict[str, Why]:
-    """Who is released, and why."""
+    """Return the released instances, with the reasons."""
     actions = decide(jobs, instances, POOLS, idle_limit=limit, **more)
     return {a.instance_id: a.cause for a in actions if isinstance(a, Release)}
 
@@ -143,7 +143,7 @@ def test_nobody_sits_on_a_large_type_for_hours_to_save_a_launch():
     [
         (1.2, 0, job(), True),
         (1.2, 1, job(), False),  # a cheaper one is launched
-        (3.1, 0, job(), False),  # dearer than on-demand: no launch would have brought it
+        (3.1, 0, job(), False),  # more expensive than on-demand: it would not have been launched
         (1.2, 0, job(work=WORK), False),  # ten hours at a fifth more
         (1.2, 0, job(work=outlook(0.1)), True),
     ],

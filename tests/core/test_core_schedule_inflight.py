@@ -29,7 +29,7 @@ def burst(count, **more):
 
 
 def launched(actions) -> int:
-    """How many instances are launched for jobs that wait."""
+    """Return the number of instances that are launched for waiting jobs."""
     return sum(a.count for a in actions if isinstance(a, Launch) and not a.job_id.startswith("busy"))
 
 
@@ -168,7 +168,7 @@ def test_a_job_waits_for_nothing_that_it_would_not_take():
 
 
 def test_an_instance_on_its_way_is_kept_for_who_waits_when_its_own_job_is_done():
-    """It boots for longer than the idle limit, which without such a job would end it."""
+    """Its boot takes longer than the idle limit, after which it would be released without such a job."""
     late = [
         instance(f"n-{n:02}", launched_for=f"over-{n:02}", ready=False, ago=0.09) for n in range(2 * HANDFUL)
     ]  # fmt: skip

@@ -196,7 +196,7 @@ def test_what_was_launched_at_the_same_moment_as_the_owner_counts_too():
 
 
 def test_what_a_job_was_told_to_leave_is_not_on_its_way_to_it():
-    """It left on-demand for spot, which is gone before the job came there."""
+    """The job left on-demand for spot, which is gone before the job gets there."""
     view = job(due=40, work=WORK, ago=5, record=lost(Reason.MOVE, owner="i-0"))
     actions = decide(view, [instance("i-0", ON_DEMAND, ago=5)], [dry(), pool(ON_DEMAND)])
     assert names(actions, Release) == ["i-0"]

@@ -77,7 +77,7 @@ def test_what_is_idle_beyond_the_target_is_let_go(target, instances, expected):
 
 SHAKY = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOW)
 REPLACED = [
-    # units declared, instances of which the first is recommended away, who goes
+    # declared units, instances (a rebalance recommendation for the first), the instances that leave
     (2, [machine("a", busy="j", notice=SHAKY), machine("b", busy="k"), machine("c")], []),
     (2, [machine("a", notice=SHAKY), machine("b"), machine("c")], ["a"]),
     (2, [machine("a", notice=SHAKY), machine("b")], []),

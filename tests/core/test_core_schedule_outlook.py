@@ -63,7 +63,7 @@ def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
         (Reason.LOST, JobState.PENDING, {"every": "30d"}, 4 * HOUR),  # all that was done
         (Reason.LOST, JobState.PENDING, {"steps": 100}, 0.8 * HOUR),
         (Reason.LOST, JobState.PENDING, {"steps": 100, "every": "10m"}, timedelta(minutes=10)),
-        (Reason.LOST, JobState.RUNNING, {}, timedelta(0)),  # it tells how far it has come
+        (Reason.LOST, JobState.RUNNING, {}, timedelta(0)),  # the job reports its progress
         (Reason.NOTICE, JobState.PENDING, {}, timedelta(0)),
     ],
 )
@@ -80,9 +80,9 @@ def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state,
     ("reason", "state", "hours"),
     [
         (Reason.NOTICE, JobState.PENDING, 4.8),
-        (Reason.LOST, JobState.PENDING, 4.8),  # the checkpoint is told: no interval has to be feared for
+        (Reason.LOST, JobState.PENDING, 4.8),  # the job reports its checkpoint, so no interval has to be assumed lost
         (Reason.ERROR, JobState.ASSIGNED, 4.8),
-        (Reason.NOTICE, JobState.RUNNING, 4.0),  # what it has done since lives in its memory
+        (Reason.NOTICE, JobState.RUNNING, 4.0),  # later work is only in memory
     ],
 )
 def test_of_a_job_that_does_not_run_its_newest_checkpoint_is_done(reason, state, hours):

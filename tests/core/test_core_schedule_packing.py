@@ -70,7 +70,8 @@ def test_what_is_begun_is_filled_up_and_what_is_whole_stays_so(need, expected):
 
 
 def test_the_dominant_resource_decides_where_the_fit_is_best():
-    """By vCPUs the first is fuller, by memory the second: a job that asks for memory above all goes to the second."""
+    """The first host is fuller in vCPUs, the second in memory. A job with memory as its dominant resource goes to the
+    second."""
     cpu_heavy, memory_heavy = resident("r1", "i1", vcpus=12, memory_gib=8), resident("r2", "i2", vcpus=4, memory_gib=40)
     hosts = [host("i1", "cpu", cpu_heavy), host("i2", "cpu", memory_heavy)]
     assert decide([cpu_heavy, memory_heavy, job("j", vcpus=1, memory_gib=20)], hosts)["j"] == "i2"

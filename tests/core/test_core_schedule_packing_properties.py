@@ -74,7 +74,7 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(st.data())
 def test_what_is_lent_never_puts_off_the_first_in_line(data):
-    """The moment at which the first waiting job could start is worked out anew, with what the plan put beside it."""
+    """The start time of the first waiting job is computed again with the jobs that the plan placed."""
     spans = st.integers(1, 9)
     hosts, residents = [], []
     for n in range(data.draw(st.integers(1, 3))):

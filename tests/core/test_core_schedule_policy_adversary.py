@@ -24,12 +24,12 @@ class Case:
     tick: float
     upper: float
     part: float
-    """Of the upper bound of the work that there really is."""
+    """The actual work, as a fraction of its upper bound."""
     expected: float
-    """Of the upper bound of the work that is expected."""
+    """The expected work, as a fraction of its upper bound."""
     changeover_upper: float
     hoped: float
-    """Of the upper bound of a changeover that is expected."""
+    """The expected changeover, as a fraction of its upper bound."""
     changeover_parts: tuple[float, ...]
     """Parts of the upper bound that changeovers really take, in turn."""
     slack: float
@@ -38,7 +38,7 @@ class Case:
     whole: bool
     """Changeovers end with a tick: each takes whole ticks, rounded up."""
     tempting: bool
-    """Spot shows up only at the last moment at which it may still be taken, and that is at once."""
+    """Spot appears only at the last moment when it may still be used, which is the first moment."""
 
 
 def cases() -> st.SearchStrategy[Case]:

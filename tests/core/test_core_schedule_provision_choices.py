@@ -108,7 +108,7 @@ def test_a_type_of_no_speed_is_left_alone():
 
 
 def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one():
-    """It uses 12 of the 24 GiB that it asked for, with mixed precision."""
+    """It uses 12 of its requested 24 GiB, with mixed precision."""
     view = job(
         due=60,
         work=WORK,
@@ -126,7 +126,8 @@ def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one(
 
 
 def test_a_launch_of_a_smaller_type_says_that_the_job_changes_to_mixed_precision():
-    """Given a job that used 15 GiB in fp32 and allows the change, when 14 GiB are launched, then the reason says so."""
+    """Given a job that used 15 GiB in fp32 and allows the change, when an instance with 14 GiB is launched, then the
+    reason names the change."""
     view = job(
         due=60,
         work=WORK,
@@ -157,7 +158,7 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
 
 
 def test_a_pool_that_is_presumed_to_be_back_and_is_asked_for_another_job_has_been_away_all_the_time():
-    """Else the outage of a lasting drought would begin anew with every request, and no job would see its age."""
+    """Otherwise each request would restart the outage of a long drought, and no job would see its age."""
     away = Behaviour().observe(True, NOW - 99 * HOUR).observe(False, NOW - 30 * HOUR)
     presumed = away.presumed(NOW - TICK)
     assert (presumed.up, presumed.age(NOW), presumed.outage(NOW)) == (True, TICK / HOUR, 30.0)

@@ -94,7 +94,7 @@ def test_the_tiers_come_one_after_the_other():
         (9.9, 4, "tight"),
         (3.9, 4, "early"),  # past saving
         (4.1, 4, "tight"),  # in time if all goes as expected
-        (9.9, None, "early"),  # nothing is known of it
+        (9.9, None, "early"),  # its record is unknown
     ],
 )
 def test_a_short_slack_goes_first_unless_all_is_lost(due, remaining, first):
@@ -201,7 +201,7 @@ def test_nobody_who_began_to_wait_later_is_ahead_of_a_starved_job(others, used):
 
 
 def test_a_job_starts_after_a_week_although_critical_jobs_keep_coming():
-    """One instance, a critical job an hour, each of which runs an hour: without ageing it would never be free."""
+    """One instance, and each hour a critical job of an hour: without ageing the instance would never be free."""
     poor, begun = job("poor", waited=0), None
     for hour in range(24 * 8):
         now = NOW + hour * HOUR

@@ -52,7 +52,7 @@ def on_demand(zone, usd=3.0, **more):
         ([spot("b"), spot("a"), on_demand("a")], ["a", "b"], False),
         ([spot("a", LITTLE), spot("b"), on_demand("a")], ["b", "a"], False),
         ([spot("a", MUCH), spot("b"), on_demand("a")], ["b", "a"], True),
-        # What is gone, or costs as much as on-demand, is not among them.
+        # Pools without capacity, and pools as expensive as on-demand, are left out.
         ([spot("a"), dry("b"), spot("c", 3.0), on_demand("a")], ["a"], False),
         ([spot("a"), spot("b", behaviour=FLEETING), on_demand("a")], ["a", "b"], True),
         ([spot("a", refused_at=(NOW,)), spot("b"), on_demand("a")], ["b", "a"], True),

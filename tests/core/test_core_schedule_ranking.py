@@ -133,7 +133,7 @@ def test_one_of_which_nothing_is_known_takes_as_long_as_the_changeovers_of_the_j
     ("remaining", "due", "chosen"), [(1, 9, "quick"), (8, 99, "t"), (8, 10.1, "t"), (8, 9, "quick")]
 )
 def test_on_demand_that_boots_slowly_pays_for_it_and_is_late_sooner(remaining, due, chosen):
-    """The dearer type is up in 6 minutes, the other one in an hour, which may become two."""
+    """The more expensive type boots in 6 minutes, the other one in one to two hours."""
     slow = slow_pool("a", 60, 1.0, market=Market.ON_DEMAND)
     quick = slow_pool("a", 6, 1.5, market=Market.ON_DEMAND, kind=QUICK)
     work = outlook_view(
@@ -216,7 +216,8 @@ def placed(priority: Priority, instances: list[InstanceView], *pools: PoolView, 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_is_free_already_is_chosen_by_the_same_rules(shared):
-    """Of a pool that just gave notice last; reserved first for the critical, and last for all others."""
+    """Instances of a pool that just gave notice come last. Reserved ones come first for critical jobs, and last for all
+    others."""
     two = [instance("a"), instance("b")]
     assert placed(Priority.NORMAL, two, pool("a"), pool("b"), shared=shared) == "i-a"
     assert placed(Priority.NORMAL, two, pool("a", noticed_at=NOW), pool("b"), shared=shared) == "i-b"

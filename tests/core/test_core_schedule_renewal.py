@@ -109,7 +109,7 @@ def follow(outage, up, wait, back, *, on_demand, changeover) -> tuple[float, flo
 @pytest.mark.parametrize(("outage", "up"), [(HEAVY, HEAVY), (BRIEF, LONG), (LONG, BRIEF)])
 def test_what_comes_of_a_way_is_what_comes_of_following_it(outage, up, changeover):
     """Within 2 % over 25,000 spells of each kind: a changeover to on-demand counts as a whole one even where spot cuts
-    it short. Who never goes back is on on-demand for good.
+    it short. A policy that never returns stays on on-demand.
     """
     rng = np.random.default_rng(3)
     away, up_hours = draw(outage, rng, 25_000), draw(up, rng, 25_000)

@@ -24,7 +24,7 @@ def machine(vcpus: int = 8, memory_gib: float = 32, gpus: int = 4) -> InstanceRe
 
 
 def seated(*needs: dict, record: InstanceRecord | None = None, old: Assignment | None = None) -> Assignment | None:
-    """Those that need this, one after the other, as a, b, …; None if one of them finds no room."""
+    """Seat jobs with these needs in turn, as a, b, …; return None if one of them has no room."""
     for n, need in enumerate(needs):
         old = sharing.seat(old, record or machine(), "abcdefgh"[n], 1, Resources(shared=True, **need), NOW)
         if old is None:

@@ -175,7 +175,7 @@ def run(number: int = 1, before: dict[str, float] | None = None, **fields) -> Jo
     ("number", "ended", "start"),
     [
         (1, "05-01T02:00", "05-02T00:00"),
-        (1, "05-02T01:00", "05-02T00:00"),  # a run that took longer than a day: the next begins at once
+        (1, "05-02T01:00", "05-02T00:00"),  # after a run of more than a day, the next begins immediately
         (1, "05-04T01:00", "05-04T00:00"),  # and what was missed is not made up for
         (2, "05-02T02:00", "05-03T00:00"),
     ],
@@ -207,7 +207,7 @@ def test_a_job_of_no_series_has_no_next_run() -> None:
 )
 @example(start=time(3, 5), end=time(2, 55), since=datetime(2026, 3, 28, 12, tzinfo=UTC))
 def test_no_two_spans_of_a_window_overlap_where_clocks_are_put_forward(start, end, since):
-    """`03:05-02:55`: its end lies in the hour that the 29th of March lacks in Berlin."""
+    """`03:05-02:55`: its end is in the hour that March 29 lacks in Berlin."""
     assume(start != end)
     window = Window(start, end, "Europe/Berlin")
     spans = list(islice(window.spans(since), 4))

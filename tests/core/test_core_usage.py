@@ -74,7 +74,7 @@ def test_time_without_a_known_price_is_counted_as_unknown():
 
 
 def test_an_instance_of_which_nobody_knows_how_long_it_ran_is_a_lower_bound():
-    """Its end stands at its launch; 60 s are the least that AWS bills."""
+    """Its end equals its launch; AWS bills at least 60 s."""
     launches = [launch(market=Market.ON_DEMAND), launch("i-2", Market.ON_DEMAND)]
     rows = usage_rows(compute(launches, [end(0, source=UNKNOWN), end(600, "i-2")]))
     assert [(r.resource, r.seconds, r.cost, r.is_exact, r.open_ended) for r in rows] == [

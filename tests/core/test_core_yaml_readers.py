@@ -118,7 +118,7 @@ def test_what_is_taken_is_the_same_to_pyyaml(text: str) -> None:
         return
     try:
         other = yaml.safe_load(f"a: {text}\n")["a"]
-    except ValueError:  # a date that is none, by its digits
+    except ValueError:  # digits in the form of a date that does not exist
         other = None
     assert (type(value), repr(value)) == (type(other), repr(other))
 
@@ -145,7 +145,7 @@ def test_a_key_named_y_stands_beside_x() -> None:
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=5), max_size=4))
 def test_json_with_escapes_means_what_json_means(document: dict[str, str]) -> None:
-    """JSON writes characters beyond U+FFFF as a pair of escapes: one character, whoever reads them."""
+    """JSON writes a character beyond U+FFFF as a pair of escapes, which every reader reads as one character."""
     assert load(json.dumps(document), strict=False) == document
 
 

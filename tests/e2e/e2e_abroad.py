@@ -32,7 +32,7 @@ def main(folder: Path, home: str, control_url: str) -> None:
 
 
 class Abroad:
-    """That process, as a test sees it."""
+    """A test's handle of the process."""
 
     name, control_url = CLUSTER, f"s3://{BUCKETS[0]}?region={REGION}"
 
@@ -48,7 +48,7 @@ class Abroad:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program of another cloud needs to use its store."""
+        """The environment of a program in the other cloud that uses this cluster's store."""
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_REGION": REGION, **keys}
 

@@ -82,7 +82,7 @@ class GoogleLive:
         self._before = dict(os.environ)
 
     def agent(self, cpus: int) -> tuple[str, ...]:
-        """What the image starts."""
+        """The command that the image starts."""
         return "-c", MORE_PROCESSORS.format(cpus=cpus)
 
     def __enter__(self) -> "GoogleLive":
@@ -210,7 +210,7 @@ class GoogleLive:
             operation = self.api.call("POST", "compute", f"{link}/wait")
         assert "error" not in operation, operation
 
-    # What a user does and sees ----------------------------------------------------------------------------------
+    # A user's actions and views ----------------------------------------------------------------------------------
 
     def program(self, name: str, folder: Path, steps: int = 20, **more: Any) -> str:
         """A job whose program needs nothing but Python."""
@@ -275,7 +275,7 @@ class GoogleLive:
 
 
 def everspot(*arguments: str) -> str:
-    """What the command says, as a user types it."""
+    """Return the output of the command, as a user types it."""
     command = [sys.executable, "-m", "everspot_cli.main", "--store", URLS[0], *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (arguments, done.stdout, done.stderr)

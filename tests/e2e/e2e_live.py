@@ -39,7 +39,7 @@ SPARE = 1.4
 ROUNDS = 3
 TYPES = {"c6i.large": "c3-highcpu-8", "m6i.large": "n2-standard-8"}
 ZONES = {"eu-west-1a": "europe-west4-a", "eu-west-1b": "europe-west4-b"}
-"""What stands on Google Cloud for a workload's types and zones."""
+"""The types and zones on Google Cloud that replace those of a workload."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Starts:
 
     @classmethod
     def measured(cls, rounds: int = 2, concurrent: int = 2) -> "Starts":
-        """By what is imported, and what the scheduler, the agent and the store take to hear of each other beside."""
+        """Measure the start times by the imports, plus the delays between scheduler, agent and store."""
         agent = _seconds("import everspot_train.agent.main", rounds, concurrent)
         job = _seconds("import everspot_store, everspot_train.rundir", rounds, concurrent)
         return cls(timedelta(seconds=agent) + REPORTS, timedelta(seconds=job + 0.8))
@@ -64,7 +64,7 @@ class Starts:
 
 
 def _seconds(code: str, rounds: int, concurrent: int) -> float:
-    """Of a process that imports something, the middle one."""
+    """Return the median seconds of a process that imports some modules."""
 
     def time_import(_: int) -> float:
         began = time.monotonic()
@@ -104,7 +104,8 @@ def _usd(name: str, market: str) -> float:
 
 @dataclass(frozen=True)
 class Lived:
-    """What came of a workload. `scale`: how fast its market ran; `behind`: in what this machine did not keep up."""
+    """The result of a workload. `scale`: the speed of its market; `behind`: the parts where this machine was too
+    slow."""
 
     scale: float
     began: datetime
@@ -159,7 +160,7 @@ class LiveWorkload(Paced, ElasticLive):
 class GoogleWorkload(Paced, GoogleLive):
     """On Google Cloud."""
 
-    # What a guest gets to shut down. When an instance is taken is the course's word.
+    # The time for a guest's shutdown. The course determines when an instance is preempted.
     delays: Mapping[str, float] = MappingProxyType({"notice": 30.0})
 
     def __init__(self, folder: Path, path: Path, scale: float) -> None:

@@ -64,7 +64,7 @@ class Paced(ABC):
     without a value."""
 
     delays: Mapping[str, float] = MappingProxyType({})
-    """Of its market, where they are not the workload's, in seconds."""
+    """Settings of the market, in seconds, that differ from the workload's."""
     cloud: LocalCloud
     store: Store
     folder: Path
@@ -135,7 +135,7 @@ class Paced(ABC):
         self._replay(load(self.path, builtin()))
 
     def _stand_still(self) -> None:
-        """Nobody ever sees another market than the workload's: before it begins it stands as it will be then."""
+        """Hold the market at the workload's first state until it begins, so that no process sees another state."""
         course = load(self.path, builtin())
         self._replay({**course, "pools": [{**pool, "data": pool["data"][:1]} for pool in course["pools"]]})
 
@@ -188,7 +188,7 @@ class Paced(ABC):
                 problems.append(f"a tick took {tick.total_seconds():.0f} s")
         return problems
 
-    # What came of it ----------------------------------------------------------------------------------------------
+    # Results ----------------------------------------------------------------------------------------------
 
     def submissions(self) -> dict[str, JobSubmission]:
         return {job: self.store.jobs.get(job).value for job in self.jobs.values()}  # type: ignore[union-attr]
@@ -200,7 +200,7 @@ class Paced(ABC):
         return {name: document.value for name, document in self.store.instances.scan().items()}
 
     def bill(self) -> Bill:
-        """As the report computes it."""
+        """Return the bill as the report computes it."""
         manifest = self.store.manifest()
         cloud = provider(manifest.cloud)
         reader = cloud.reading(manifest, self.clock)

@@ -70,7 +70,7 @@ class Life:
 
 
 def promised_lives(run: WorkloadRun) -> list[Life]:
-    """Of a simulation."""
+    """Return the lives of a simulation."""
     fleet, spans = run.workload.fleet, dict[str, list[Span]]()
     for a in run.attempts:
         for name in a.instances:
@@ -87,7 +87,7 @@ def promised_lives(run: WorkloadRun) -> list[Life]:
 
 
 def lived_lives(bill: Bill, records: Mapping[str, InstanceRecord], usd: dict[PoolKey, float]) -> list[Life]:
-    """Of a cluster, by its ledger and its events."""
+    """Return the lives of a cluster, from its ledger and its events."""
     attempts_by_instance: dict[str, list[Attempt]] = {}
     for attempt in (a for job in bill.jobs for a in job.attempts if a.instance_id is not None):
         attempts_by_instance.setdefault(attempt.instance_id or "", []).append(attempt)
@@ -125,7 +125,7 @@ def table(rows: Sequence[tuple[str, object, object]]) -> Table:
 def rows(
     accounts: tuple[Account, Account], lives: tuple[list[Life], list[Life]], over: tuple[float, float]
 ) -> list[tuple[str, object, object]]:
-    """What stands side by side."""
+    """Return the rows of the comparison."""
     first, second = accounts
     spent = [parts(side) for side in lives]
     table_rows: list[tuple[str, object, object]] = [("dollars", first.usd, second.usd)]

@@ -74,7 +74,7 @@ def test_thirty_seconds_are_enough_and_a_group_repairs_what_was_taken_by_its_nam
     live.cloud.do("interrupt", instance=vm)
     moved = live.until(lambda: again(live, "held", vm))
     (interruption,) = live.list_events("held", EventKind.INTERRUPTED)
-    # The machine is being switched off as soon as it is told: whichever the agent hears first.
+    # The machine is switched off with the message, so the agent may notice either first.
     assert moved.attempt.reason in (Reason.NOTICE, Reason.SHUTDOWN) and moved.steps_redone == 0
     assert moved.resumed_step == interruption.data["step"] == interruption.data["durable_step"] >= 5
     assert 0 < float(interruption.data["notice_to_durable_seconds"]) < 30
@@ -96,7 +96,7 @@ def test_where_a_host_fails_no_more_is_lost_than_since_the_last_checkpoint(live:
     assert len(steps) - len(set(steps)) <= EVERY
     live.until(lambda: first in live.store.ends.scan() or None)
     assert not live.store.ends.get(first).value.interrupted, "nobody took it: it broke, and is billed"
-    live.until(lambda: first not in live.agents())  # what has only stopped would cost its disk
+    live.until(lambda: first not in live.agents())  # an instance that only stopped would still cost its disk
 
 
 def test_a_drill_interrupts_as_the_cloud_would_and_nothing_is_redone(live: GoogleLive) -> None:

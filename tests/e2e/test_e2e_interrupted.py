@@ -28,7 +28,7 @@ def list_processes(place: Path) -> list[str]:
 
 
 def at_work(out: Path) -> bool:
-    """Whether the engine and the provider are making the cluster, which the cloud is asked for."""
+    """Return whether the engine and the provider are creating the cluster, judged by the cloud's requests."""
     calls = out / "local" / "calls.jsonl"
     return calls.exists() and "ec2:CreateVpc" in calls.read_text()
 

@@ -23,7 +23,7 @@ def agents(live: LiveCluster) -> dict[str, dict[str, Any]]:
 
 
 def ended(live: LiveCluster) -> dict[str, str]:
-    """By instance, who ended it."""
+    """Return for each instance who ended it."""
     return {n: i["StateReason"]["Code"] for n, i in agents(live).items() if i["State"]["Name"] == "terminated"}
 
 
@@ -44,7 +44,7 @@ def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(live: Li
     assert reasons(live, *ended_states) == [Reason.RELEASE]
     record = live.store.records.get(job).value
     assert (record.owner, record.preemptions) == (busy, 0)
-    assert len(agents(live)) == 2  # nothing was launched in its place
+    assert len(agents(live)) == 2  # no replacement was launched
 
 
 def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(live: LiveCluster) -> None:
@@ -116,5 +116,5 @@ def idle_instances(live: LiveCluster, generation: str) -> list[str] | None:
 
 
 def reasons(live: LiveCluster, *names: str) -> list[Reason | None]:
-    """Why each was told to leave."""
+    """Return the reasons of the orders to leave."""
     return [live.store.assignments.get(name).value.reason for name in names]

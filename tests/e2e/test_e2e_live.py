@@ -10,8 +10,8 @@ from everspot_simulator.account import differences, simulated
 pytestmark = pytest.mark.timeout(3600)  # as slow as the machine: its market waits for it
 
 FASTEST = 24
-"""What hands over, ends and is looked at takes seconds of this machine, which the market counts so many times: at 40
-they come to a tenth of so short a workload's bill, and at 20 to a twentieth."""
+"""The highest speed of the market. Handovers, ends and reads take seconds of this machine, which the market multiplies:
+at 40 they are a tenth of such a short workload's bill, at 20 a twentieth."""
 SHORT = Path(__file__).parent / "workloads/short.yaml"
 
 

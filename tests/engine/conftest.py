@@ -21,16 +21,16 @@ from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[2]
 HURRY = ("--time-scale=120", "--delay=remembered=100h")
-"""The provider waits in the cloud's time: five minutes for a deleted fleet. What has ended is told all the same as long
-as any test runs."""
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
+"""The provider waits in the cloud's time, for example five minutes for a deleted fleet. Ended resources stay described
+for as long as any test runs."""
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers of several test files
 
 from engine_plugins import Plugins  # noqa: E402
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of the engine said, and what it did or would do by resource name; what stays the same is left out."""
+    """The output of a run of the engine, and its operations by resource name, without unchanged resources."""
 
     output: str
     changes: dict[str, str]
@@ -119,7 +119,7 @@ class Rig:
         return Run(output, _changes(events))
 
     def refused(self, stack: str = "local") -> str:
-        """What a preview says that is refused: sentences for the one who wrote the settings."""
+        """Return the error of a refused preview, for the author of the settings."""
         with pytest.raises(automation.CommandError) as refused:
             self.preview(stack)
         assert "Traceback" not in str(refused.value)

@@ -25,7 +25,7 @@ PEERS = [
 
 
 def ways_out(rig: Any) -> list[Any]:
-    """What leads out of the cluster's network, and what it needs for that."""
+    """Return the resources for egress from the cluster's network."""
     ec2, here = rig.client("ec2"), {"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}
     nats = ec2.describe_nat_gateways(Filters=[here, {"Name": "state", "Values": ["pending", "available"]}])
     attached = {"Name": "attachment.vpc-id", "Values": [rig.outputs["vpcId"]]}

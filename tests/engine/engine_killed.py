@@ -98,7 +98,7 @@ def scheduling(store: Store, cloud: Cloud) -> Iterator[None]:
 
 
 def anomalies(store: Store) -> dict[str, str]:
-    """What the scheduler found to belong to no stack, in its words."""
+    """Return the scheduler's messages about resources that belong to no stack."""
     document = store.notes.anomalies.read()
     return {a.subject: a.words for a in document.open if a.kind == "orphaned-capacity"} if document is not None else {}
 

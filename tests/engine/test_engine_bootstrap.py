@@ -64,7 +64,7 @@ class Walk:
         return self.role_environment(f"arn:aws:iam::{ACCOUNT}:role/everspot-bootstrap-{part.value}")
 
     def pulumi(self, part: ReviewPart, *words: str, stack: str = "dev") -> str:
-        """What the engine says to a job.
+        """Return the engine's output in a job.
 
         Raises:
             CommandError: if it fails.
@@ -73,7 +73,7 @@ class Walk:
         return self.rig.engine.run(arguments, str(self.rig.project), self.job(part)).stdout
 
     def called(self, part: ReviewPart) -> set[str]:
-        """What a part's jobs have called so far."""
+        """Return the calls that a part's jobs have made."""
         book = (self.rig.project / "local" / "calls.jsonl").read_text().splitlines()
         calls = [json.loads(line) for line in book]
         own_calls = [call for call in calls if f"/everspot-bootstrap-{part.value}/" in call["principal"]]
@@ -178,7 +178,7 @@ def test_previews_and_drift_call_what_they_are_allowed_and_nothing_else(walk: Wa
     denied = {"s3:PutObject"}  # an update, and the document on one
     assert walk.called(ReviewPart.PREVIEW) - own - denied <= deployers.PREVIEW
     assert walk.called(ReviewPart.DRIFT) - own - denied <= deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
-    # What they are allowed besides, other settings need: an existing network, monitoring, a customer key, peers.
+    # The other permissions are for other settings: an existing network, monitoring, a customer key, peers.
     assert len(deployers.PREVIEW - walk.called(ReviewPart.PREVIEW)) < len(deployers.PREVIEW) / 2
     assert walk.called(ReviewPart.DRIFT) >= deployers.BOOTSTRAP
 

@@ -60,7 +60,7 @@ def declare(google: Any, **changes: Any) -> None:
 
 
 def request_json(google: Any, path: str, verb: str = "GET", body: Any = None, token: str = OWNER_TOKEN) -> Any:
-    """What the cloud says for itself, without Pulumi."""
+    """Return the cloud's answer, without Pulumi."""
     url, data = google.env["EVERSPOT_GCP_ENDPOINT"] + path, None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, method=verb, data=data, headers=headers)
@@ -90,12 +90,12 @@ def homes(google: Any, part: str) -> set[str]:
 
 
 def done(changes: dict[str, str]) -> dict[str, str]:
-    """What a run did, without what it only looked at."""
+    """Return the operations of a run, without reads."""
     return {name: op for name, op in changes.items() if op != "refresh"}
 
 
 def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
-    """What a plan would do that looks at the cloud first: each step, and the paths that differ."""
+    """Return the steps of a plan after a refresh, with the paths that differ."""
     with acting(google, ReviewPart.DRIFT):
         steps = json.loads(google.pulumi("preview", "--json", "--refresh", stack=STACK))["steps"]
     return [(s["op"], s.get("detailedDiff") or {}) for s in steps if s["op"] not in ("same", "read", "refresh")]
@@ -103,7 +103,7 @@ def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def acting(google: Any, part: ReviewPart) -> Iterator[None]:
-    """What runs within is a job's: its account was made by the bootstrap."""
+    """Run the block as a job, with the account that the bootstrap created."""
     email, original = f"everspot-{part.value}@{PROJECT}.iam.gserviceaccount.com", dict(google.env)
     path = f"/iamcredentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken"
     token = request_json(google, path, "POST", {"scope": ["cloud-platform"]})["accessToken"]
@@ -133,7 +133,7 @@ def up(google: Any, *options: str) -> Any:
 
 
 def bindings(google: Any) -> set[tuple[str, str]]:
-    """Who has which role on the project."""
+    """Return pairs of role and member on the project."""
     policy_bindings = request_json(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {}).get(
         "bindings", []
     )
@@ -208,7 +208,7 @@ def test_drift_of_the_bootstrap_is_seen_once_its_job_may_see_the_billing_account
 
 
 def keep_change_and_read_it(google: Any, control: str) -> None:
-    """What was applied is kept by the job that applied it, and by no other."""
+    """Check that only the applying job can store the record of the change."""
     for part in (ReviewPart.PREVIEW, ReviewPart.DRIFT):
         with acting(google, part), pytest.raises(StoreError):
             keep_change(google.env, control)
@@ -229,7 +229,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     bucket, group = f"/storage/v1/b/{out['controlUrl'].removeprefix('gs://')}", out["spotGroup"]
     labels = request_json(google, bucket)["labels"]
     assert labels.items() >= {"project": "everspot", "goog-pulumi-provisioned": "true"}.items()
-    # What the API has and upstream's release has not: asked for, and read back, so that the next plan is empty.
+    # A field that the API has and upstream's release lacks. It is sent and read back, so the next plan is empty.
     templates = list_names(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     (spot,) = (request_json(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
     assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
@@ -253,12 +253,12 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert sorted(changed.values()) == ["create", *["update"] * 5] and changed[f"{NAME}-fleet"] == "update"
     assert changed[f"{NAME}-fleet-on-demand"] == "update"
     assert request_json(google, bucket)["labels"] == labels
-    # Mended with the same digits behind its name or with others: as many as before, of the same kinds.
+    # Repaired resources may have other suffixes; their number and kinds are as before.
     again = list_names(google, f"{GLOBAL}/firewalls", "")
     assert {name.rpartition("-")[0] for name in again} == {name.rpartition("-")[0] for name in firewalls}
     assert request_json(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
 
-    # What a cluster may have besides, so that all that deployers need is asked for once.
+    # Optional parts of a cluster, so that every permission of deployers is used once.
     more = {"monitoring": {}, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
     declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
     changed = up(google).changes

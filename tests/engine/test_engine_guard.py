@@ -63,7 +63,7 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
         pulumi(*DESTROY, "--run-program")
     names = {r["urn"].rsplit("::", 1)[1] for r in resources(pulumi("stack", "export"))}
     assert {"part", "whole-guard"} <= names
-    # Switched off, the guard goes by itself, whatever runs: the engine still knows its hook. Then it needs no program.
+    # A disabled guard is deleted while jobs run, because the engine still has its hook. That needs no program.
     (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=False))
     pulumi(*UP)
     pulumi(*DESTROY)

@@ -75,7 +75,8 @@ def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
         assert all(orphans_by_name[fleet].usd_per_hour and orphans_by_name[fleet].parts for fleet in orphans)
         assert sum(len(orphans_by_name[fleet].parts) for fleet in orphans) == most - 5
         others = [orphan for name, orphan in orphans_by_name.items() if name not in orphans]
-        # what else was being made: the scheduler's group, or a template whose answer the engine did not live to record
+        # other resources in creation: the scheduler's group, or a template whose answer the killed engine did not
+        # record
         assert {orphan.resource.kind for orphan in others} <= {"Auto Scaling group", "launch-template"}
         assert all("scheduler" in o.sentence for o in others if o.resource.kind == "Auto Scaling group")
         templates = {name for name, o in orphans_by_name.items() if o.resource.kind == "launch-template"}

@@ -35,7 +35,7 @@ def assert_blocked(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def clear(rig: Any) -> None:
-    """What each of them says that clears it."""
+    """Resolve a pending operation with the command that the message names."""
     rig.pulumi("refresh", "--yes", "--clear-pending-creates", "--color=never", stack="local")
     assert pending(rig, "local") == set()
 

@@ -66,12 +66,12 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
     assert "speech-1" not in message and f"{ON_DEMAND}: replaced" not in message
     assert "1 job would be ended: vision-1. `everspot cluster drain --wait`" in message
     assert rig.fleet()["FleetState"] == "active"
-    assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
+    assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was created
     vision()
     delete_the_rebalance_rule(rig)
     rig.up("local", "--refresh")
     assert rig.outputs["onDemandFleetId"] == fleets[0] and rig.outputs["spotFleetId"] != fleets[1]
-    # What was deleted behind its back is found and made again.
+    # A manually deleted resource is detected and created again.
     assert any("rebalance" in r["Name"] for r in rig.client("events").list_rules()["Rules"])
     speech()
 

@@ -42,7 +42,7 @@ def hub(desk: Desk) -> Iterator[Double]:
 
 
 def runner_environment(rig: Any) -> dict[str, str]:
-    """What a runner of one's own has in its environment."""
+    """The environment of a self-hosted runner."""
     inherited = {name: value for name, value in rig.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))}
     return {**inherited, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 

@@ -60,7 +60,7 @@ def text(name: str) -> str:
 
 
 def plain(version: int) -> dict[str, str]:
-    """What somebody wrote down without calling it a secret, and what is planted in it."""
+    """Values with planted credentials that are not marked as secrets."""
     body = text(f"key {version}").upper()
     key = "AKIA" + "".join(letter if letter.isalpha() else "Q" for letter in body)[:16]
     lines = [

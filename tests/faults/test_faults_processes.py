@@ -69,7 +69,7 @@ def stopped(proc: Proc) -> bool:
 
 
 def between_checkpoints(cluster: Cluster) -> bool:
-    """Whether the toy's last word was not a step that it follows with a checkpoint."""
+    """Return whether the toy program's last reported step is not one that a checkpoint follows."""
     return cluster.trace()[-1]["step"] % EVERY != EVERY - 1
 
 

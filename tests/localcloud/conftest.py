@@ -19,7 +19,7 @@ from everspot_local.market.delays import Delays
 from everspot_local.market.disturbances import CALM
 from everspot_local.options import Options
 
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers of several test files
 
 from stillness import standing_still
 
@@ -27,7 +27,7 @@ SCALE = 120.0  # a notice of 120 s takes one real second
 
 
 class Kit:
-    """What a test does again and again, through the API only."""
+    """Common operations of the tests, through the API only."""
 
     def __init__(self, cloud: LocalCloud, patch: pytest.MonkeyPatch) -> None:
         self.cloud = cloud
@@ -39,7 +39,7 @@ class Kit:
         return boto_client(self.cloud.endpoint, service, region, **keys)
 
     def roles(self) -> None:
-        """What every account has after its own stack: EC2 launches no Spot instances without."""
+        """Create the service-linked roles of the account's stack, which EC2 needs to launch Spot instances."""
         iam = self.client("iam")
         for service in ("ec2fleet", "spot"):
             with suppress(iam.exceptions.InvalidInputException):  # it is there
@@ -88,7 +88,7 @@ class Kit:
         return until(lambda: [f for f in [self.instances("pending", "running")] if len(f) == count])[0]
 
     def instance(self, instance_id: str) -> dict[str, Any]:
-        """As described; of a young instance nothing is known at first."""
+        """Return the description of an instance, which a new instance does not have at first."""
         return until(lambda: self._describe_visible(instance_id))[0]
 
     def _describe_visible(self, instance_id: str) -> list[dict[str, Any]]:

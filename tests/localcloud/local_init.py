@@ -24,7 +24,7 @@ def fetch(url: str) -> str:
 
 
 def user_data() -> dict[str, str]:
-    """What a local cloud's metadata service has for this machine; nothing from any other."""
+    """Return this machine's user data from a local cloud's metadata service; empty for any other service."""
     try:
         call = urllib.request.Request("http://169.254.169.254/latest/api/token", method="PUT")
         call.add_header("X-aws-ec2-metadata-token-ttl-seconds", "60")

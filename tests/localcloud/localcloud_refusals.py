@@ -22,7 +22,7 @@ READ = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource
 
 @contextmanager
 def refused(code: str, words: str = "", status: int | None = None) -> Iterator[None]:
-    """What happens within is refused, by this code, in these words, and if one is named with this HTTP status."""
+    """Check that the block is refused with this code, this message, and this HTTP status if one is given."""
     with pytest.raises(ClientError) as caught:
         yield
     assert caught.value.response["Error"]["Code"] == code

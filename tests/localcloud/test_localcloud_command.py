@@ -37,7 +37,7 @@ class Command:
         return done.stdout
 
     def __call__(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> str:
-        """What it says, in this process: on standard output, or on standard error if it fails."""
+        """Run the command in this process, and return its standard output, or its standard error if it fails."""
         out, err, ended = io.StringIO(), io.StringIO(), 0
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             for name, value in (env or {}).items():

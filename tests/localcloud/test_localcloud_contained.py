@@ -120,7 +120,7 @@ def test_a_machine_that_is_cut_off_leaves_no_process_and_no_mount(tmp_path: Path
     machine = start(tmp_path / "i-cut", image)
     first_line(machine)
     running = keeper.descendants(machine.pid)
-    assert len(running) >= 3  # what boots it, its process 1, and what that has started
+    assert len(running) >= 3  # the process that boots it, its process 1, and that process's children
     assert "asked" not in order(machine, "K")
     assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
     assert Path("/proc/self/mountinfo").read_text() == mounts

@@ -27,7 +27,7 @@ def at(minutes: float) -> str:
 
 
 def report() -> dict[str, Any]:
-    """Of a run in which every promise was kept."""
+    """The report of a run that satisfies every check."""
     done = {"state": "SUCCEEDED", "accuracy": 0.9, "submitted_at": at(0), "ended_at": at(40), "cost_usd": 0.01}
     names = ("critical", "normal-a", "normal-b", "patient")
     jobs = [{**done, "job_id": f"{name}-1", "name": name} for name in names]
@@ -63,7 +63,7 @@ def report() -> dict[str, Any]:
 
 
 def shown() -> dict[str, Any]:
-    """What `everspot sweep --show` says of it."""
+    """The output of `everspot sweep --show` about it."""
     trials = [{"job_id": f"rates-t{n:04d}", "state": "PRUNED" if n == 3 else "COMPLETE"} for n in range(8)]
     return {"trials": trials, "over": True, **COSTS}
 

@@ -29,7 +29,7 @@ def test_a_conditional_write_meets_another_one(kit: Any) -> None:
     s3.put_object(Bucket="control", Key="a", Body=b"1")  # without a condition
     etag = s3.head_object(Bucket="control", Key="a")["ETag"]
     assert code(s3.put_object, Bucket="control", Key="a", Body=b"2", IfMatch=etag) == conflict
-    assert s3.get_object(Bucket="control", Key="a", IfMatch=etag)["Body"].read() == b"1"  # nothing was written
+    assert s3.get_object(Bucket="control", Key="a", IfMatch=etag)["Body"].read() == b"1"  # the write had no effect
     kit.do("disturbances", conflict=0)
     s3.put_object(Bucket="control", Key="a", Body=b"2", IfMatch=etag)
 

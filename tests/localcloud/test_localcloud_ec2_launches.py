@@ -47,7 +47,7 @@ LAUNCHES: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("facts", "request_", "code", "words"), [row[1:] for row in LAUNCHES], ids=[row[0] for row in LAUNCHES]
 )
 def test_a_launch_that_cannot_be(rig: Any, facts: Any, request_: Any, code: str, words: str) -> None:
-    """By a launch template, as Everspot launches: EC2 looks at none of it before."""
+    """The launch uses a launch template, as Everspot does. EC2 does not check a template before a launch."""
     data = {"ImageId": image(rig, **facts), "InstanceType": "m6i.large", **request_}
     template = rig.template(**data)
     specification = {"LaunchTemplateId": template, "Version": "$Latest"}

@@ -45,7 +45,7 @@ TAKEN = 0.004  # of the Spot instances, each hour
 
 
 def requested_resources(cloud: str, target: int, base: int, most: int) -> RequestedCapacity:
-    """What settings ask for."""
+    """Return the requests of the settings."""
     capacity = {
         "instanceTypes": TYPES[cloud],
         "standing": {"target": target, "onDemandBase": base},
@@ -160,7 +160,7 @@ class Life:
 
 
 def instances(figures: CostFigures | None) -> Range:
-    """What instances cost: a bill has nothing else."""
+    """Return the cost of instances, because a bill contains nothing else."""
     assert figures is not None
     parts = [part.range for part in figures.parts if part.kind.endswith(" instances")]
     return Range(**{key: sum(getattr(part, key) for part in parts) for key in Range.model_fields})

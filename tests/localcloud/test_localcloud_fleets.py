@@ -92,7 +92,7 @@ def targets(kit: Any, fleet_id: str) -> tuple[int, int, int]:
 
 
 def test_modify_fleet_changes_each_target(kit: Any) -> None:
-    """EC2 User Guide, "Modify an EC2 Fleet": total, on-demand and Spot; what is not named goes by the default."""
+    """EC2 User Guide, "Modify an EC2 Fleet": total, on-demand and Spot; the default target type gets the rest."""
     fleet_id = kit.fleet(0)["FleetId"]
     for specification, expected in (
         ({"TotalTargetCapacity": 3, "OnDemandTargetCapacity": 2}, (3, 2, 1)),

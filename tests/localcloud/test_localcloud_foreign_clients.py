@@ -120,6 +120,6 @@ def test_spot_prices_are_known_of_every_pool_that_is_sold(kit: Any) -> None:
     offered = kit.ec2.describe_instance_type_offerings(LocationType="availability-zone")["InstanceTypeOfferings"]
     assert {(o["InstanceType"], o["Location"]) for o in offered} >= set(prices)
     assert len({kind for kind, _ in prices}) > 20
-    assert kit.log("price") == []  # who asks for all prices opens no pool
+    assert kit.log("price") == []  # a request for all prices creates no pool
     kit.spot(1)
     assert {f"{line['usd']:.6f}" for line in kit.log("price")} <= set(prices.values())  # each as it was announced

@@ -162,7 +162,7 @@ def test_a_key_that_the_issuer_has_changed_is_known_at_once(account: Account, fo
 
 
 def test_an_issuer_that_does_not_answer_or_is_another(kit: Any, account: Account, forge: Forge) -> None:
-    kit.do("issuer", url=ISSUER, address="http://127.0.0.1:9")  # nobody listens there
+    kit.do("issuer", url=ISSUER, address="http://127.0.0.1:9")  # no server listens there
     assert account.refusal(forge.token()) == "IDPCommunicationError"
     kit.do("issuer", url=ISSUER, address=forge.address)
     configuration = forge.documents["/.well-known/openid-configuration"]

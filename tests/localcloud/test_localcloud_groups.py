@@ -62,7 +62,7 @@ def test_a_refresh_brings_a_new_instance_before_it_ends_the_old_one(kit: Any, he
     def refreshes() -> list[dict[str, Any]]:
         return list(group.describe_instance_refreshes(AutoScalingGroupName="one")["InstanceRefreshes"])
 
-    assert refresh()["Status"] == "Successful"  # nothing to do: it matches
+    assert refresh()["Status"] == "Successful"  # nothing to replace: all instances match
     assert [i["InstanceId"] for i in kit.living(1)] == [old["InstanceId"]]
     kit.ec2.create_launch_template_version(
         LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}

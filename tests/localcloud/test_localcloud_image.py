@@ -33,7 +33,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def digests(root: Path, cloud: str = "aws") -> tuple[str, str]:
-    """Of the layer of dependencies, and of the product."""
+    """Return the digests of the dependency layer and of the product layer."""
     product = inputs.digest_product(root, BASE, cloud, inputs.commit(root))
     return inputs.digest_dependencies(root, BASE), product
 

@@ -215,7 +215,7 @@ def test_instances_may_be_ended_by_their_tags(kit: Any, worker: Worker) -> None:
         worker.may({"Action": "ec2:TerminateInstances", "Resource": f"{ARN}:instance/*", "Condition": condition})
         ec2 = worker.client("ec2")
         assert refused(ec2.terminate_instances, InstanceIds=[own_id, other]) == "UnauthorizedOperation"
-        # an instance that nobody knows has no tags by which it could be allowed (aws/karpenter-provider-aws, 2100)
+        # an unknown instance has no tags that a condition could match (aws/karpenter-provider-aws, 2100)
         missing_id = "i-00000000000000000"
         assert refused(ec2.terminate_instances, InstanceIds=[missing_id]) == "UnauthorizedOperation"
         ec2.terminate_instances(InstanceIds=[own_id])

@@ -92,11 +92,12 @@ signal.signal(signal.SIGTERM, lambda *_: (open("child", "w").close(), sys.exit(0
 open("ready", "w").close()
 time.sleep(600)
 """
-"""Of a job: it says that it was asked to end."""
+"""The program of a job, which reports a request to end."""
 
 
 def test_a_machine_that_is_asked_to_end_asks_its_programs_itself(tmp_path: Path, helpers: Any) -> None:
-    """As in the agent's systemd unit: a training process that got SIGTERM immediately would end before it saves."""
+    """The agent's systemd unit does the same: a training process that got SIGTERM immediately would end before it
+    saves."""
     boot = f"import signal, subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {PROGRAM!r}])\n"
     boot += "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nchild.wait()"
     words = [sys.executable, keeper.__file__, sys.executable, "-c", boot]

@@ -26,7 +26,7 @@ def test_a_lenient_cloud_takes_it_all(module_cloud: LocalCloud, kit_class: Any, 
 
 
 HERE = Path(__file__).parent
-FILES = HERE.parent.glob("localcloud*/test_*.py")  # what both clouds do is tested with Google's
+FILES = HERE.parent.glob("localcloud*/test_*.py")  # behaviour of both clouds is tested with Google Cloud's
 TESTS = set(re.findall(r"^def test_(\w+)", "".join(f.read_text(encoding="utf-8") for f in FILES), re.MULTILINE))
 
 

@@ -261,7 +261,7 @@ def test_tags_that_are_changed_added_and_removed_are_described_so(kit: Any, kind
     assert resource.show(kit, name) == {**FIRST, "Team": "speech", "Owner": "me"}
     resource.drop(kit, name, ["Note", "Owner"])
     assert resource.show(kit, name) == {"Project": "everspot", "Team": "speech"}
-    resource.drop(kit, name, ["Note"])  # what is not there is no failure
+    resource.drop(kit, name, ["Note"])  # a missing resource is no failure
     assert resource.show(kit, name) == {"Project": "everspot", "Team": "speech"}
 
 

@@ -17,7 +17,7 @@ from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers of several test files
 sys.path.insert(0, str(Path(__file__).parents[1] / "localcloud"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))  # federation_helpers
 
@@ -50,7 +50,7 @@ class Answer:
 
 
 class GcpKit:
-    """What a test does again and again, through the API only."""
+    """Common operations of the tests, through the API only."""
 
     def __init__(self, cloud: LocalCloud, patch: pytest.MonkeyPatch) -> None:
         self.cloud = cloud

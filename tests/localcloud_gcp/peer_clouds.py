@@ -64,14 +64,14 @@ class Clouds:
             self.iam.put_role_policy(RoleName=name, PolicyName="may", PolicyDocument=json.dumps(policy))
 
     def on_aws(self, role: str = SCHEDULER, session: str = "i-0123456789abcdef0") -> None:
-        """What follows runs on an instance of AWS with a role."""
+        """Run the following code as an AWS instance with a role."""
         keys = self.sts.assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
         self.patch.setenv("AWS_ACCESS_KEY_ID", keys["AccessKeyId"])
         self.patch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
         self.patch.setenv("AWS_SESSION_TOKEN", keys["SessionToken"])
 
     def on_google(self, email: str) -> None:
-        """What follows runs on an instance of Google Cloud with a service account."""
+        """Run the following code as a Google Cloud instance with a service account."""
         self.kit.network()
         scopes = ["https://www.googleapis.com/auth/cloud-platform"]
         instance = self.kit.run("home", serviceAccounts=[{"email": email, "scopes": scopes}])
@@ -93,7 +93,7 @@ class Clouds:
         assert self.kit.get(f"/iam/v1/{operation['name']}")["done"] is True
 
     def admit(self, principal: str, bucket_condition: str = "") -> None:
-        """Let a principal become the visitor, and the visitor use the bucket."""
+        """Allow a principal to impersonate the visitor, and the visitor to use the bucket."""
         user = {"role": "roles/iam.workloadIdentityUser", "members": [principal]}
         path = f"/iam/v1/{ROOT}/serviceAccounts/{VISITOR}:setIamPolicy"
         self.ok("POST", path, {"policy": {"bindings": [user]}})

@@ -82,7 +82,7 @@ def test_a_store_says_what_is_wrong_with_the_way_in(from_aws: Any) -> None:
     bucket = open_cloud(GCS, to_google(audience=f"{POOL}/providers/none"))
     with pytest.raises(StoreDenied, match="doesn't exist"):
         bucket.get("visits/train-v1.json")
-    from_aws.patch.setenv("EVERSPOT_GCP_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    from_aws.patch.setenv("EVERSPOT_GCP_ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     for credentials in (to_google(), to_google(audience=f"{POOL}/providers/none")):
         with pytest.raises(StoreUnavailable, match="does not take this cluster's proof: ConnectionError"):
             open_cloud(GCS, credentials).get("visits/train-v1.json")

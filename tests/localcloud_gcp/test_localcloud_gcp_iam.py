@@ -205,7 +205,7 @@ def test_objects_are_allowed_by_their_prefix(worker: Any) -> None:
     store = GCSStore("control", config=config, client_options={"allow_http": True}, retry_config={"max_retries": 0})
     obstore.put(store, "records/b", b"1")
     assert bytes(obstore.get(store, "records/b").bytes()) == b"1"
-    with pytest.raises(PermissionDeniedError):  # who may not list is not told that it is missing
+    with pytest.raises(PermissionDeniedError):  # a caller without the list permission gets 403 and not 404
         obstore.get(store, "records/none")
     assert kit.call("GET", f"{path}/records%2Fa", token=token).status == 404
     assert kit.call("POST", f"{path}/records%2Fa/compose", composed, token=token).status == 404
@@ -231,7 +231,7 @@ LAUNCH = (
     "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
     "compute.subnetworks.use",
 )  # fmt: skip
-"""What a template asks of who launches from it, if it has all of these."""
+"""The permissions that a launch from a template with all of these features requires."""
 
 
 def template(kit: Any) -> str:

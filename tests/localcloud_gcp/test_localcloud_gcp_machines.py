@@ -28,7 +28,7 @@ def net(kit: Any) -> Any:
 
 
 def start(kit: Any, name: str = "one", order: Any = None, **more: Any) -> tuple[Any, list[int], Path]:
-    """An instance whose processes are up: as it is told, their ids, its folder."""
+    """Start an instance and wait for its processes; return its description, the process ids, and its folder."""
     items = [{"key": "order", "value": json.dumps({"do": "run", **(order or {})})}]
     instance = kit.run(name, metadata={"items": items}, **more)
     processes = kit.cloud.machines.processes
@@ -104,7 +104,7 @@ def test_one_that_ignores_the_request_is_killed_after_thirty_seconds(net: Any) -
 
 
 def test_an_instance_that_leaves_before_it_is_taken_was_not_preempted(net: Any) -> None:
-    """As an agent does: it has itself deleted within its notice."""
+    """Like an agent, the instance requests its own deletion within its notice."""
     instance, _, _ = start(net, scheduling={"preemptionNoticeDuration": {"seconds": 120}})
     with net.still():
         net.market("interrupt", instance=instance["id"])

@@ -128,7 +128,7 @@ def test_a_change_that_came_before_is_told_at_once_with_the_last_etag(metadata_r
 
 
 def test_a_deleted_instance_ends_the_wait(metadata_rig: Any) -> None:
-    """It is answered, or comes too late to be let in."""
+    """The waiting request is answered, or refused if it comes too late."""
     kit, _, here = metadata_rig
     outcomes: list[object] = []
 
@@ -146,7 +146,7 @@ def test_a_deleted_instance_ends_the_wait(metadata_rig: Any) -> None:
 
 
 def view_project(kit: Any) -> None:
-    """Let the instances' account read the project."""
+    """Allow the instances' account to read the project."""
     viewer = {"role": "roles/viewer", "members": [f"serviceAccount:{ACCOUNT}"]}
     assert kit.call("POST", f"{PROJECT}:setIamPolicy", policy(viewer)).status == 200
 
@@ -158,7 +158,7 @@ def test_google_auth_gets_a_token_that_calls_are_made_with(metadata_rig: Any, mo
     credentials = google.auth.compute_engine.Credentials()
     credentials.refresh(google.auth.transport.requests.Request())
     assert credentials.service_account_email == ACCOUNT
-    assert kit.call("GET", "global/networks", token=credentials.token).status == 403  # nothing without a binding
+    assert kit.call("GET", "global/networks", token=credentials.token).status == 403  # no access without a binding
     view_project(kit)
     assert kit.until(lambda: kit.call("GET", "global/networks", token=credentials.token).status == 200)
     line = kit.cloud.calls.read()[-1]

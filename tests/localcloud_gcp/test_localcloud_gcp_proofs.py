@@ -72,7 +72,7 @@ def header(name: str, value: str) -> Callable[[dict[str, Any]], None]:
     ],
 )  # fmt: skip
 def test_google_takes_no_other_proof_than_one_signed_for_it(from_aws: Any, prove: Any, words: str | None) -> None:
-    if words is None:  # what is sent is sent to the host of the URL, whatever the header says
+    if words is None:  # the request goes to the host of the URL, whatever the header names
         assert to_google(prove)()["token"]
         return
     with pytest.raises(CloudError, match=words):

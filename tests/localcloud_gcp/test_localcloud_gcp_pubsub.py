@@ -95,7 +95,7 @@ def test_what_nobody_can_handle_goes_to_the_dead_letter_topic_if_pubsub_may_forw
     assert kit.get(SUBSCRIPTION)["deadLetterPolicy"] == {"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5}
     with kit.still() as later:
         publish(kit, "a")
-        for attempt in range(1, 7):  # nobody has allowed the forwarding
+        for attempt in range(1, 7):  # the forwarding is not permitted
             (received,) = pull(kit)
             assert received["deliveryAttempt"] == attempt
             later(30)

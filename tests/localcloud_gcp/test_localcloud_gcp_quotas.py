@@ -22,7 +22,7 @@ def net(kit: Any) -> Any:
 
 
 def refused(kit: Any, name: str = "late", **more: Any) -> Any:
-    """What an instance's operation says that cannot be had."""
+    """Return the error of the operation for an instance that cannot be created."""
     machine_type, zone = more.pop("machine_type", "g2-standard-4"), more.pop("zone", ZONE)
     body = {"name": name, **kit.properties(f"zones/{zone}/machineTypes/{machine_type}", **more)}
     (error,) = kit.wait(kit.begin("POST", f"zones/{zone}/instances", body))["error"]["errors"]

@@ -22,7 +22,7 @@ RULE = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": 3
 
 @pytest.fixture
 def store(kit: Any) -> Iterator[GCSStore]:
-    """What obstore sees of a bucket that the JSON API made."""
+    """An obstore client of a bucket that the JSON API created."""
     assert kit.call("POST", BUCKETS, PRIVATE).status == 200
     yield open_store(kit)
 

@@ -173,7 +173,7 @@ class Declared:
         return Store.open(*URLS[cloud], clock=self.clock, credentials=lambda: owner[cloud])
 
     def denied(self) -> list[Any]:
-        """What either cloud refused for want of permission."""
+        """Return the requests that either cloud refused because of missing permissions."""
         return [c for book in (self.aws.calls, self.kit.cloud.calls) for c in book.read() if not c["allowed"]]
 
 
@@ -197,14 +197,14 @@ class Partner(Member):
         self.schedulers = [Scheduler(own, self.manifest, self.cloud, "s1", peer_access=peer_access)]
 
     def turn(self) -> None:
-        """Its scheduler and its agents, once."""
+        """Run its scheduler and its agents once."""
         for scheduler in self.schedulers:
             scheduler.tick()
         for agent in self.agents.values():
             agent.turn()
 
     def save(self, job: str, step: int, folder: Path) -> None:
-        """What the job's trainer publishes."""
+        """Publish a checkpoint as the job's trainer does."""
         path = folder / f"{job}-{step}.pt"
         path.write_bytes(f"state of {step}".encode())
         self.store.checkpoints(job, self.store.records.get(job).value.epoch).publish(step, {"rank-0.pt": path})

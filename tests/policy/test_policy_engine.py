@@ -58,7 +58,7 @@ exceptions:
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
-# What the rules over a whole stack need: a standing capacity of development that is on-demand.
+# The rules over a whole stack need a standing capacity of development that is on-demand.
 STANDING = {
     "aws": [
         Case("standing", aws_values.FLEET, {

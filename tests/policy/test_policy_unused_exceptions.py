@@ -13,7 +13,7 @@ URN = f"urn:pulumi:prod::p::{BUCKET}::mine"
 
 
 def unused_messages(rule: str, resource: str, until: str = "2026-06-30", environments: str = "[]") -> list[str]:
-    """What the pack says of a stack with a bucket that has no tags, beside what it says of the bucket."""
+    """Return the pack's messages about a stack with an untagged bucket, without those about the bucket itself."""
     text = f"{{rule: {rule}, resource: {resource}, reason: It is so., until: {until}, environments: {environments}}}"
     levels = "aws-bucket-has-policy: off, aws-no-nat: off"
     settings = read(f'environments: {{"*": {{levels: {{{levels}}}}}}}\nexceptions: [{text}]')

@@ -21,7 +21,7 @@ from everspot_review.jobs import RunningJobs
 from everspot_review.judge import judge
 from everspot_review.report import EnvironmentReport
 
-sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers in this folder
 LOGS = Path(__file__).parent / "logs"
 KINDS = joined(AWS, GCP)
 RUNNING = RunningJobs({Market.SPOT: 3, Market.ON_DEMAND: 1})
@@ -77,7 +77,7 @@ def step_line() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def kinds() -> ResourceKinds:
-    """What both clouds say of their resources."""
+    """The resource kinds of both clouds."""
     return KINDS
 
 

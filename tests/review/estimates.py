@@ -6,7 +6,7 @@ from everspot_core.estimate.model import CostFigures, Estimate, Range
 
 
 def estimate(before: float | None, after: float | None, day: date = date(2026, 11, 1)) -> Estimate:
-    """A month of a cluster at so many expected dollars, of which a third are another team's."""
+    """Return the estimate of a cluster's month at this expected cost; a third of it belongs to another team."""
     return Estimate(
         before=None if before is None else figures(before),
         after=None if after is None else figures(after),

@@ -73,7 +73,7 @@ def test_rules_carry_their_level_their_severity_and_what_is_wrong(log: Callable[
         ),
         ("advisory", "a. Excepted until 2027-13-41: none", "a. Excepted until 2027-13-41: none", None),
         ("advisory", "acl: is public. Set it.", "acl: is public. Set it.", None),
-        # What a message quotes of the change excuses nothing.
+        # Text of the change that a message quotes does not count as an exception.
         (
             "mandatory",
             "team: x. Excepted until 2027-01-31: me is no team.",

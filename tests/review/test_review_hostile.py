@@ -178,7 +178,7 @@ def _rows_of_the_first_table(tokens: list[Any]) -> int:
 
 
 def everywhere(text: str) -> EnvironmentReport:
-    """A report of which every text is this one."""
+    """Return a report with this text in every field."""
     figures = CostFigures(total=span(9), teams={text: span(4), f"{text}2": span(5)}, parts=())
     step = ResourceStep(
         urn=text, type=text, name=text, deed=Deed.REPLACE, protected=True, stateful=True,

@@ -22,7 +22,7 @@ UPDATE = {"diffKind": "update"}
 
 @pytest.fixture
 def changes(step_line: Callable[..., str], kinds: ResourceKinds) -> Callable[..., list[tuple[Any, ...]]]:
-    """What is told of the properties of one step."""
+    """Return the reported property changes of one step."""
 
     def read_changes(**more: Any) -> list[tuple[Any, ...]]:
         environment_report = judge(read([step_line(**more), END]), environment="dev", stack="dev", kinds=kinds)

@@ -20,7 +20,7 @@ URN = "urn:pulumi:dev::p::aws:lambda/function:Function::f"
 
 
 def changes(before: dict[str, Any], after: dict[str, Any], *paths: str) -> list[PropertyChange]:
-    """What is told of an update that differs at these paths."""
+    """Return the reported property changes of an update that differs at these paths."""
     sides = {
         side: {"urn": URN, "type": URN.split("::")[2], "custom": True, "id": "f", "inputs": inputs}
         for side, inputs in (("old", before), ("new", after))

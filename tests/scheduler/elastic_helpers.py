@@ -149,7 +149,7 @@ class Killer:
 
 
 class Through:
-    """Another one's cloud, of which methods may be replaced without touching it."""
+    """A wrapper of a cloud whose methods can be replaced without changing the cloud."""
 
     def __init__(self, cloud: object) -> None:
         self._cloud = cloud
@@ -184,7 +184,7 @@ class ElasticCluster(Cluster):
         return self.store.submit(JobSubmission(job_id=name, spec=settings, submitted_at=now, deadline_at=by))
 
     def end(self, iid: str, **_: object) -> None:
-        """An agent that was told to leave does; its machine does not power off, so that only the scheduler ends it."""
+        """Let an agent follow its order to leave. Its machine does not power off, so only the scheduler ends it."""
         self.agents[iid].alive = False
 
     def living(self) -> dict[str, Market]:
@@ -200,7 +200,7 @@ class ElasticCluster(Cluster):
         return {i.instance_id for i in self.cloud.instances() if i.launch}
 
     def boot(self) -> None:
-        """What runs and has not reported yet has an agent from now on, and what has ended has none."""
+        """Start agents on running instances without one, and remove the agents of ended instances."""
         living = self.living()
         for name, market in sorted(living.items()):
             if name not in self.agents:
@@ -227,7 +227,7 @@ def words(here: ElasticCluster, job: str) -> str:
 
 
 def count_launches(here: ElasticCluster, market: Market = Market.SPOT) -> int:
-    """How many launches of a market were asked for."""
+    """Return the number of requested launches of a market."""
     return sum(1 for i in here.cloud.intents if i.market is market)
 
 

@@ -64,7 +64,7 @@ class Member(Cluster):
     def choose(
         self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime
     ) -> Move | None:
-        """What the test wishes."""
+        """Return the move that the test has set."""
         wish = self.wishes.get(job.job_id)
         at = job.record.away.cluster if job.record is not None and job.record.away is not None else home
         return move(job.job_id, at, wish) if wish is not None and wish != at else None
@@ -82,7 +82,7 @@ class Pair:
         self.members, self.second = tuple(members.values()), timedelta(seconds=1)
 
     def run(self, seconds: int) -> None:
-        """Let everybody have a turn each second; at no time has a job two owners."""
+        """Run all actors once per second, and check that no job ever has two owners."""
         for _ in range(seconds):
             for member in self.members:
                 for scheduler in member.schedulers:

@@ -27,7 +27,8 @@ class GoogleProject:
         self.site.build()
 
     def launched(self, cluster: str) -> set[str]:
-        """Every instance that was ever launched for a cluster: what is deleted is described no more."""
+        """Return every instance that was ever launched for a cluster, including deleted ones, which are no longer
+        described."""
         pages = self.site.api.pages("compute", "projects/everspot-local/aggregated/operations")
         operations = [o for page in pages for scope in page["items"].values() for o in scope.get("operations", ())]
         return {
@@ -61,7 +62,7 @@ class GoogleElastic(ElasticCluster):
         return self.scheduler(name)
 
     def count(self, killer: Killer) -> None:
-        """Count the requests by which instances come and go, too: a launch is more than one, and so is a release."""
+        """Count the requests of launches and releases, too; each takes more than one request."""
         plain = self.cloud._api._once
         counted = killer.counted(plain, "request")
 

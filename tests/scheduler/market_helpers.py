@@ -29,9 +29,9 @@ SCALE = 60.0  # a notice of 120 s lasts 2 s
 
 
 class Here(ABC):
-    """A cluster in a local cloud: buckets, and a queue that hears of its instances.
+    """A cluster in a local cloud: buckets, and a queue with messages about its instances.
 
-    `kind`, `zone`: of its instances. `environment`: by which its programs find the cloud.
+    `kind`, `zone`: of its instances. `environment`: the variables that lead its programs to the cloud.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Here(ABC):
         return iid
 
     def until(self, done: Callable[[], bool], limit: timedelta = timedelta(seconds=30)) -> None:
-        """Let everybody work until it is so."""
+        """Run all actors until the condition is true."""
         clock = self.cluster.clock
         end = clock.monotonic() + limit
         while not done():

@@ -19,7 +19,7 @@ class Restarting(ABC):
         """The next one."""
 
     def tick(self) -> None:
-        """Its turn, unless it is in the midst of one."""
+        """Run a tick, unless one is running."""
         if self._busy:  # it is the one that waits
             return
         self._busy = True

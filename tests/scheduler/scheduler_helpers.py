@@ -38,14 +38,14 @@ class FakeCloud(NullCloud):
         self.prices: list[PricePoint] = []
         self.scores: list[PlacementScore] = []
         self.stored_gauges: list[tuple[str, dict[Gauge, float], datetime]] = []
-        self.scored: list[tuple[tuple[str, ...], int]] = []  # what scores were asked for
+        self.scored: list[tuple[tuple[str, ...], int]] = []  # the requested scores
         self.describe_calls = 0
         self.error: Exception | None = None
         self.ends_error: Exception | None = None
         self.kind = Trouble.TRANSIENT
         self.notified: list[tuple[str, dict[str, object]]] = []
         self.ended: list[str] = []
-        self.reported_ends: list[CloudEnd] = []  # ends that are told beside the description
+        self.reported_ends: list[CloudEnd] = []  # ends that are reported separately from the description
         self.deaf = 0  # notifications that fail before one is sent
 
     def instances(self) -> list[CloudInstance]:
@@ -219,12 +219,12 @@ class Cluster:
         return agent
 
     def declare(self, **update: object) -> None:
-        """What `pulumi up` does to `cluster.json`."""
+        """Write `cluster.json` as `pulumi up` does."""
         self.manifest = self.manifest.model_copy(update=update)
         self.store.write_manifest(self.manifest)
 
     def end(self, iid: str, *, interrupted: bool, phase: Phase = Phase.ENDED, stated: bool = True) -> None:
-        """The cloud ends an instance: its processes are dead at once."""
+        """Let the cloud end an instance, which kills its processes immediately."""
         self.agents[iid].alive = False
         was = self.cloud.described[iid]
         self.cloud.described[iid] = CloudInstance(
@@ -245,7 +245,7 @@ class Cluster:
         return self.store.submit(job)
 
     def run(self, seconds: int) -> None:
-        """Let everybody have a turn each second."""
+        """Run all actors once per second."""
         for _ in range(seconds):
             for scheduler in self.schedulers:
                 scheduler.tick()

@@ -61,7 +61,7 @@ class Watched(ElasticCluster):
         return str(url)
 
     def minutes(self, count: int, *, works: bool = True) -> None:
-        """So many minutes, in each of which the scheduler works, or does not, and CloudWatch looks."""
+        """Let minutes pass. In each, the scheduler runs or not, and CloudWatch evaluates its alarms."""
         for _ in range(count):
             if works:
                 self.run(1)
@@ -79,7 +79,7 @@ class Watched(ElasticCluster):
         return {alarm["AlarmName"] for alarm in alarms}
 
     def delivered_alarms(self) -> list[str]:
-        """The alarms of which people have been told, each as often as they were."""
+        """Return the alarms whose messages were delivered, one entry per message."""
         deliveries = (
             self.clients["sqs"].receive_message(QueueUrl=self.inbox, MaxNumberOfMessages=10).get("Messages", [])
         )
@@ -108,7 +108,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 def rings(here: Watched, name: str) -> bool:
-    """Whether this alarm, and no other, goes off, and people are told once."""
+    """Return whether only this alarm goes off, with one message."""
     here.minutes(12)
     return here.ringing() == {name} and here.delivered_alarms() == [name]
 

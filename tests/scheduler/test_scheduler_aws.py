@@ -204,7 +204,7 @@ def test_poison_and_foreign_messages_are_deleted_and_the_others_wait_to_be_settl
     assert received.keys() == {"i-1", "i-2"}
     assert queue.message_count() == 2
     assert "a message that cannot be read is deleted" in caplog.text
-    again = queue.receive(2)  # what is not acknowledged comes again
+    again = queue.receive(2)  # an unacknowledged message is delivered again
     assert {m.instance_id for m in again} == {"i-1", "i-2"}
     queue.cloud.acknowledge(again)
     assert queue.message_count() == 0

@@ -15,7 +15,7 @@ RATE = 0.085  # dollars an hour of c6i.large on-demand in us-east-1
 
 
 def cap(cluster: Cluster, team: str = "vision", **allowance: float) -> None:
-    """What `everspot cost budget set` writes, as the scheduler will have read it by the next tick."""
+    """Write a cap as `everspot cost budget set` does, and wait until the scheduler reads it at its next tick."""
     caps = Caps(day=Allowance(**allowance))
     cluster.store.change_budgets(lambda b: b.changed(team, caps, cluster.clock.now(), "ann"))
     cluster.clock.advance(READ_EVERY)
@@ -32,7 +32,7 @@ def billed(cluster: Cluster):
 
 
 def append_finish_events(cluster: Cluster) -> None:
-    """What an agent tells of a job that it has finished."""
+    """Append the events that an agent writes for a finished job."""
     for job, document in cluster.store.records.scan().items():
         record, name = document.value, document.value.last_owner
         if record.state is JobState.SUCCEEDED:
@@ -42,7 +42,7 @@ def append_finish_events(cluster: Cluster) -> None:
 
 
 def purses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
-    """What is spent by now, as a scheduler that has just begun, or the one that runs, finds it."""
+    """Return the spending so far, as computed by a new scheduler or by the running one."""
     scheduler = cluster.schedulers[0]
     spending = (accounts or Accounts(cluster.store)).look(scheduler.observe.observer.look(), scheduler.services.ledger)
     return {(p.team, p.unit): p.spent for p in spending}

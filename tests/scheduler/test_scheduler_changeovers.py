@@ -31,7 +31,7 @@ def run_once(cluster: Cluster, job: str, *, data: timedelta = PAUSE, restore: fl
 
 
 def written(cluster: Cluster) -> dict[str, list[float]]:
-    """By part, what is written down."""
+    """Return the stored measurements, by part."""
     cluster.clock.advance(WRITE_EVERY)
     cluster.run(1)
     changeovers = cluster.store.notes.changeovers.read()
@@ -108,7 +108,7 @@ def test_a_jobs_own_data_counts_for_its_next_changeover_and_for_no_others(cluste
 
 
 def looking(cluster: Cluster) -> ChangeoverLog:
-    """What a scheduler knows after its first look."""
+    """Return a scheduler's log of changeovers after its first tick."""
     store, facts, declaration = cluster.store, Facts(), ManifestWatch(cluster.store, cluster.manifest)
     ledger, log = Ledger(store, cluster.manifest), ChangeoverLog(store)
     desk = ElasticManager(store, cluster.cloud, declaration, facts, ledger, "s")

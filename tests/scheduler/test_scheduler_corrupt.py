@@ -48,7 +48,7 @@ def rewritten(cluster: Cluster, key: str, change: Callable[[Any], Any]) -> None:
 
 
 def goes_on(cluster: Cluster) -> None:
-    """A scheduler that starts now ends no tick with an error, and brings a new job to a new instance."""
+    """Check that a newly started scheduler ticks without errors and assigns a new job to a new instance."""
     cluster.schedulers = [cluster.scheduler("s2")]
     cluster.clock.advance(timedelta(minutes=6))
     for agent in cluster.agents.values():
@@ -96,7 +96,7 @@ def test_a_price_that_is_none_stops_no_tick(worn: Cluster, usd: float) -> None:
 
 
 def test_an_event_that_tells_of_no_market_stops_no_tick(worn: Cluster) -> None:
-    """Of an instance whose launch is not in the ledger, only the event says what it is."""
+    """Only the event describes an instance whose launch is not in the ledger."""
     keys = [entry.key for entry in worn.store.control.list("events/one/")]
     (key,) = [key for key in keys if b'"assigned"' in worn.store.control.get(key).value.lower()]
     rewritten(worn, key, lambda event: event | {"data": event["data"] | {"market": "LOST"}})
@@ -125,7 +125,7 @@ def test_an_instance_whose_last_heartbeat_cannot_be_read_has_reported(worn: Clus
 
 
 def test_an_instance_that_vanishes_without_a_heartbeat_ended_nobody_knows_when(worn: Cluster) -> None:
-    """Its end was told by nobody: what it has cost is unknown, and not nothing."""
+    """Its end was never reported, so its cost is unknown and not zero."""
     worn.agent("i-mute", Market.ON_DEMAND)
     worn.run(15)
     worn.store.instances.delete("i-mute")

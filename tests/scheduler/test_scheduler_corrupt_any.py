@@ -112,7 +112,7 @@ def spoilt(cluster: Cluster, key: str, place: Path, value: Any) -> None:
 
 
 def goes_on(clusters: Sequence[Cluster]) -> None:
-    """Schedulers that start now end no tick with an error, and bring a new job to an instance."""
+    """Check that newly started schedulers tick without errors and assign a new job to an instance."""
     clusters[0].clock.advance(timedelta(minutes=6))
     for cluster in clusters:
         cluster.schedulers = [cluster.scheduler("s2")]

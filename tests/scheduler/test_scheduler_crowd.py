@@ -44,7 +44,8 @@ LATER = 1.2
 
 
 class CrowdCluster(ElasticCluster):
-    """Its market time is the cloud's: all that the cloud does by itself by then is done before anybody's next turn."""
+    """A cluster on the cloud's market time. The cloud's own events up to a moment happen before any actor's next
+    turn."""
 
     def __init__(self, local: LocalCloud) -> None:
         clock = ManualClock(local.market.clock.now())
@@ -181,7 +182,7 @@ def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_cl
     crowd.round()
     crowd.round()  # described every other tick
 
-    # Requests: none was one too many for its bucket, and what launches and ends is asked for all at once.
+    # No request exceeded its token bucket, and launches and terminations are batched.
     assert crowd.throttled == []
     assert crowd.request_counts["CreateFleet"] <= 2 and crowd.request_counts["TerminateInstances"] <= 2
     assert crowd.request_counts["instances of a launch"] == CAP

@@ -28,7 +28,7 @@ class Timed:
         self.scheduler.tick = lambda: (self.ticks.append(clock.monotonic()), tick())
 
     def run(self, ticks: int, after: timedelta, happens) -> timedelta:
-        """Let it have so many ticks, and one more; how long after what happened that one was."""
+        """Run this many ticks and one more, and return the time from the event to that tick."""
         happened: list[timedelta] = []
 
         def asleep(_: timedelta) -> None:
@@ -121,7 +121,7 @@ def test_an_idle_scheduler_is_woken_though_the_store_did_not_answer_for_a_while(
 
 
 def test_work_of_which_nobody_tells_is_seen_by_the_next_idle_tick(timed, monkeypatch):
-    """Who may write jobs and not the wake-up object, or dies between the two, waits for some minutes."""
+    """A submitter that may not write the wake-up object, or dies before it does, waits for some minutes."""
     real = timed.here.store.control.put
 
     def denied(key: str, data: bytes) -> object:

@@ -183,7 +183,7 @@ def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
     )
     pools = {(pool.instance_type, pool.zone) for pool in launchable_pools(declared)}
     assert pools == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
-    # What was planned before the declaration changed is not asked for any more.
+    # Launches that were planned before the declaration changed are no longer requested.
     planned = Launch(
         job_id="j", instance_type="m6i.large", zone="us-east-1a", market=Market.SPOT, ordered=False, cause=Why.CRITICAL,
         ranked=tuple(PoolKey("m6i.large", zone, Market.SPOT) for zone in ("us-east-1a", "us-east-1b")),
@@ -193,7 +193,7 @@ def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
 
 
 def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_the_note(tmp_path):
-    """A type that is launched no more, and that no catalogue prices: its instance is not free."""
+    """The type is no longer launched and has no catalogue price, but its instance still costs money."""
     clock = ManualClock()
     here = ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.ON_DEMAND], max_usd_per_hour=0.2)
     usd = here.schedulers[0].services.ledger.usd_per_hour(ON_DEMAND)

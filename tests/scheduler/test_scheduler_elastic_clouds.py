@@ -46,7 +46,7 @@ class Rig(ABC):
 
     @abstractmethod
     def newer(self) -> dict[str, str]:
-        """What an `up` with a new image changes of what is declared."""
+        """Return the changes of the manifest after an `up` with a new image."""
 
     def dry(self) -> None:
         self.cloud.do("drought", pool=self.pool)

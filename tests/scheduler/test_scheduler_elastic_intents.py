@@ -143,7 +143,7 @@ def test_a_launched_instance_that_is_never_described_counts_for_nothing_after_a_
 
 @pytest.mark.parametrize("has_event", [True, False])
 def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, has_event):
-    """By its launch, until the end that the cloud's event states; without one as what nobody knows the length of."""
+    """It is billed from its launch to the end in the cloud's event. Without an event its length counts as unknown."""
     here.boots = False
     here.length = 10_000
     here.submit("j")

@@ -132,7 +132,7 @@ def test_a_family_of_pools_has_behaved_as_one(tmp_path):
 
 
 def joint_behaviour(here: ElasticCluster, choice: frozenset[PoolKey]) -> Behaviour:
-    """How these pools behave together, as the plan is told."""
+    """Return the joint behaviour of these pools in the plan's view."""
     scheduler = here.schedulers[0]
     services, pools = scheduler.services, scheduler.observe.pools
     views = pools.look(services.facts, services.ledger, services.elastic, here.clock.now())
@@ -189,7 +189,7 @@ def test_a_pool_whose_instance_says_that_it_is_taken_gave_notice_whoever_ends_th
 
 
 def test_a_job_that_comes_later_is_told_why_no_launch_can_succeed(spot_only):
-    """An image that was deregistered, by EC2's code: every pool refuses this version of the template for good."""
+    """The image was deregistered (EC2's code), so every pool refuses this version of the template permanently."""
     here = spot_only
     here.cloud.refuses[SPOT] = LaunchTrouble.REQUEST
     here.submit("first")

@@ -22,7 +22,7 @@ def pair(tmp_path: Path) -> Pair:
 
 
 def save(pair: Pair, where: str, job: str, step: int, folder: Path) -> None:
-    """What the job's trainer publishes."""
+    """Publish a checkpoint as the job's trainer does."""
     member = pair.home if where == "home" else pair.host
     epoch = member.store.records.get(job).value.epoch
     path = folder / f"{job}-{step}.pt"
@@ -148,7 +148,7 @@ def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:
     pair.until("j", "PENDING")
     assert pair.home.store.records.get("j").value.trips[0].why == "home is being drained"
     pair.run(10)
-    assert pair.home.state("j") == "PENDING"  # nothing leaves a cluster that is being drained
+    assert pair.home.state("j") == "PENDING"  # no job leaves a draining cluster
 
 
 def test_a_host_that_may_not_answer_goes_on_with_its_own_jobs(pair: Pair) -> None:

@@ -31,7 +31,7 @@ def standing(member: ElasticCluster, *names: str) -> None:
 
 
 def trips(two: Two, *names: str) -> int:
-    """How many trips of these jobs are over."""
+    """Return the number of finished trips of these jobs."""
     records = (two.home.store.records.get(name) for name in names)
     return sum(len(record.value.trips) for record in records if record is not None)
 

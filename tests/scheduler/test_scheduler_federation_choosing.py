@@ -51,7 +51,7 @@ class ElasticMember(ElasticCluster):
         self.schedulers = [self.scheduler()]
 
     def dry(self) -> None:
-        """From now on nothing is to be had here."""
+        """Remove all capacity of this cluster from now on."""
         self.cloud.refuses = dict.fromkeys(POOLS, LaunchTrouble.CAPACITY)
 
 
@@ -65,7 +65,7 @@ class Two:
             member.length = 10_000
 
     def live(self, span: timedelta, step: timedelta = timedelta(minutes=2)) -> None:
-        """Let the time pass, in steps; agents beat meanwhile."""
+        """Advance the time in steps, with heartbeats of the agents."""
         for _ in range(int(span / step)):
             for member in (self.home, self.host):
                 for scheduler in member.schedulers:
@@ -111,7 +111,7 @@ def test_a_job_without_a_deadline_leaves_a_drought_too_although_home_would_have_
 
 def test_a_host_that_gives_a_job_back_again_and_again_is_asked_ever_later(two: Two) -> None:
     two.home.dry()
-    two.host.dry()  # nobody asks there, so its pools are presumed to have capacity until a visit asks
+    two.host.dry()  # no launch is requested there, so its pools are assumed to have capacity until a visit requests one
     two.home.submit("j", clouds=["aws"], expected_duration="2h")
     two.live(timedelta(hours=16), step=timedelta(minutes=4))
     record = two.home.store.records.get("j").value

@@ -11,7 +11,7 @@ from everspot_core.jobs.visit_records import TripEnd, Visit
 from everspot_store import ManualClock, Store
 from federation_helpers import Member, Pair, memory_store
 
-JOB = trial_job("lr", 0)  # nothing in it is random
+JOB = trial_job("lr", 0)  # without random content
 SECOND = timedelta(seconds=1)
 
 
@@ -42,7 +42,7 @@ class Star:
         self.run(12)
 
     def train(self, visit: str, content: str, folder: Path) -> None:
-        """What the visit's trainer publishes."""
+        """Publish a checkpoint as the visit's trainer does."""
         path = folder / f"{content}.pt"
         path.write_bytes(content.encode())
         store = self.stores["host"]

@@ -21,7 +21,7 @@ class Fleets(Pair):
             member.schedulers = [Scheduler(member.store, member.manifest, member.cloud, "s1", peer_access=peer_access)]
 
     def live(self, minutes: int) -> None:
-        """Let the time pass in steps of two minutes."""
+        """Advance the time in steps of two minutes."""
         for _ in range(minutes // 2):
             for member in self.members:
                 member.schedulers[0].tick()
@@ -51,7 +51,7 @@ def test_as_many_jobs_go_to_a_standing_fleet_as_it_has_idle_instances(fleets: Fl
     assert len(fleets.away()) == 1
     fleets.live(60)
     assert sorted(fleets.home.state(name) for name in ("a", "b", "c")).count("SUCCEEDED") >= 2
-    assert len(fleets.host.store.visits.scan()) <= 3  # none was offered in vain
+    assert len(fleets.host.store.visits.scan()) <= 3  # every offer was used
 
 
 def test_a_host_whose_instances_are_busy_or_waited_for_is_offered_nothing(fleets: Fleets) -> None:

@@ -17,7 +17,7 @@ from federation_helpers import Member, Pair
 
 WRITES = ("create", "replace", "put", "delete", "upload")
 OF_NO_JOB = re.compile(r"schedulers/|(pools|waiting|usage|changeovers|norms)\.json|ledger/")
-"""What schedulers write whether or not a job moves."""
+"""Keys that schedulers write independently of moves."""
 SAVED_HOME, SAVED_THERE = 3, 9
 
 
@@ -81,7 +81,7 @@ class Mortal:
 
 
 def save(store: Store, job: str, step: int, folder: Path) -> None:
-    """What the job's trainer publishes."""
+    """Publish a checkpoint as the job's trainer does."""
     record = store.records.get(job)
     assert record is not None
     path = folder / f"{job}-{step}.pt"

@@ -76,7 +76,7 @@ def test_a_note_that_cannot_be_written_is_tried_again(
 
 
 def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it cannot read is how many instances a pool still has: it learns whether the pool may be asked."""
+    """It cannot read a pool's remaining number of instances, only whether the pool may be requested."""
     views = list[ClusterView]()
     with monkeypatch.context() as listening:
         listening.setattr(FleetStatusWriter, "write", lambda _, view: views.append(view))

@@ -16,7 +16,7 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), 
 
 @pytest.fixture(scope="module")
 def metric_types(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Each metric that a scheduler of a cluster with everything tells of, with its type."""
+    """Return every metric of a scheduler in a cluster with all features, with its type."""
     from elastic_helpers import ElasticCluster
     from everspot_scheduler.loop import Scheduler
     from everspot_store import ManualClock

@@ -21,7 +21,7 @@ def alive(cluster: Cluster) -> list[str]:
 
 
 def settle(cluster: Cluster, seconds: int = 8) -> None:
-    """Let a new declaration be read and stand for its while."""
+    """Wait until a new declaration is read and has been stable for long enough."""
     cluster.run(7)
     cluster.clock.advance(TICKS_TO_SETTLE * LIMITS.tick_every)
     for agent in cluster.agents.values():
@@ -69,7 +69,7 @@ def test_a_new_generation_replaces_idle_instances_in_shares_and_busy_ones_on_req
     cluster.declare(generation="new", limits=LIMITS.model_copy(update={"lease_ttl": timedelta(seconds=20)}))
     settle(cluster, 10)
     assert alive(cluster) == [busy]
-    cluster.agent("i-3")  # what the fleet brings for it
+    cluster.agent("i-3")  # the fleet's replacement
     settle(cluster)
     assert alive(cluster) == sorted([busy, "i-3"])
     cluster.store.request_roll(RollRequest(at=cluster.clock.now(), generation="new"))
@@ -111,14 +111,14 @@ def test_while_somebody_else_sizes_a_fleet_its_excess_stays(cluster: Cluster, ca
     cluster.declare(standing=Standing(spot_units=2))
     aged(cluster, "i-1", "i-2")
     settle(cluster)
-    for name in ("i-3", "i-4"):  # the fleet brings what cluster.json does not ask for
+    for name in ("i-3", "i-4"):  # the fleet launches more than cluster.json declares
         aged(cluster, name)
         cluster.run(8)
     assert alive(cluster) == ["i-1", "i-2", "i-3", "i-4"]
     messages = [r.getMessage() for r in caplog.records if "sized by somebody else" in r.getMessage()]
     assert messages == ["i-3 (spot) was brought while its market held the declared 2 without it: the fleet is sized by "
                     "somebody else, and nothing is let go as excess"]  # fmt: skip
-    cluster.declare(standing=Standing(spot_units=1))  # the next declaration begins anew
+    cluster.declare(standing=Standing(spot_units=1))  # the next declaration restarts the wait
     settle(cluster)
     assert len(alive(cluster)) == 1
 

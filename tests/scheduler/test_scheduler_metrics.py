@@ -44,7 +44,7 @@ def parsed(text: str) -> Scrape:
 
 @pytest.fixture
 def scrape(here: ElasticCluster) -> Callable[[], Scrape]:
-    """The metrics ten seconds of the scheduler's later, when it counts anew."""
+    """Return the metrics after ten more seconds of scheduler time, when they are computed again."""
     watcher = PrometheusWatcher()
     here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s1", watchers=[watcher])]
 

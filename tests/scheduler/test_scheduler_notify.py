@@ -92,7 +92,7 @@ def test_a_subject_is_one_line_that_sns_takes():
 
 
 BETWEEN_TRIES = timedelta(seconds=10)
-"""They wait for half a minute at least."""
+"""Messages wait for at least half a minute."""
 
 
 def settle(cluster: Cluster, check: Callable[[], bool], pace: timedelta = timedelta()) -> None:
@@ -127,7 +127,7 @@ def test_a_failed_job_is_told_of_once_whoever_comes_after(cluster: Cluster):
 def test_what_another_scheduler_has_told_meanwhile_is_not_sent_again(cluster: Cluster):
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.agent("i-1")
-    cluster.run(2)  # it has read what was told before
+    cluster.run(2)  # it has read the messages that were sent before
     cluster.store.sent_notices.create("j/failed", Request(at=AT, note="by another"))
     fails(cluster, "j")
     cluster.run(20)

@@ -7,7 +7,7 @@ from scheduler_helpers import Cluster
 
 
 def lose(cluster: Cluster, times: int) -> None:
-    """Let the job run on one spot instance after the other, each of which the cloud takes without a word."""
+    """Run the job on one spot instance after another; the cloud preempts each without a notice."""
     for n in range(times):
         cluster.agent(f"i-spot-{n}")
         cluster.run(8)

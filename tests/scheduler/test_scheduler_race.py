@@ -146,7 +146,7 @@ def over(cluster: Cluster) -> bool:
 
 
 def finish(cluster: Cluster) -> None:
-    """One undisturbed scheduler brings everything to its end, from whatever the crashes have left."""
+    """Run one scheduler without faults until all jobs end, from the state that the crashes left."""
     cluster.store.clear_drain()
     cluster.schedulers = [cluster.scheduler("last")]
     for _ in range(45):

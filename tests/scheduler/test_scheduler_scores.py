@@ -32,7 +32,7 @@ def spot(cluster: Cluster) -> Cluster:
 
 
 def scores(cluster: Cluster) -> dict[Market, int | None]:
-    """By the market of its pools, as the plan sees them."""
+    """Return the scores by the market of the pools, from the plan's view."""
     scheduler = cluster.schedulers[0]
     services, now = scheduler.services, cluster.clock.now()
     views = scheduler.observe.pools.look(services.facts, services.ledger, services.elastic, now)

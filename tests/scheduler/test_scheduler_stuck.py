@@ -151,7 +151,7 @@ def test_a_job_that_runs_there_already_runs_on_when_the_cloud_forgets_the_instan
 
 
 def test_a_new_instance_is_asked_for_at_once_and_not_again_and_again(cluster):
-    """Its description is not due, but a job may wait for it. An id that nobody has is no reason to ask all the time."""
+    """Its description is not due, but a job may wait for it. An unknown id must not cause repeated requests."""
     cluster.run(1)
     calls_before = cluster.cloud.describe_calls
     cluster.agent("i-1")

@@ -100,7 +100,7 @@ def test_a_job_begins_at_its_time_and_not_before(cluster: Cluster) -> None:
 
 
 def test_a_job_keeps_to_its_hours_and_goes_on_in_the_next(cluster: Cluster) -> None:
-    """It is midnight when the clock begins; the window closes at one and opens again a day later."""
+    """The clock starts at midnight. The window closes at one o'clock and opens again a day later."""
     cluster.length = 10_000
     cluster.agent("i-1")
     submit(cluster, "night", window="00:00-01:00")

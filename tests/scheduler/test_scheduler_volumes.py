@@ -10,7 +10,7 @@ TAGS = {"Team": "ml", "everspot:cluster": "c"}
 
 
 def instance(volume: str, *, spot: bool = True, state: str = "running", **tags: str) -> dict[str, Any]:
-    """As DescribeInstances tells it."""
+    """Return the description of an instance by DescribeInstances."""
     all_tags = {**TAGS, **tags, "aws:ec2:fleet-id": "fleet-1"}
     raw: dict[str, Any] = {
         "State": {"Name": state},

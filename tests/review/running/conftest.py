@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers in this folder
 
 from desk import HERE, PROJECT, Desk
 from forge_double import Double

@@ -30,7 +30,8 @@ class Answer:
 
 
 class Double(ThreadingHTTPServer):
-    """One repository, boss/fleets. `gitea`: behaves so: comments all at once, no header Link; /pull, /user."""
+    """One repository, boss/fleets. `gitea`: behaves like Gitea: all comments on one page, no header Link; /pull,
+    /user."""
 
     daemon_threads = True
 
@@ -39,7 +40,7 @@ class Double(ThreadingHTTPServer):
         self.head, self.gitea, self.read_only = head, gitea, read_only
         self.merged_as: dict[str, int] = {}
         self.heads: dict[int, str] = {}
-        """Of pull requests whose end is another one than `head`."""
+        """Head revisions of pull requests that differ from `head`."""
         self.bases: dict[int, str] = {}
         self.tip = ""
         """Where main ends; at `head` while it is empty."""
@@ -48,7 +49,7 @@ class Double(ThreadingHTTPServer):
         self.runs: list[dict[str, Any]] = []
         self.calls: list[tuple[str, str, int]] = []
         self.faults: list[Answer | Callable[[_Handler], None]] = []
-        """What the next calls get instead of an answer, in order."""
+        """The failures of the next calls, in order."""
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 

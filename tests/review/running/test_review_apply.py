@@ -197,7 +197,7 @@ def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(
     (desk.engine / "up.dev.hangs").touch()
     done = apply(hasty, "dev", digest, Workflow(BEGAN), limits=(timedelta(minutes=1), timedelta(seconds=1)))
     assert (done.status, "had not ended within 1s" in done.message) == (Applied.FAILED, True)
-    assert "cancel" not in desk.verbs()  # nobody held the lock
+    assert "cancel" not in desk.verbs()  # the lock was free
     (desk.engine / "preview.dev.hangs").touch()
     report = preview(hasty, "dev", Revisions(), timedelta(seconds=1))
     assert (report.outcome, report.digest) == (Foreseen.FAILED, "")

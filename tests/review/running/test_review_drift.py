@@ -17,7 +17,7 @@ CALL = (
 REFUSED = f"Preview failed: refreshing {BUDGET}: 1 error occurred:\n\t* {CALL}\n\n"
 PROGRESS = "".join(f" ~  aws:ec2:Subnet everspot-dev-{n} refreshing ({n}s)\n" for n in range(200))
 TOLD = f"Refreshing (dev):\n{PROGRESS}Diagnostics:\n  aws:budgets:Budget (everspot-dev-budget):\n    error: {REFUSED}"
-"""What comes after it, other progress, is longer than what is kept of the engine's words."""
+"""The progress lines after it are longer than the kept part of the engine's output."""
 
 
 def diagnostic(text: str, urn: str = "", severity: str = "error", **more: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def diagnostic(text: str, urn: str = "", severity: str = "error", **more: Any) -
 
 
 def refused(desk: Desk, *more: dict[str, Any], stderr: str = TOLD + PROGRESS) -> None:
-    """Two applied environments, of which a refresh of dev is refused."""
+    """Two applied environments; a refresh of dev is refused."""
     (desk.engine / "stacks.json").write_text(json.dumps([{"name": n, "resourceCount": 3} for n in ("dev", "prod")]))
     (desk.engine / "state.dev.json").write_text(json.dumps({"deployment": {"resources": []}}))
     (desk.engine / "state.prod.json").write_text(json.dumps({"deployment": {"resources": []}}))

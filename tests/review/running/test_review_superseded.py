@@ -48,7 +48,7 @@ def test_a_run_that_failed_is_not_run_again_once_its_change_was_undone(desk: Des
     base, first = undone(desk, hub)
     assert applied(desk, first)[0] == 0
     at(desk, first)
-    desk.answers("preview", "dev", changed("a", "b"))  # all of it is to be done again, as was reviewed
+    desk.answers("preview", "dev", changed("a", "b"))  # all reviewed steps must be done again
     code, output = applied(desk, base)
     assert (code, updates(desk)) == (3, ["dev", "dev"]), output
     assert f"dev: not applied: {hub.tip[:12]} was applied at 2" in output and f"it came after {first[:12]}" in output

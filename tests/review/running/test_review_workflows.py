@@ -91,7 +91,7 @@ def test_no_job_has_more_than_it_needs(path: Path) -> None:
         text = yaml.safe_dump(job)
         assert "permissions" in job and "timeout-minutes" in job, name
         assert set(job["permissions"]) <= {"contents", "pull-requests", "issues", "id-token", "actions"}
-        # What runs a change's program before it is merged has nothing that writes to the forge.
+        # The job that runs an unmerged change's program has no permission to write to the forge.
         if "review preview" in text:
             assert job["permissions"] == {"contents": "read", "id-token": "write"} and "github.token" not in text
         for step in job["steps"]:

@@ -12,6 +12,7 @@ from everspot_cli.job_lookup import read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
+    from everspot_core.jobs.records import JobRecord
     from everspot_core.jobs.visit_records import Away
     from everspot_store import Chunk
 
@@ -25,7 +26,7 @@ def read_job_log(
     follow: bool,
     tail: int | None = None,
     age: timedelta | None = None,
-    on_silence: Callable[[JobState], None] = lambda _: None,
+    on_silence: "Callable[[JobRecord | None], None]" = lambda _: None,
 ) -> "Iterator[Chunk]":
     """Yield the pieces of a job's output, oldest first.
 
@@ -33,7 +34,7 @@ def read_job_log(
         follow: Go on until the job has ended.
         tail: Only this many lines from the end, and with `follow` those that come later.
         age: Only output of this last time, market time.
-        on_silence: Is called after each look that found a job that has printed nothing yet.
+        on_silence: Is called with the job's record after each look that found nothing of its output.
     """
     after: tuple[int, int] | None = None
     try:
@@ -50,7 +51,7 @@ def read_job_log(
                 yield from _read_from_peer(session, record.away, tail, age)
                 return
             if after is None:
-                on_silence(state)
+                on_silence(record)
             if not follow or state.final:
                 return
             session.clock.sleep(POLL)

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from everspot_core.jobs.records import Reason
+from everspot_core.jobs.records import Progress, Reason
 
 
 def test_logs_are_the_bytes_that_were_printed(past):
@@ -62,6 +62,19 @@ def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
         past.leave("slow", 9120, Reason.FINISHED)
         assert following.communicate(timeout=300) == ("last\n", "")
     assert following.returncode == 0
+
+
+def test_output_of_a_running_job_that_has_not_arrived_is_called_so(past):
+    past.submit("busy", 9100)
+    assert past.run("logs", "busy").err.splitlines()[-1] == "busy has printed nothing yet (PENDING)"
+    past.assign("busy", "i-base", 9110)
+    past.start("busy", 9115)
+    past.save(past.record("busy").model_copy(update={"progress": Progress(step=280)}))
+    line = past.run("logs", "busy").err.splitlines()[-1]
+    assert line.startswith("no output of busy has arrived yet (RUNNING, step 280): it comes once a minute")
+    past.store.logs.append("busy", 1, 0, b"first\n")
+    answer = past.run("logs", "busy")
+    assert answer.out == "first\n" and "arrived" not in answer.err
 
 
 def test_following_a_job_that_failed_ends_with_5(past):

@@ -15,6 +15,7 @@ from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
+    from everspot_core.jobs.records import JobRecord
     from everspot_store import Chunk
 
 _ID = "The job's id, or the beginning of it if that is unique."
@@ -64,11 +65,11 @@ def logs(
 def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: timedelta | None) -> None:
     announced = False
 
-    def announce(state: JobState) -> None:
+    def announce(record: "JobRecord | None") -> None:
         nonlocal announced
-        if follow and not state.final and not announced and not session.json:
+        if follow and not (record is not None and record.state.final) and not announced and not session.json:
             announced = True
-            session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
+            session.errors.print(f"{_describe_silence(job, record)}; waiting for it", style="dim")
 
     after = _print(session, read_job_log(session, job, follow=follow, tail=tail, age=age, on_silence=announce))
     record = read_record(session, job)
@@ -76,9 +77,21 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
     if record is not None and record.away is not None:
         return
     if after is None and not session.json:
-        session.errors.print(f"{job} has printed nothing yet ({state.value})", style="dim")
+        silence = _describe_silence(job, record)
+        if state is JobState.RUNNING:  # then it is not followed
+            silence += ": it comes once a minute, within seconds with --follow"
+        session.errors.print(silence, style="dim", soft_wrap=True)
     if follow and state is not JobState.SUCCEEDED:
         raise typer.Exit(Exit.JOB_FAILED)
+
+
+def _describe_silence(job: str, record: "JobRecord | None") -> str:
+    """Return why nothing of a job's output is there. That of a running job may be on its way."""
+    state = record.state if record is not None else JobState.PENDING
+    if record is None or state is not JobState.RUNNING:
+        return f"{job} has printed nothing yet ({state.value})"
+    step = f", step {record.progress.step}" if record.progress.step else ""
+    return f"no output of {job} has arrived yet ({state.value}{step})"
 
 
 def _print(session: Session, chunks: "Iterable[Chunk]") -> tuple[int, int] | None:

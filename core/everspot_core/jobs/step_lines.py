@@ -37,12 +37,14 @@ class StepReport:
         total_steps: the steps at which the program ends; None: the line does not say.
         steps_per_epoch: the steps that read the data once; None: the line does not say.
         metrics: the other figures by name. They may be infinite or not a number.
+        left_out: the number of figures that the line has beyond `MOST_METRICS`.
     """
 
     step: int
     total_steps: int | None = None
     steps_per_epoch: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    left_out: int = 0
 
 
 def is_metric_name(name: str) -> bool:
@@ -65,7 +67,7 @@ def parse_step_line(line: str) -> StepReport | None:
     if not mark:
         return None
     fields: dict[str, str] = {}
-    for item in text.split()[: MOST_METRICS + 3]:
+    for item in text.split():
         name, equals, value = item.partition("=")
         if equals and is_metric_name(name):
             fields[name] = value.rstrip(",;")
@@ -79,6 +81,7 @@ def parse_step_line(line: str) -> StepReport | None:
         total_steps,
         steps_per_epoch if steps_per_epoch is not None and 0 < steps_per_epoch <= MOST_STEPS else None,
         dict(list(metrics.items())[:MOST_METRICS]),
+        max(0, len(metrics) - MOST_METRICS),
     )
 
 

@@ -309,6 +309,8 @@ class JobSession:
         except Exception:
             _log.exception("job %s, epoch %d: its steps are not read any further", *self.key)
             self._steps_failed = True
+        for sentence in self._steps.take_warnings():
+            self.note(f"warning: {sentence}")
         first_step = self._steps.first_step
         if first_step is not None:
             self._beginning.write_reported(first_step, restored=self.artifacts.restored)
@@ -346,11 +348,11 @@ class JobSession:
         except Exception:  # whatever it is, the job must be given back
             _log.exception("job %s, epoch %d: last files not written", *self.key)
         with self._ship_lock:
+            self._quietly("steps", lambda: self._read_steps(last=True))
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
-            self._quietly("steps", lambda: self._read_steps(last=True))
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)

@@ -1,7 +1,8 @@
 """Reads scalars from TensorBoard's event files in a job's folders, as far as they have grown since the last look.
 
 The job may write anything there, and files may grow while they are read. So the records are cut apart here, with a
-limit for each, and only their contents are parsed by TensorBoard's own package, which the extra `image` installs.
+limit for each, and only their contents are parsed by TensorBoard's own package, which the extra `image` installs. A
+record whose checksums are wrong has no scalars.
 """
 
 import importlib
@@ -35,11 +36,14 @@ MOST_ENTRIES = 5000
 DEEPEST = 6
 """The deepest folder that is looked into, below the working directory."""
 
-_HEADER, _FOOTER = struct.Struct("<QI"), 4
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_HEADER, _FOOTER = struct.Struct("<QI"), _CHECKSUM.size
 """A record: its length and the checksum of that, the content, and the checksum of the content."""
 _FLOAT = 1  # tensorflow's DT_FLOAT
-_LATEST = 1e11
-"""The latest time of an event, seconds since 1970, about three thousand years."""
+_LATEST = 8e13
+"""The latest time of an event, seconds since 1970, that a `timedelta` can hold: also milliseconds taken for seconds."""
+_PLACEHOLDER = ("hp_metric", -1.0)
+"""What Lightning's TensorBoardLogger writes with the hyperparameters of a program that names no metric for them."""
 _LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
 
 _log = logging.getLogger(__name__)
@@ -47,9 +51,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Position:
-    """How far a file was read: the byte at which the next record begins. `broken`: it is not read any further."""
+    """How far a file was read: the byte at which the next record begins. `broken`: it is not read any further.
+    `read_at`: the number of the last look that read it."""
 
     offset: int
+    read_at: int = 0
     broken: bool = False
 
 
@@ -64,22 +70,31 @@ class EventFiles:
         self._root = root
         self._due = DueTimer(LOOK_EVERY, clock)
         self._positions = {path: _Position(size) for path, size in self._find()}
+        self._clock = clock
+        self._looks = 0
         self._parse: Any = None
+        self._checksum: Any = None
         self._missing = False
 
     def read(self, *, now: bool = False) -> list[tuple[timedelta, StepReport]]:
         """Return what was added, by step, once LOOK_EVERY has passed, or `now`, each with the time that the file says,
-        which need not be true. Files that cannot be read have none."""
+        which need not be true, or of the look if it says none. Files that cannot be read have none.
+
+        Of more files than one look can read, those come first that were not read for longest.
+        """
         if not (self._due.due() or now) or self._missing:
             return []
         scalars: dict[int, dict[str, float]] = {}
         moments: dict[int, timedelta] = {}
         remaining = MOST_PER_LOOK
-        for path, size in self._find():
-            position = self._positions.setdefault(path, _Position(0))
-            if position.broken or size <= position.offset or remaining <= 0:
-                continue
-            remaining -= size - position.offset
+        self._looks += 1
+        files = [(path, size, self._positions.setdefault(path, _Position(0))) for path, size in self._find()]
+        grown = [file for file in files if not file[2].broken and file[1] > file[2].offset]
+        for path, size, position in sorted(grown, key=lambda file: file[2].read_at):
+            if remaining <= 0:
+                break
+            remaining -= min(size - position.offset, MOST_PER_FILE)
+            position.read_at = self._looks
             if self._parse is None and not self._import():
                 return []
             for step, moment, name, value in self._read_file(path, position):
@@ -90,6 +105,8 @@ class EventFiles:
     def _import(self) -> bool:
         try:
             self._parse = importlib.import_module("tensorboard.compat.proto.event_pb2").Event.FromString
+            stub = importlib.import_module("tensorboard.compat.tensorflow_stub.pywrap_tensorflow")
+            self._checksum = stub.masked_crc32c
         except ImportError:
             _log.warning(
                 "TensorBoard's event files are not read: the package tensorboard of the extra image is missing"
@@ -129,17 +146,19 @@ class EventFiles:
             return
         begin = 0
         while begin + _HEADER.size <= len(data):
-            length, _ = _HEADER.unpack_from(data, begin)
+            length, checksum = _HEADER.unpack_from(data, begin)
+            if self._checksum(data[begin : begin + _LENGTH.size]) != checksum:
+                position.broken = True  # where the next record begins is not known
+                return
             end = begin + _HEADER.size + length + _FOOTER
             if length > LARGEST_RECORD:
-                if length > 1 << 40:  # no record is that long: this is something else
-                    position.broken = True
-                    return
                 begin = end
                 break
             if end > len(data):
                 break
-            yield from self._scalars(data[begin + _HEADER.size : end - _FOOTER], position)
+            content = data[begin + _HEADER.size : end - _FOOTER]
+            if self._checksum(content) == _CHECKSUM.unpack_from(data, end - _FOOTER)[0]:
+                yield from self._scalars(content, position)
             if position.broken:
                 return
             begin = end
@@ -151,12 +170,13 @@ class EventFiles:
         except Exception:  # the package's own DecodeError: this file is no event file, or is damaged
             position.broken = True
             return
-        if not (0 <= event.step <= MOST_STEPS and 0 <= event.wall_time <= _LATEST):
+        if not 0 <= event.step <= MOST_STEPS:
             return
-        moment = timedelta(seconds=event.wall_time)
+        known = 0 < event.wall_time <= _LATEST
+        moment = timedelta(seconds=event.wall_time) if known else self._clock.monotonic()
         for value in event.summary.value:
             number = _number(value)
-            if number is not None:
+            if number is not None and (value.tag, number) != _PLACEHOLDER:
                 yield event.step, moment, to_metric_name(value.tag), number
 
 

@@ -13,13 +13,18 @@ _MARK = f"{MARK} ".encode()
 
 
 class OutputSteps:
-    """The step lines of one output file. Not thread-safe."""
+    """The step lines of one output file. Not thread-safe.
+
+    Attributes:
+        overlong: whether a step line was passed over because it is too long.
+    """
 
     def __init__(self, output: Path) -> None:
         self._output = output
         self._offset = 0
         self._begun = b""
         self._passing_over = False
+        self.overlong = False
 
     def read(self) -> list[StepReport]:
         """Return what new lines report, in their order. A file that cannot be read has none."""
@@ -41,6 +46,8 @@ class OutputSteps:
         if self._passing_over and lines:
             lines = lines[1:]
             self._passing_over = False
+        too_long = (line for line in [*lines, self._begun] if len(line) > LONGEST_LINE)
+        self.overlong = self.overlong or any(_MARK in line[:LONGEST_LINE] for line in too_long)
         if len(self._begun) > LONGEST_LINE:
             self._begun, self._passing_over = b"", True
         candidates = (line.decode(errors="replace") for line in lines if len(line) <= LONGEST_LINE and _MARK in line)

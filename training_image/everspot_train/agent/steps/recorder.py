@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import Progress
-from everspot_core.jobs.step_lines import MOST_NAMES, StepReport
+from everspot_core.jobs.step_lines import LONGEST_LINE, MOST_METRICS, MOST_NAMES, StepReport
 from everspot_store import Store
 
 from everspot_train.agent.actions import JobKey
@@ -43,6 +43,8 @@ class StepRecorder:
         self._metrics: dict[str, float] = {}
         self._recorded_at: dict[str, timedelta] = {}
         self._skipped: dict[str, tuple[int, float]] = {}
+        self._warnings: list[str] = []
+        self._warned: set[str] = set()
         self._marks: deque[tuple[timedelta, int]] = deque()
         self._buffer = MetricsBuffer(store, job.job_id, job.epoch, clock)
         self._due = DueTimer(WRITE_EVERY, clock)
@@ -78,6 +80,8 @@ class StepRecorder:
         if not self._prints and self._event_files is not None:
             reports = self._event_files.read(now=last)
         with self._lock:
+            if self._output.overlong:
+                self._warn("long line", f"a step line of more than {LONGEST_LINE} bytes is left out")
             if reports:
                 self._take(reports, now)
             self._record_skipped(now, last=last)
@@ -96,6 +100,12 @@ class StepRecorder:
                     "metrics": dict(self._metrics),
                 }
             )
+
+    def take_warnings(self) -> list[str]:
+        """Return what was left out of the reports, in sentences: each once."""
+        with self._lock:
+            warnings, self._warnings = self._warnings, []
+            return warnings
 
     def write(self, *, last: bool = False) -> None:
         """Write the waiting metrics, if they are due or the `last`. Raises `StoreError`; then they stay."""
@@ -123,11 +133,16 @@ class StepRecorder:
             for name, value in report.metrics.items()
             if name in self._recorded_at or len(self._recorded_at) < MOST_NAMES
         }
+        if report.left_out:
+            self._warn("line", f"a step line has more than {MOST_METRICS} metrics: those behind them are left out")
+        if len(values) < len(report.metrics):
+            name = next(name for name in report.metrics if name not in values)
+            self._warn("job", f"the metric {name} and further ones are left out: a program may have {MOST_NAMES}")
         self._metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
         due = dict[str, float]()
         for name, value in values.items():
             recorded_at = self._recorded_at.get(name)
-            if recorded_at is not None and moment - recorded_at < _SPACING:
+            if recorded_at is not None and abs(moment - recorded_at) < _SPACING:  # times may go back, by any amount
                 self._skipped[name] = report.step, value
             else:
                 self._recorded_at[name] = moment
@@ -142,6 +157,11 @@ class StepRecorder:
                 del self._skipped[name]
                 self._recorded_at[name] = now
                 self._buffer.add(step, {name: value})
+
+    def _warn(self, subject: str, sentence: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            self._warnings.append(sentence)
 
     def _rate(self) -> float | None:
         if len(self._marks) < 2:

@@ -92,7 +92,7 @@ def built(project: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What users and images install: `everspot`."""
+    """The wheel that users and images install: `everspot`."""
     return built(checkout, tmp_path_factory.mktemp("wheel"))
 
 
@@ -207,10 +207,9 @@ print(len([getattr(everspot, name) for name in everspot.__all__]))
 def test_a_program_takes_up_the_components_of_one_cloud_and_is_told_what_is_wrong(
     checkout: Path, tmp_path: Path, cloud: str, other: str
 ) -> None:
-    """`pulumi package add …/components/CLOUD` in another folder, and then a program with the SDK that came of it.
-
-    Both environments are there before and find what the tests' own has, so that nothing comes from an index. The other
-    cloud's plugin is neither there nor to be had: the engine would fail to fetch it."""
+    """Runs `pulumi package add …/components/CLOUD` in another folder, and then a program with the generated SDK. Both
+    environments exist before and use the packages of the tests' environment, so nothing comes from an index. The other
+    cloud's plugin is not available, and the engine could not fetch it."""
     program = tmp_path / "program"
     environment(program / "venv", others=True, without="pulumi_")
     environment(checkout / f".everspot/components-{cloud}", others=True, without=f"pulumi_{other}")

@@ -39,7 +39,7 @@ SOURCE = {
 
 
 def trimmed(folder, **changed):
-    """What the script says of a source, of which files may be different; the copy is in `out`."""
+    """Return the script's output for a source with the given files changed; the copy is in `out`."""
     for name, text in SOURCE.items():
         path = folder / "module/google" / name
         path.parent.mkdir(parents=True, exist_ok=True)

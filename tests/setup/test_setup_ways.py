@@ -79,12 +79,13 @@ def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(ru
         plugin = checkout / ".everspot/toolchain/plugins/pulumi-resource-aws"
         return subprocess.run([plugin, "a", "b c"], env=env, capture_output=True, text=True, check=True).stdout.strip()
 
-    # What the local cloud needs besides, and no other endpoint.
+    # The plugin uses a local cloud's endpoint as its proxy, and no other endpoint.
     assert started(AWS_ENDPOINT_URL="http://127.0.0.1:5") == "proxy=http://127.0.0.1:5 a b c"
     assert started(AWS_ENDPOINT_URL="http://127.0.0.1:5", HTTP_PROXY="mine") == "proxy=mine a b c"
     assert started(AWS_ENDPOINT_URL="https://cloud.example") == started() == "proxy= a b c"
 
-    # Something else than the plugin, such as a portal's page, is none; then the build is tried, here without Go.
+    # A download that is not the plugin, such as a captive portal's page, is refused. Then the build is tried, here
+    # without Go.
     (folder / "plugin.tar.gz").write_text("<html>Sign in</html>")
     text = run_setup(code, PATH=str(checkout))
     assert "not an archive" in text and "Go compiler" in text

@@ -46,7 +46,7 @@ TABLE = [
     # The changeover spans two ticks and carries over the edge; 0.5 h done, 1.5 h left at t = 2. The net is 3:
     # slack 8.5 at t = 2, 3.5 at t = 7, 2.5 at t = 8.
     ("greedy", "11..........", (2, 12, 1.5), (2 + 9, 11, 2, 3, 6, 2)),
-    # Lost before the changeover was done: the next one begins anew.
+    # Lost before the changeover was done: the next changeover starts from the beginning.
     ("greedy", "1.1111111111", (2, 12, 1.5), (1 + 3.5, 5.5, 4.5, 0, 1, 2)),
     # On spot the net does not count: slack is 0.5 from the first tick on.
     ("greedy", "11111", (4, 5, 0.5), (4 * 3 + 1.5, 4.5, 0, 4.5, 0, 1)),
@@ -64,12 +64,12 @@ TABLE = [
     # 0.75 done at t = 1: enough until t = 3 (0.6), not at t = 4 (0.8): on-demand for 0.25 + 1.25 h. It is ahead again
     # at t = 5 (1.5 of 1), and stays: never from on-demand to idle.
     ("up", "1.......", (2, 10, 0.25), (1 + 3 * 1.5, 5.5, 1, 1.5, 3, 2)),
-    # Net at once: 4 + 2d + a tick do not fit.
+    # The safety net applies immediately: 4 + 2d + a tick do not fit.
     ("up", "1111111", (4, 5, 0.5), (13.5, 4.5, 0, 4.5, 0, 1)),
     ("on-demand", "11111111", (4, 8, 0.5), (13.5, 4.5, 0, 4.5, 0, 1)),
     # Waits while the slack (5 h, less an hour each hour) is more than 0.25 + 2 ticks + 0.4 (0.1 x 4 h): at t = 0, 1, 2,
-    # not at t = 3 (2 > 2.65). Spot at t = 5: slack 1.75 is more than the net of 1.25, so it goes back at once. Until
-    # then 1.75 h are done; 0.25 + 2.25 h on spot.
+    # not at t = 3 (2 > 2.65). Spot at t = 5: slack 1.75 is more than the net of 1.25, so it goes back immediately.
+    # Until then 1.75 h are done; 0.25 + 2.25 h on spot.
     ("slack-10", ".....11111111", (4, 9, 0.25), (6 + 2.5, 7.5, 2.5, 2, 3, 2)),
     # A fifth of the work is 0.8 h, so that it goes on-demand at t = 2, with 3 > 3.05. At t = 3 there is spot.
     ("slack-20", "...1111111111", (4, 9, 0.25), (3 + 3.5, 6.5, 3.5, 1, 2, 2)),
@@ -98,7 +98,7 @@ def test_what_a_run_costs(policy, spots, hours, expected):
 
 def test_a_run_begins_where_it_is_submitted():
     outcomes = runs(hourly(".11.11111111"), [0, 1, 3], make_setting(2, 6, 0.5), Greedy())
-    # From 1 and 4 on; from 1 on at once; from 4 on after a tick of waiting.
+    # Starts at 1 and 4: from 1 immediately, from 4 after a tick of waiting.
     assert [o.idle_hours for o in outcomes] == [1 + 1, 1, 1]
     assert [o.cost for o in outcomes] == [2 + 1, 2 + 1, 2.5]
 
@@ -206,7 +206,7 @@ class Watched:
 
 
 def test_what_a_policy_sees():
-    # Spot for an hour of the 1.5 h that a changeover takes; then anew, for two hours.
+    # Spot for one of the 1.5 h of a changeover; then again, for two hours.
     watched = Watched(Greedy())
     run(hourly("1.11........"), 0, make_setting(2, 12, 1.5), watched)
     observations = [

@@ -58,7 +58,7 @@ def alternating(*spells: int, ticks: int = 6000) -> Trace:
 @pytest.mark.parametrize("knowledge", WHAT_IS_KNOWN)
 @pytest.mark.parametrize("name", GENERATORS)
 def test_no_deadline_is_missed(name, knowledge, parts):
-    """Adversarial traces begin with the job. Where it must be refused, on-demand at once is still in time."""
+    """Adversarial traces begin with the job. Where the job would be refused, immediate on-demand is still in time."""
     expected, upper = WHAT_IS_KNOWN[knowledge]
     for f in parts:
         for d in (0.02, 0.1, 0.2, 0.4):
@@ -119,8 +119,8 @@ def a_day(outcome: Outcome) -> float:
 
 @pytest.mark.parametrize("spell", [1, 2, 3, 6, 12])
 def test_it_does_not_flap(spell):
-    """Spot that comes and goes in turn: never more than two changeovers for each time that it comes. With changeovers
-    of 12 min never more than 40 in a day, nor a quarter more than Uniform Progress.
+    """With alternating spot capacity, at most two changeovers follow each return of spot. With changeovers of 12 min,
+    there are at most 40 in a day, and at most a quarter more than under Uniform Progress.
     """
     trace = alternating(spell, spell)
     for f in (0.6, 0.8, 0.95):
@@ -196,7 +196,7 @@ def test_a_plan_that_cannot_make_up_its_mind_is_found_out(monkeypatch):
         run(alternating(10, 0), 0, job_setting, EverspotPolicy())
 
 
-# What it decides
+# Decisions
 
 
 def decisions(monkeypatch: pytest.MonkeyPatch, name: str, f: float, d: float) -> Iterator[str]:

@@ -92,7 +92,7 @@ def test_a_checkpoint_that_costs_more_to_send_than_it_saves_stays():
 
 @pytest.mark.parametrize(("deadline", "reasons"), [(5.5, [MoveWhy.LATE]), (30, [])])
 def test_a_job_on_spot_leaves_while_it_can_if_its_home_has_no_on_demand_to_fall_back_on(deadline, reasons):
-    """Its spot stays for eight hours; nobody knows that. With time to spare it runs on there."""
+    """Its spot stays for eight hours, which no policy knows. With time to spare, the job stays there."""
     spot = trace((96, 9), (100_000, 0), name="spot")
     here = fleet(offer("spot", 1.0, availability="spot"), offer(availability="dry"))
     job = {"id": "j", "hours": 4, "deadline_hours": deadline}
@@ -147,8 +147,8 @@ def test_the_same_workload_runs_the_same_again():
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_a_day_of_drought_on_one_side_misses_no_deadline_and_costs_no_more(seed):
-    """Sixty jobs of a day with deadlines, 1.3 to 4 times as far away as they are long, in three clusters. From the
-    sixth hour on one of them has neither spot nor on-demand for a day. The long form is `bench ONLY=federation`."""
+    """Sixty jobs of a day each, with deadlines after 1.3 to 4 times their length, in three clusters. From the sixth
+    hour on, one cluster has no spot or on-demand capacity for a day. The long form is `bench ONLY=federation`."""
     read = parse_federated(dried(generate_federated(60, seed), "east", 6, 24), "w", builtin())
     traces = load_traces(read, lambda path: pytest.fail("no files here"))
     run = simulate_federated(read, traces)

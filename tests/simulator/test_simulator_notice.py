@@ -122,7 +122,7 @@ def test_a_gang_is_replaced_whole():
     world.give_back("j")
     world.boot()
     world.settle()
-    assert sorted(world.instances) == ["i-0", "n-1", "n-2", "n-3"]  # what the cloud takes is left to it
+    assert sorted(world.instances) == ["i-0", "n-1", "n-2", "n-3"]  # instances that the cloud preempts are not released
 
 
 def test_a_drained_cluster_launches_nothing():
@@ -166,10 +166,9 @@ def test_beside_what_a_job_holds_there_is_never_more_than_one_launch(fates, due,
 
 
 def test_notice_by_hand():
-    """Spot in two pools, one of which goes after an hour. Launch and set-up take 0.25 h each, saving 0.1 h.
-
-    The job boots until 0.25, is set up until 0.5, works until the notice at 0.75, and is back at 0.85. What is launched
-    with the notice is ready at 1.0, and set up at 1.25. Launched when the job is back it is all 0.1 h later.
+    """Two spot pools, one of which ends after an hour. Launch and set-up take 0.25 h each, saving 0.1 h. The job boots
+    until 0.25, is set up until 0.5, works until the notice at 0.75, and is queued again at 0.85. The instance that is
+    launched at the notice is ready at 1.0 and set up at 1.25. A launch after the job's return would be 0.1 h later.
     """
     markets = {"t": trace((12, 1), (600, 0), name="t"), "u": trace((6, 0), (600, 1), name="u")}
     pools = [offer("spot", 1.0, availability="t"), offer("spot", 1.1, availability="u") | {"zone": "y"}, offer(usd=9.0)]

@@ -67,7 +67,7 @@ def test_what_the_optimum_costs(spots, hours, cost):
 
 
 def every_schedule(traces: list[Trace], setting: Setting) -> list[Outcome]:
-    """What all sequences of holdings cost that are done in time."""
+    """Return the outcomes of all sequences of holdings that finish in time."""
     ticks = round(setting.deadline_hours + 0.499)
     choices = [None, -1, *range(len(traces))]
     outcomes = []
@@ -151,7 +151,8 @@ def test_a_second_pool_never_costs_more(world):
 
 def test_each_start_is_one_of_its_own():
     trace, setting = hourly("1111.....1111111"), make_setting(3, 6, 0.5)
-    # From 0 and 9 on spot at once; from 4 on on-demand for 0.5 + 2.5 h, and the rest in the one tick of spot in time.
+    # Starts at 0 and 9: spot immediately. Start at 4: on-demand for 0.5 + 2.5 h, the rest in the one tick of spot in
+    # time.
     assert [o.cost for o in optima(trace, [0, 4, 9], setting)] == pytest.approx([3.5, 9 + 1, 3.5])
 
 

@@ -49,7 +49,7 @@ def test_all_starts_are_those_from_which_the_deadline_lies_within_the_trace():
 
 
 def test_starts_are_ticks_of_the_clock_that_drives_the_policies():
-    # 60 h are 1108 ticks of 195 s, of which the last is begun; 370 ticks of 10 minutes are 1138 whole ones.
+    # 60 h are 1108 ticks of 195 s, the last one partial; 370 ticks of 10 minutes are 1138 whole ones.
     assert len(starts(trace(370), Setting(**GOOD, tick_seconds=195), None, 1)) == 1138 - 1108 + 1
 
 

@@ -50,7 +50,7 @@ def test_a_trace_is_as_long_as_asked_and_can_be_read_again(name):
 def test_the_same_seed_makes_the_same_trace(name):
     first, again = make_traces(name), make_traces(name)
     assert [t.available.tolist() for t in first] == [t.available.tolist() for t in again]
-    # What the worst moment is follows from the job alone.
+    # The worst moment follows from the job alone.
     if name != "last-moment":
         assert [t.available.tolist() for t in first] != [t.available.tolist() for t in make_traces(name, seed=6)]
 

@@ -24,7 +24,7 @@ def test_a_trace_is_read_from_text_and_from_values():
     ("minutes", "available", "prices"),
     [
         (5, [0, 2, 4], [1, 2, 4]),
-        # What there is all through a tick; of the last one only ten minutes are known.
+        # The capacity throughout a tick; the last tick has only ten known minutes.
         (10, [0], [1.5]),
         (15, [0], [7 / 3]),
         (2.5, [0, 0, 2, 2, 4, 4], [1, 1, 2, 2, 4, 4]),

@@ -50,7 +50,8 @@ class Meter:
 )
 @settings(max_examples=settings.default.max_examples * 3 // 10, deadline=None)
 def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(drawn_jobs, market, base, idle, notice, most):
-    """What is there between two moments is what the plan saw last at the first of them: it is asked until it rests."""
+    """The capacity between two moments is what the plan saw last at the first one, because the plan runs until it has
+    no more actions."""
     parts = [standing(base)] if base else []
     pools = [offer(), offer("spot", 1.0, availability="t")]
     terms = {"idle_limit_seconds": idle, "notice_seconds": notice, "max_instances": most}
@@ -80,7 +81,7 @@ def test_under_the_cap_a_gang_gives_spot_back_once_and_moves_in_time():
 
 
 def test_the_account_of_a_workload_by_hand():
-    """Spot goes for good after an hour: `a` waits, goes on-demand; `b` cannot be done in time; `c` has no deadline."""
+    """Spot ends after an hour: `a` waits and moves to on-demand; `b` cannot finish in time; `c` has no deadline."""
     job_values = [
         {"id": "a", "hours": 2, "deadline_hours": 6},
         {"id": "b", "hours": 5, "deadline_hours": 2},

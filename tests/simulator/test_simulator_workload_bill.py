@@ -35,7 +35,7 @@ def test_what_stands_is_paid_while_it_is_idle():
 def test_a_preempted_job_keeps_its_progress_and_the_fleet_heals():
     # Spot is there for an hour, away for half an hour, and there again. The job works from 0.25 to 1, is preempted with
     # 0.25 h to do, gets an instance that is launched at 1.5 and ready at 1.75, is set up until 2, and ends at 2.25.
-    # Paid: 1 h and 0.75 h at $1, of which the 0.25 h of booting are idle.
+    # Paid: 1 h and 0.75 h at $1, including 0.25 h of idle boot time.
     market = trace((HOUR, 1), (6, 0), (20 * HOUR, 1))
     job = {"id": "a", "hours": 1}
     run, totals = drive([job], {"t": market}, standing=[standing(market="spot", usd=1, availability="t")])
@@ -61,7 +61,7 @@ def test_the_youngest_instances_go_first():
 
 def test_a_critical_job_has_an_instance_launched_at_once():
     run, totals = drive([{"id": "a", "hours": 1, "priority": "critical"}], pools=[offer(usd=4)])
-    # Launched at once: boots until 0.25, is set up until 0.5, works until 1.5, and is released.
+    # Launched immediately: boots until 0.25, is set up until 0.5, works until 1.5, and is released.
     assert attempts(run) == [("a", 0.25, 1.5, Reason.FINISHED)]
     assert (totals.cost.total, totals.cost.idle, totals.launched) == (6, 1, 1)
 
@@ -91,7 +91,7 @@ def test_a_gang_holds_all_its_instances_at_once():
 
 
 def test_small_jobs_share_an_instance():
-    # Four jobs of one GPU each on an instance with four: all at once, 1.25 h. The fifth waits for them.
+    # Four jobs of one GPU each run at the same time on an instance with four: 1.25 h. The fifth waits for them.
     small = {"hours": 1, "resources": {"gpus": 1, "vcpus": 1, "memory_gib": 4}}
     jobs = [{"id": f"j{n}", **small} for n in range(5)]
     run, totals = drive(jobs, standing=[standing()], shared=True)
@@ -150,7 +150,7 @@ def test_teams_that_wait_are_compared_by_what_they_hold_for_their_weight():
 
 
 def test_a_pool_that_boots_slowly_is_paid_for_it_and_is_passed_over_where_that_costs_more():
-    """Dearer by a tenth and up in a quarter of an hour, against an hour and a half of booting."""
+    """One pool is a tenth more expensive and boots in a quarter of an hour, the other boots in an hour and a half."""
     slow, quick = offer(usd=3.0, zone="slow", launch_hours=1.5), offer(usd=3.3, zone="quick")
     job = {"id": "a", "hours": 4, "deadline_hours": 12, "priority": "critical"}
     chosen = {}

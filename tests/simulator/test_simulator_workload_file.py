@@ -132,6 +132,6 @@ def test_traces_are_loaded_by_file_or_made():
     counts = set(traces["g"].available.tolist())
     assert len(traces["g"]) == 288
     assert counts <= {0, 2, 4, 6, 8, 10}  # groups of 4, 4 and 2
-    assert len(counts) > 2  # and not all at once
+    assert len(counts) > 2  # and not all at the same time
     again = load_traces(read, load)["g"].available.tolist()
     assert again == traces["g"].available.tolist()

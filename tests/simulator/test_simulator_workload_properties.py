@@ -65,7 +65,7 @@ def check_bill(run, totals):
 
 
 def check_work(run):
-    """No work is lost, and none is done twice or at two places at once."""
+    """Check that no work is lost, done twice, or done at two places at the same time."""
     for name, task in run.tasks.items():
         attempts = sorted((a for a in run.attempts if a.job_id == name), key=lambda a: a.began_at)
         assert all(a.ended_at <= b.began_at for a, b in pairwise(attempts))
@@ -79,7 +79,7 @@ def check_work(run):
 
 
 def check_capacity(run, market):
-    """Of no spot pool more was held than the trace gives, tick by tick."""
+    """Check tick by tick that no spot pool was used beyond its trace's capacity."""
     spot = [m for m in run.machines if m.pool.market is Market.SPOT]
     ticks = int((run.ended_at - run.began_at) / market.gap)
     for tick in range(ticks):
@@ -89,7 +89,7 @@ def check_capacity(run, market):
 
 
 def feasible(job, changeover):
-    """Whether on-demand is in time from the beginning, if everything takes as long as it may."""
+    """Return whether immediate on-demand meets the deadline if everything takes its maximum time."""
     return job.deadline_hours is None or job.deadline_hours + 1e-6 >= job.upper + changeover
 
 
@@ -134,7 +134,7 @@ def test_with_pools_to_launch_from_no_deadline_that_could_be_kept_is_missed(draw
         if deadline is not None and feasible(task.job, upper):
             assert not task.refused
             assert task.finished_at <= deadline
-        # Who has all the time in the world waits for spot, be it for ever.
+        # A job without a deadline waits for spot, possibly for ever.
         patient = deadline is None and task.job.priority == "normal"
         assert task.state.final or (patient and market.available.max() < base + task.job.nodes)
 

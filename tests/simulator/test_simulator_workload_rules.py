@@ -144,7 +144,7 @@ def test_the_plan_is_asked_again_where_it_left_something_to_do():
 
 
 def test_a_plan_sees_what_the_cluster_is_like():
-    """A job on spot that is about to be lost: what the plan is told before and after."""
+    """A job on spot that is about to be preempted: the plan's view before and after."""
     views = []
 
     def watching(view, now):

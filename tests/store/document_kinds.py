@@ -30,7 +30,7 @@ def words(kind: type[BaseModel], path: str = "") -> dict[str, list[str]]:
 
 
 def accepts(kind: type[BaseModel], path: str, member: str) -> bool:
-    """Whether the field at a path takes a word."""
+    """Return whether the field at a path accepts a text."""
     name, _, tail = path.partition(".")
     annotation = kind.model_fields[name].annotation
     if tail:
@@ -44,7 +44,7 @@ def accepts(kind: type[BaseModel], path: str, member: str) -> bool:
 
 
 def least(kind: type[BaseModel], full: dict[str, Any]) -> dict[str, Any]:
-    """What `full` holds in the fields that have to be given, at every depth."""
+    """Return the mandatory fields of `full`, at every depth."""
     required_fields = {name: field for name, field in kind.model_fields.items() if field.is_required()}
     required = {name: full[name] for name in required_fields}
     for name, field in required_fields.items():

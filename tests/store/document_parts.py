@@ -60,8 +60,8 @@ MISSING: set[str] = set()
 
 
 def every_field(kind: type[BaseModel], /, **fields: Any) -> Any:
-    """An instance of which each field is given: who adds a field to a model says here what it may look like. What is
-    not given is noted in `MISSING`, of which a test makes a complaint."""
+    """Return an instance with every field set. A new field of a model needs an example here. Fields without one are
+    added to `MISSING`, and a test fails on them."""
     MISSING.update(f"{kind.__name__}.{name}" for name in set(kind.model_fields) - set(fields) - {"version"})
     return kind(version=1, **fields) if "version" in kind.model_fields else kind(**fields)
 

@@ -69,7 +69,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def examples() -> dict[str, Document]:
-    """By the name of the golden file: the kind's, and behind a hyphen which one it is where one does not do."""
+    """Return the examples by the name of their golden file: the kind, with a suffix after a hyphen if a kind has
+    several."""
     own = a_submission(a_spec(entrypoint=["train.py", "--fast"], code="src"))
     recipe = a_submission(a_spec(recipe="image-classification", parameters={"epochs": 2}))
     pool = {"instance_type": "g5.xlarge", "zone": "eu-west-1a", "market": Market.SPOT}

@@ -27,7 +27,7 @@ class Door(Loopback):
 
     @property
     def environment(self) -> dict[str, str]:
-        """By which obstore comes here."""
+        """The environment that leads obstore to this server."""
         return {"GOOGLE_BASE_URL": self.url, "GOOGLE_BEARER_TOKEN": "token"}
 
     def open(self, clock: Clock) -> None:

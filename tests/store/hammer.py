@@ -17,7 +17,7 @@ from everspot_store import Bucket, Table
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are gone at once
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children are reaped immediately
     for line in sys.stdin:
         if (pid := os.fork()) == 0:
             hammer(folder, line.strip())

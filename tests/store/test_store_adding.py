@@ -11,7 +11,8 @@ from everspot_store.testing import MemoryBackend
 
 
 class AddOnly(MemoryBackend):
-    """As Cloud Storage may answer who may not delete: what exists is not "taken" but "denied"."""
+    """Behaves like Cloud Storage for a caller without delete permission: creating an existing object is "denied", not
+    "taken"."""
 
     closed = False
 

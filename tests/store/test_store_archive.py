@@ -81,7 +81,7 @@ def test_a_job_with_an_event_that_cannot_be_read_stays_where_it_is(
 
 
 def sweep(store: Store) -> None:
-    """What a scheduler does that finds the tables as they are: records first, then jobs."""
+    """Archive the jobs as a scheduler does, from the present tables: records first, then jobs."""
     records, jobs = store.records.scan(), store.jobs.scan()
     for name, document in records.items():
         if name in jobs:
@@ -91,7 +91,7 @@ def sweep(store: Store) -> None:
 
 
 def whole(store: Store, record: JobRecord, events: list[Event]) -> None:
-    """Nothing is lost, and no reader takes the job for one that waits."""
+    """Check that nothing is lost, and that no reader takes the job for a waiting one."""
     dossier = store.dossier("job-1")
     assert dossier is not None
     assert (dossier.record, dossier.events) == (record, events)
@@ -127,7 +127,7 @@ def test_two_that_archive_at_once_write_one_document(
     store = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
     record, events = finished(store, submission()), store.events("job-1")
     first = store.archive.move(submission(), record, clock.now())
-    store.records.create("job-1", record)  # what a slower one has read before
+    store.records.create("job-1", record)  # the earlier view of a slower scheduler
     second = store.archive.move(submission(), record, clock.now() + timedelta(hours=1))
     assert first == second
     whole(store, record, events)

@@ -84,7 +84,7 @@ def test_a_fenced_owner_writes_and_deletes_nothing(store: Store, tmp_path: Path)
         publish(store.checkpoints("j", 1), 40, tmp_path)
     assert store.data.list("jobs/") == before
     with pytest.raises(Fenced):
-        publish(stale, 40, tmp_path)  # had fenced long ago: it may upload under its own epoch, and no more
+        publish(stale, 40, tmp_path)  # fenced long ago: it may upload only under its own epoch
     assert heir.head() == head
     assert {entry.key for entry in before} <= {entry.key for entry in store.data.list("jobs/")}
 

@@ -82,8 +82,8 @@ def test_a_newer_writers_document_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("path", goldens("[A-Z]*.json"))
 def test_what_a_release_wrote_is_read_whole(path: Path) -> None:
-    """The golden documents are those that the release wrote; each has every field that it knew. A field that is not
-    known any more, or that has become required, or takes less than it took, is found here."""
+    """The golden documents were written by that release, with every field that it knew. The test finds fields that were
+    removed, became mandatory, or accept fewer values."""
     written = json.loads(path.read_text())
     kind = parse_kind(path)
     kind.model_validate_json(path.read_text(), extra="forbid")

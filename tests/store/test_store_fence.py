@@ -60,7 +60,7 @@ def assign(store: Store, job_id: str, instance: str) -> int:
 
 
 def expire_when_it_stands_still(store: Store, job_id: str) -> None:
-    """What a scheduler does: by its own clock, and by nothing but the unchanged ETag."""
+    """Expire the lease as a scheduler does: by its own clock and the unchanged ETag alone."""
     end = time.monotonic() + 60
     etag, since = "", time.monotonic()
     while time.monotonic() < end:

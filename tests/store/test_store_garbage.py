@@ -63,9 +63,7 @@ def test_after_a_day_of_checkpoints_and_kills_a_job_holds_no_more_than_it_keeps(
                 owner.retire()
                 assert checkpoint_bytes(data, "j") <= keep * 2 * SIZE
         except Crash:
-            assert (
-                checkpoint_bytes(data, "j") <= (2 * keep + 2) * 2 * SIZE
-            )  # what it has left half done, for its successor
+            assert checkpoint_bytes(data, "j") <= (2 * keep + 2) * 2 * SIZE  # unfinished work for its successor
     faults.clear()
     last = store.checkpoints("j", 13)
     last.publish(step + 10, parts(tmp_path, step + 10), keep=keep)
@@ -83,7 +81,7 @@ def ended(store: Store, job: str, clock: ManualClock, digest: str | None = None)
 
 
 def ended_a_month_ago(store: Store, job: str, folder: Path, clock: ManualClock) -> None:
-    """With a checkpoint. A month goes by."""
+    """Let a job end with a checkpoint, and a month pass."""
     ended(store, job, clock)
     store.checkpoints(job, 1).publish(5, parts(folder, 5))
     clock.advance(MONTH)
@@ -239,7 +237,7 @@ def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
     with pytest.raises(NothingLeft, match="nothing is left of old's checkpoints to go on from: --from-scratch"):
         store.retry(again("new", clock), "old")
     assert store.jobs.get("new") is None and store.heads.get("new") is None
-    store.heads.delete("old")  # nothing tells of it but the job's history
+    store.heads.delete("old")  # only the job's history mentions it
     store.event_writer("old", 1, "trainer-i-1").emit(EventKind.CHECKPOINTED, step=5)
     with pytest.raises(NothingLeft):
         store.retry(again("new", clock), "old")

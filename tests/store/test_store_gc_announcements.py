@@ -52,7 +52,7 @@ class Actor(threading.Thread):
 
 
 class Stepped(MemoryBackend):
-    """A bucket in front of which actors stop. What they do in threads of their own is not stopped."""
+    """A bucket that pauses its actors before each call, except calls in threads of their own."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("get", "list", "put", "create", "replace", "delete", "upload", "download"):
@@ -130,11 +130,11 @@ def test_a_job_that_reuses_old_code_has_it_whenever_a_collector_comes(tmp_path: 
         own += any(key.startswith("code/own/j/") for key in scene.data.objects)
         assert not [key for key in scene.data.objects if key.startswith("sweeps/")]
         count += 1
-    assert count > 50 and removed > 0 and own >= removed  # what was removed under its hands lies elsewhere
+    assert count > 50 and removed > 0 and own >= removed  # the object that was removed meanwhile has another key
 
 
 def test_a_job_is_never_there_without_its_code(tmp_path: Path) -> None:
-    """Neither for a machine that takes it at once, nor if its submitter is killed behind any of its steps."""
+    """Also for a machine that takes the job immediately, and if the submitter is killed after any of its steps."""
     steps = Actor(Scene(tmp_path).submit).walk().steps
     looks = 0
     for first in range(steps + 1):

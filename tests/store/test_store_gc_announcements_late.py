@@ -107,14 +107,15 @@ def test_a_deletion_that_was_repeated_may_come_late_and_stays_announced(cluster:
 
 
 def test_a_collector_that_slept_reads_anew_who_names_what(cluster: Cluster, tmp_path: Path) -> None:
-    """It has read that nobody names the code. A day later another one removes its announcement, and the code."""
+    """The collector has read that no document names the code. A day later another collector removes its announcement
+    and the code."""
     listed, submitted = cluster.data.list, []
 
     def meanwhile(prefix: str = "") -> list[Entry]:
         entries = listed(prefix)
         if (
             prefix == "datasets/" and cluster.store.gc_announcements.announced_keys()
-        ):  # what is read last of all that names
+        ):  # the document with references that is read last
             cluster.data.list = listed
             cluster.data.now += timedelta(days=2)
             for kind in (GarbageKind.SWEEPS, GarbageKind.CODE):

@@ -32,7 +32,7 @@ class Writer:
         os.kill(self.pid, signal.SIGKILL)
 
     def ended(self) -> list[list[str]]:
-        """What it said that was answered, once it is dead."""
+        """Wait for the end of the killed process, and return its log of answered writes."""
         while Path(f"/proc/{self.pid}").exists():
             time.sleep(0.002)
         complete = self.log.read_text().rpartition("\n")[0]

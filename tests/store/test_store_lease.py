@@ -130,7 +130,7 @@ def test_errors_back_off_and_then_fail(before: int, state: JobState, wait: int |
 
 
 def unstarted(row: list[str], owner: str) -> JobRecord:
-    """What becomes of a job that these could not start, and now `owner` cannot either."""
+    """Return the record of a job that these instances could not start, after `owner` could not start it either."""
     assigned = record(unstarted=row).model_copy(update={"owner": owner})
     return lease.release(assigned, Reason.SHUTDOWN, NOW, SPEC, None, "disk full", unstarted=True)
 

@@ -200,7 +200,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(target=owners, plan=plans, fenced=st.booleans())
     def silence_and_takeover(self, plan: list[tuple[int, Fault]], fenced: bool) -> Owner | MultipleResults[Owner]:
-        """Nobody renews for a lease's length, a scheduler notices, and the first job gets its next owner."""
+        """Let a lease's length pass without renewals; a scheduler notices, and the first job gets its next owner."""
         for _ in range(2):
             self.observe_and_expire(0, [])
             self.clock.advance(TTL)
@@ -229,7 +229,7 @@ class ClusterMachine(RuleBasedStateMachine):
             assert f"jobs/{job_id}.json" in self.world.control.objects
 
     def finish(self, job_id: str) -> None:
-        """Without further faults every submitted job can still be brought to its end, from where it was."""
+        """Check that without further faults every submitted job can still be finished from its present state."""
         store = self.plain()
         record = store.records.get(job_id)
         if record is not None and record.value.state.final:

@@ -17,7 +17,7 @@ Make = Callable[..., JobSubmission]
 
 
 def assign(store: Store, job_id: str, instance: str) -> int:
-    """What a scheduler does."""
+    """Assign the job as a scheduler does."""
     old = store.records.get(job_id)
     new = transitions.assign(old.value if old else None, job_id, instance, store.clock.now())
     written = store.records.create(job_id, new) if old is None else store.records.replace(job_id, old, new)

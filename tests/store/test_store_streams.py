@@ -18,7 +18,7 @@ from everspot_store.segments import split_stream
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 SIZE = (64 << 20) + 5
-"""Of a stream of two segments, in bytes."""
+"""The size of a stream of two segments, in bytes."""
 
 
 def stream(first: int, last: int) -> memoryview:
@@ -88,7 +88,7 @@ def test_a_damaged_segment_is_found_and_the_checkpoint_before_is_taken(
     assert (tmp_path / "s").read_bytes()[:300] == b"one" * 100
     assert part.key in caplog.text
     [again] = segments(heir.publish(3, {}, streams={"s": memoryview(b"two" * 100)}))
-    assert again.key != part.key  # what is damaged is never named again
+    assert again.key != part.key  # a damaged segment is never named again
 
 
 @pytest.mark.parametrize("fault", [Fault.NEVER_ARRIVED, Fault.ANSWER_LOST, Fault.BUSY])

@@ -17,7 +17,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 PAGES = ("/", "/jobs/first", "/jobs/first/cancel", "/fleet", "/spending", "/changes", "/nowhere")
 WAITED = {"/": "#t-live", "/jobs/first": "#history", "/fleet": "#pools", "/spending": "#h-costs ~ .cards",
           "/changes": "svg.course"}  # fmt: skip
-"""What a page has once all of it was read."""
+"""The elements of a page that has been read completely."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_jobs_appear_and_change_while_the_page_is_looked_at(live: LiveCluster, p
         steps = row.locator("td").nth(3)
         before = steps.inner_text()
         expect(steps).not_to_have_text(before)
-        # Two instances and three jobs: one waits, and is told why.
+        # Two instances and three jobs: one job waits, with a reason.
         for name in ("second", "third"):
             live.submit_toy(name, 100_000, 1)
         expect(view.page.locator("#t-live tbody tr")).to_have_count(3)

@@ -19,7 +19,7 @@ SHOT = {"reduced_motion": "reduce"}
 
 
 def executable() -> str:
-    """The browser. Where there is none, the test is skipped; where one is named, and in CI, it fails."""
+    """Return the browser's path. Without a browser the test is skipped, but fails in CI or if a browser was named."""
     browser = os.environ.get(VARIABLE)
     path = next(filter(None, map(shutil.which, [browser] if browser else NAMES)), None)
     if path:
@@ -32,7 +32,7 @@ def executable() -> str:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """The browser, of which each context is as a profile of its own."""
+    """The browser; each of its contexts has its own profile."""
     path = executable()
     expect.set_options(timeout=LIMIT)
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -67,11 +67,11 @@ class Seen:
         return self.page
 
     def wait_for_polls(self, times: int = 1) -> None:
-        """Wait until the page has asked for news so many times more."""
+        """Wait until the page has polled this many more times."""
         count = "Number(document.documentElement.dataset.asked || 0)"
         before = self.page.evaluate(count)
         end = time.monotonic() + LIMIT / 1000
-        while self.page.evaluate(count) < before + times:  # the page's policy forbids what polls within it
+        while self.page.evaluate(count) < before + times:  # its policy forbids wait_for_function
             assert time.monotonic() < end, "the page does not ask for news"
             self.page.wait_for_timeout(200)
 
@@ -88,7 +88,7 @@ class Seen:
         raise AssertionError(f"{most} times Tab do not lead to {id}")
 
     def violations(self) -> str:
-        """What axe-core finds; empty if nothing."""
+        """Return axe-core's findings; empty if there are none."""
         report = Axe().run(self.page)
         return report.generate_report() if report.violations_count else ""
 

@@ -20,7 +20,7 @@ BAKE = ROOT / "training_image" / "bake"
 
 
 EXTRAS = ("image", "scheduler")
-UNITS = sorted(path.name for suffix in ("service", "path", "timer") for path in BAKE.glob(f"*.{suffix}"))
+UNITS = sorted(path.name for suffix in ("service", "path", "timer", "socket") for path in BAKE.glob(f"*.{suffix}"))
 
 
 def test_the_provisioning_script_parses_and_stops_at_the_first_error() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from everspot_core.jobs.records import Reason
-from everspot_train.agent.containment import DELEGATED, ControlGroups
+from everspot_train.agent.containment import ControlGroups
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import Failure
 
@@ -82,12 +82,6 @@ def test_where_the_agent_may_not_set_limits_the_job_runs_without(unit: Path, tmp
         (unit / "cgroup.subtree_control").mkdir()  # what cannot be written to
     assert not groups.limit(group, 2, 1.5)
     assert not (group.path / "memory.max").exists()
-
-
-def test_the_image_puts_the_agent_where_it_may_set_limits() -> None:
-    assert f"DelegateSubgroup={DELEGATED}" in (BAKE / "everspot-agent-limits.conf").read_text().splitlines()
-    assert "everspot-agent-limits.conf" in (BAKE / "provision.sh").read_text()
-    assert "Delegate=yes" in (BAKE / "everspot-agent.service").read_text().splitlines()
 
 
 @pytest.mark.parametrize(

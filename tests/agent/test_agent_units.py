@@ -11,11 +11,13 @@ import pytest
 from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.capacity.market import Market
 from everspot_train.agent.main import DEFAULT_HOME, RUNTIME_VARIABLE
+from everspot_train.broker.protocol import SOCKET_VARIABLE, StartRequest
+from everspot_train.broker.unit import JobUnit
 
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"
 
 
-UNITS = sorted(path.name for suffix in ("service", "path", "timer") for path in BAKE.glob(f"*.{suffix}"))
+UNITS = sorted(path.name for suffix in ("service", "path", "timer", "socket") for path in BAKE.glob(f"*.{suffix}"))
 
 
 def unit(name: str) -> configparser.RawConfigParser:
@@ -115,18 +117,75 @@ def test_the_boot_deadline_looks_where_the_agent_writes() -> None:
     assert unit("everspot-boot-deadline.timer")["Install"]["WantedBy"] == "timers.target"
 
 
-def test_jobs_have_gpus_and_control_groups_under_the_hardened_unit() -> None:
+def test_the_agent_and_jobs_have_gpus_under_the_hardened_units(job_unit: dict[str, list[str]]) -> None:
     agent, gpus = unit("everspot-agent.service"), unit("everspot-gpus.service")
     service = agent["Service"]
-    assert service["Delegate"] == "yes"
-    # Each of these takes devices or the control groups away, the middle one by the DeviceAllow that it implies.
-    shut = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups"}
+    # Each of these takes devices away, the last one by the DeviceAllow that it implies.
+    shut = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock"}
     assert not shut & set(service)
+    assert not shut & set(job_unit)
     assert "everspot-gpus.service" in agent["Unit"]["After"]
     assert "User" not in gpus["Service"], "loading a module is root's"
     assert gpus["Unit"]["Before"] == "everspot-agent.service"
     assert set(environment(service)["EVERSPOT_SWEEP"].split(":")) == {"/tmp", "/var/tmp", "/dev/shm"}
     assert service["PrivateTmp"] == "yes", "else what is swept is not the agent's alone"
+
+
+def test_the_agent_does_not_start_where_it_would_follow_links_of_jobs() -> None:
+    agent = unit("everspot-agent.service")["Unit"]
+    assert agent["Requires"] == "everspot-folders.service"
+    assert "everspot-folders.service" in agent["After"].split()
+    assert "nosymfollow" in (BAKE / "folders.sh").read_text()
+
+
+def test_a_job_ends_with_the_broker_and_after_the_agent(job_unit: dict[str, list[str]]) -> None:
+    assert job_unit["BindsTo"] == ["everspot-broker@7.service"]
+    assert job_unit["Before"] == ["everspot-agent.service"], (
+        "on a shutdown the agent lets it write its checkpoint first"
+    )
+    assert job_unit["KillSignal"] == ["SIGKILL"]
+    broker, listener = unit("everspot-broker@.service"), unit("everspot-broker.socket")
+    assert broker["Unit"]["Before"] == listener["Unit"]["Before"] == "everspot-agent.service"
+    agent = unit("everspot-agent.service")
+    assert "everspot-broker.socket" in agent["Unit"]["After"].split()
+    assert environment(agent["Service"])[SOCKET_VARIABLE] == listener["Socket"]["ListenStream"]
+    assert (listener["Socket"]["SocketGroup"], listener["Socket"]["SocketMode"]) == ("everspot", "0660")
+
+
+def test_a_job_that_shares_the_machine_gets_the_limits_of_its_seat(job_unit: dict[str, list[str]]) -> None:
+    limits = ("CPUQuota", "MemoryMax", "OOMPolicy", "Nice", "LimitNPROC")
+    assert [job_unit[name] for name in limits] == [["200%"], ["1536M"], ["kill"], ["5"], ["2048"]]
+
+
+def test_a_job_sees_of_the_agents_folder_its_own_alone(job_unit: dict[str, list[str]]) -> None:
+    home, memory = job_unit["TemporaryFileSystem"][0].split()
+    assert (home, memory) == ("/var/lib/everspot:ro", "/dev/shm:mode=1777,size=1536M")
+    assert sorted(entry.partition(":")[2] for entry in job_unit["BindPaths"]) == [
+        "/dev/shm/everspot-a/b", "/var/lib/everspot/cache/c", "/var/lib/everspot/runs/r", "/var/lib/everspot/tmp/t",
+        "/var/lib/everspot/work/w",
+    ]  # fmt: skip
+    hidden = {entry.removeprefix("-") for entry in job_unit["InaccessiblePaths"]}
+    assert {"/run/everspot", "/run/everspot-broker.socket"} <= hidden
+    assert "169.254.169.254" in job_unit["IPAddressDeny"][0].split()
+
+
+@pytest.fixture
+def job_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What systemd is told of a job that shares its machine, by property."""
+    program = tmp_path / "programs" / "systemd-run"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    request = StartRequest("r", "w", "t", "c", ("everspot-a", "b"), vcpus=2, memory_mib=1536, metadata=False)
+    staged = {kind: Path("/run/staged", kind) for kind in request.folders()}
+    JobUnit("everspot-job-3.service", "everspot-job-3", "everspot-broker@7.service").start(request, staged)
+    properties: dict[str, list[str]] = {}
+    for argument in (tmp_path / "called").read_text().splitlines():
+        if argument.startswith("--property="):
+            name, _, value = argument.removeprefix("--property=").partition("=")
+            properties.setdefault(name, []).append(value)
+    return properties
 
 
 @pytest.mark.parametrize(
@@ -170,11 +229,20 @@ def test_systemd_understands_the_units_and_finds_them_hardened(tmp_path: Path) -
     for name in UNITS:
         text = (BAKE / name).read_text().replace("/opt/everspot/bin/everspot-agent", "/bin/true")
         text = text.replace("/opt/everspot/sbin/boot-deadline.sh", "/bin/true")
+        text = text.replace("/opt/everspot/sbin/folders.sh", "/bin/true").replace(
+            "/opt/everspot/bin/python", "/bin/true"
+        )
         text = text.replace("-/usr/bin/nvidia", "-/bin/true /usr/bin/nvidia")  # there on machines with GPUs only
         (tmp_path / name).write_text(text.replace("=everspot\nGroup=everspot", "=daemon\nGroup=daemon"))
     service, path = tmp_path / "everspot-agent.service", tmp_path / "everspot-poweroff.path"
-    verdict = subprocess.run(["systemd-analyze", "verify", service, path, timer, gpus], capture_output=True, text=True)
+    units = [service, path, timer, gpus, tmp_path / "everspot-broker.socket"]
+    verdict = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
     assert (verdict.returncode, verdict.stderr.strip()) == (0, "")
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=40", service]
-    exposure = subprocess.run(command, capture_output=True, text=True)
-    assert exposure.returncode == 0, exposure.stdout[-300:]
+    for unit_file, most in (
+        (service, 30),
+        (tmp_path / "everspot-broker@.service", 50),
+        (tmp_path / "everspot-folders.service", 50),
+    ):
+        command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", unit_file]
+        exposure = subprocess.run(command, capture_output=True, text=True)
+        assert exposure.returncode == 0, exposure.stdout[-300:]

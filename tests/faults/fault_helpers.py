@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Fenced, ManualClock, Store, StoreUnavailable
 from everspot_store.folder import FolderBackend
 from everspot_train.agent.agent import Agent
+from everspot_train.agent.artifacts.open_files import OpenFiles, OwnOpenFiles
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
@@ -134,10 +135,21 @@ class Machine:
         self._clock = clock
 
     def launch(
-        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+        self,
+        command: list[str],
+        run_dir: Path,
+        cwd: Path,
+        env: Mapping[str, str],
+        seat: Seat | None = None,
+        folders: Sequence[Path] = (),
+        *,
+        metadata: bool = True,
     ) -> TrainingProcess:
         self.trainer = TurnTrainer(run_dir, self.store, self._clock, env)
         return self.trainer
+
+    def open_files(self, run_dir: Path) -> OpenFiles:
+        return OwnOpenFiles()
 
     def clear(self) -> int:
         return 0

@@ -60,7 +60,7 @@ def test_a_machine_with_disks_of_its_own_has_the_agents_folder_on_them(tmp_path:
         number = Path(device).name.removeprefix("loop")
         links = "/run/disks"
         name = "nvme-Amazon_EC2_NVMe_Instance_Storage_1"
-        prepare = f"mknod {device} b 7 {number}; mkdir {links}; ln -s {device} {links}/{name}"
+        prepare = f"umount /var/lib/everspot; mknod {device} b 7 {number}; mkdir {links}; ln -s {device} {links}/{name}"
         settings = f"[Service]\nEnvironment=EVERSPOT_DISKS={links} PATH=/opt/tests:/usr/sbin:/usr/bin\n"
         write(added / "etc/systemd/system/everspot-scratch.service.d/disks.conf", settings)
         unit = f"[Unit]\nBefore=everspot-scratch.service\n[Service]\nType=oneshot\nExecStart=/bin/sh -ec '{prepare}'\n"

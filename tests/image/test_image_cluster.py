@@ -15,9 +15,9 @@ pytestmark = pytest.mark.timeout(1800)
 SCALE = 4.0
 ENABLED = (
     "everspot-agent.service", "everspot-gpus.service", "everspot-poweroff.path", "everspot-boot-deadline.timer",
-    "everspot-scratch.service",
+    "everspot-scratch.service", "everspot-broker.socket", "everspot-folders.service",
 )  # fmt: skip
-SERVICES = ("agent", "gpus", "poweroff", "boot-deadline", "scratch")
+SERVICES = ("agent", "gpus", "poweroff", "boot-deadline", "scratch", "folders", "broker@")
 
 
 class ImageCluster(LiveCluster):
@@ -77,7 +77,12 @@ def test_its_agent_reports_and_no_unit_has_failed(live: ImageCluster, first: str
     assert machine.show("everspot-agent.service", "NRestarts") == "0"
     assert machine.show("everspot-agent.service", "User") == "everspot"
     order = set(machine.show("everspot-agent.service", "After").split())
-    assert {"everspot-scratch.service", "everspot-gpus.service", "network-online.target"} <= order
+    assert {
+        "everspot-scratch.service",
+        "everspot-folders.service",
+        "everspot-gpus.service",
+        "network-online.target",
+    } <= order
     assert machine.run("cat", "/run/everspot/boot-deadline").strip().isdigit()
     # The timer has nothing to do any more.
     timer = "everspot-boot-deadline.timer"
@@ -100,12 +105,14 @@ def test_ec2_shows_its_console(live: ImageCluster, first: str) -> None:
     assert f"agent {first}" in console
 
 
-def test_a_job_runs_on_it_as_no_root_and_goes_on_after_the_agent_was_killed(live: ImageCluster, first: str) -> None:
+def test_a_job_runs_on_it_as_its_own_user_and_goes_on_after_the_agent_was_killed(
+    live: ImageCluster, first: str
+) -> None:
     job = live.submit_toy("walked", steps=1_000_000, seconds=SCALE / 2)
     assert live.until(lambda: live.trains(job, steps=2)) == first
     machine = live.machine(first)
     find = "for p in /proc/[0-9]*; do grep -qa toy_train $p/cmdline && stat --format=%U $p; done; true"
-    assert set(machine.run("sh", "-c", find).split()) - {"root"} == {"everspot"}
+    assert set(machine.run("sh", "-c", find).split()) - {"root"} == {"everspot-job-0"}
     before = live.step(job)
     machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "everspot-agent.service")
     until(lambda: machine.show("everspot-agent.service", "NRestarts") == "1", "the agent is started again")

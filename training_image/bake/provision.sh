@@ -13,10 +13,12 @@ set -euo pipefail
 
 readonly prefix=/opt/everspot
 readonly units=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-poweroff.service
-    everspot-boot-deadline.timer everspot-boot-deadline.service everspot-scratch.service)
+    everspot-boot-deadline.timer everspot-boot-deadline.service everspot-scratch.service everspot-broker.socket
+    everspot-broker@.service everspot-folders.service)
 readonly enabled=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-boot-deadline.timer
-    everspot-scratch.service)
-readonly scripts=(boot-deadline.sh nvswitch.sh scratch.sh)
+    everspot-scratch.service everspot-broker.socket everspot-folders.service)
+readonly scripts=(boot-deadline.sh folders.sh nvswitch.sh scratch.sh)
+readonly job_users=64 # as many jobs can share a machine
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 readonly here
 
@@ -168,12 +170,26 @@ describe_packages() {
     fi
 }
 
+# Each job runs as a user that no other job has. They are in the groups that the devices of GPUs belong to, as the agent is.
+make_job_users() {
+    local number group
+    for ((number = 0; number < job_users; number++)); do
+        echo "u everspot-job-$number - \"A job of Everspot\" /nonexistent"
+        for group in video render; do
+            if getent group "$group" >/dev/null; then
+                echo "m everspot-job-$number $group"
+            fi
+        done
+    done >/usr/lib/sysusers.d/everspot.conf
+    systemd-sysusers /usr/lib/sysusers.d/everspot.conf
+}
+
 install_units() {
     local cloud=$1 unit script
     for unit in "${units[@]}"; do
         install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
     done
-    install -D -m 0644 "$here/everspot-agent-limits.conf" /etc/systemd/system/everspot-agent.service.d/limits.conf
+    mkdir -p /etc/systemd/system/everspot-agent.service.d
     printf '[Service]\nEnvironment=EVERSPOT_CLOUD=%s\n' "$cloud" >/etc/systemd/system/everspot-agent.service.d/cloud.conf
     install -D -m 0644 "$here/nvidia-fabricmanager-everspot.conf" \
         /etc/systemd/system/nvidia-fabricmanager.service.d/everspot.conf
@@ -184,8 +200,8 @@ install_units() {
     systemctl enable "${enabled[@]}"
 }
 
-# Whether jobs can do what they do, as their user and within the walls of the agent's unit: compile, exchange gradients,
-# unpack code, read data. For that start the unit runs the self-test in place of the agent.
+# Whether jobs can do what they do, as a user of their own and within the walls of a job: compile, exchange gradients,
+# unpack code, read data. For that start the agent's unit runs the self-test in place of the agent.
 self_test() {
     local override=/run/systemd/system/everspot-agent.service.d/self-test.conf passed=yes
     if [[ ${SYSTEMD_OFFLINE:-} == 1 || ! -d /run/systemd/system ]]; then
@@ -247,6 +263,7 @@ main() {
         "| --dependencies [PYTHON] | --seal"
     [[ ${3:-aws} =~ ^(aws|gcp)$ ]] || fail "$3 is no cloud; there are aws and gcp"
     install_everspot "$1" "${2:-python3}" "$commit"
+    make_job_users
     install_units "${3:-aws}"
     if [[ $nvswitch == yes ]]; then
         need_fabric_manager

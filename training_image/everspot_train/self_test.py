@@ -1,21 +1,28 @@
 """The self-test of a baked image: whether a job could do on this machine what jobs do. It needs no cluster.
 
-It runs inside the agent's unit and as its user (training_image/bake/self-test.conf), so that a wall of the unit that is
-in a job's way is found by the bake.
+In an image it runs as a job does, by the broker (training_image/bake/self-test.conf), so that a wall that is in a job's
+way is found by the bake.
 """
 
 import logging
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
+from everspot_store import SystemClock, remove_tree
+
+from everspot_train.agent.logs import OUTPUT
+from everspot_train.agent.process import ProgramLauncher
+from everspot_train.broker.protocol import HOME, PLACES
 
 PEER_TIMEOUT = timedelta(minutes=5)
 """For two processes to find each other and to sum one tensor. A cold import of torch takes most of it."""
+_LOOK_EVERY = timedelta(milliseconds=200)
 _WORKERS = 2
 _ITEMS = 8
 
@@ -46,6 +53,34 @@ def run_self_test(clock: Clock) -> None:
     if failed:
         raise SelfTestFailed(f"self-test: failed after {seconds:.1f} s: {', '.join(failed)}")
     print(f"self-test: passed in {seconds:.1f} s", flush=True)  # noqa: T201
+
+
+def run_as_job(launcher: ProgramLauncher, clock: Clock) -> None:
+    """Run all checks as a job of the image's broker, within the walls and as the user of a job.
+
+    Raises:
+        BrokerError: if it cannot be started.
+        SelfTestFailed: if any check failed.
+    """
+    folders = {kind: HOME / place / "self-test" for kind, place in PLACES.items()}
+    try:
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        run, work = folders.pop("run"), folders.pop("work")
+        environment = {**os.environ, "HOME": str(run), "TMPDIR": str(folders["temporary"])}
+        command = [sys.executable, "-m", "everspot_train.self_test"]
+        process = launcher.launch(command, run, work, environment, None, list(folders.values()))
+        try:
+            while (code := process.exit_code()) is None:
+                clock.sleep(_LOOK_EVERY)
+        finally:
+            process.kill()
+        print((run / OUTPUT).read_text(errors="replace"), end="", flush=True)  # noqa: T201
+    finally:
+        for place in PLACES.values():
+            remove_tree(HOME / place / "self-test")
+    if code:
+        raise SelfTestFailed(f"self-test: ended with {code}")
 
 
 def _import(_folder: Path) -> str:
@@ -124,3 +159,10 @@ CHECKS: dict[str, Callable[[Path], str]] = {
     "compiler": _compile,
 }
 """By name. Each gets a folder of its own to write in, and returns what it did."""
+
+
+if __name__ == "__main__":
+    try:
+        run_self_test(SystemClock.from_environment())
+    except SelfTestFailed as error:
+        sys.exit(str(error))

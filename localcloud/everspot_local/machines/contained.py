@@ -33,6 +33,8 @@ from everspot_local.machines import keeper, namespaces
 METADATA = ("169.254.169.254", 80)
 MANIFEST = "image.json"
 """In an image's folder: its layers, the lowest first."""
+STATE = Path("var/lib/everspot")
+"""The agent's folder in an image, which lies on the machine's disk itself."""
 DISK_MIB = 4096
 DATA_VARIABLE = "EVERSPOT_DATA"
 _HOSTS_OWN = {"PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK}
@@ -232,6 +234,11 @@ def lay_root(
     _mount_new(root / "sys/fs/cgroup", "cgroup2", namespaces.NOSUID | namespaces.NODEV | namespaces.NOEXEC)
     if machine.data is not None:
         _bind(machine.data, root / machine.data.relative_to("/"), namespaces.RDONLY)
+
+    # An overlay cannot be shown with other owners (mount_setattr(2)), as the disk of a machine can.
+    for folder in (disk / "state", root / STATE):
+        folder.mkdir(exist_ok=True)
+    namespaces.mount(disk / "state", root / STATE, flags=namespaces.BIND)
 
     settings = root / "run/systemd"
     for part in ("system", "system.conf.d"):

@@ -1,9 +1,9 @@
 """Ends every process that a job started, even if it detached itself. It uses a control group per job where the machine
-has them, and adopts orphans where it does not.
+has them, and adopts orphans where it does not. On the image jobs have units of their own instead (`brokered`).
 
 The kernel keeps a control group (version 2): a child that changed its session, its environment and its parent is still
-in it, and `cgroup.kill` ends all of them together (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's unit
-delegates one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
+in it, and `cgroup.kill` ends all of them together (Linux, Documentation/admin-guide/cgroup-v2.rst). A unit may
+delegate one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
 descendants become its own children, so that every descendant is the job's.
 """
 
@@ -26,8 +26,8 @@ PATIENCE_SECONDS = 10.0
 """How long to wait until a killed group is gone. A process in an uninterruptible wait may outlast it."""
 
 DELEGATED = "agent"
-"""The subgroup that the image's unit puts the agent into (DelegateSubgroup), below the group that it delegates. Only a
-group without processes of its own may limit its subgroups. So without this subgroup jobs get groups, but no limits."""
+"""The subgroup that a unit may put the agent into (DelegateSubgroup), below the group that it delegates. Only a group
+without processes of its own may limit its subgroups. So without this subgroup jobs get groups, but no limits."""
 PERIOD = 100_000
 """The period of a processor limit in microseconds."""
 _GIB = 2**30

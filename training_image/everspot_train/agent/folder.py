@@ -32,6 +32,7 @@ from everspot_train.agent.artifacts.copies import (
     read_stamp,
 )
 from everspot_train.agent.artifacts.look import FolderWatch, Look, Stamp
+from everspot_train.agent.artifacts.open_files import OpenFiles
 from everspot_train.agent.artifacts.plan import (
     LastPublication,
     PublicationPlan,
@@ -114,6 +115,7 @@ class FolderCheckpoints:
         keep: the number of checkpoints that stay.
         emit: writes events.
         notice_fit: judges each upload by the notice; None without a notice.
+        open_files: finds who writes to the folder; None: among the processes of this user.
 
     Attributes:
         took: how long the last publication took.
@@ -131,11 +133,12 @@ class FolderCheckpoints:
         emit: EmitEvent,
         clock: Clock,
         notice_fit: FolderNoticeFit | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self.folder = folder
         self._root = os.fsencode(folder)
-        self._watch = FolderWatch(self._root)
+        self._watch = FolderWatch(self._root, open_files)
         self._copies = scratch / "folder"
         self._copier = FolderCopier(self._root, scratch / "copies")
         self._interval = interval or INTERVAL

@@ -22,6 +22,7 @@ from everspot_core.jobs.records import Market, Role
 from everspot_store import Store, StoreError, SystemClock, located
 
 from everspot_train.agent.agent import Agent, HelperDied
+from everspot_train.agent.brokered import BrokerLauncher
 from everspot_train.agent.cuda import await_cuda
 from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
@@ -33,7 +34,8 @@ from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.watch import SOURCES_VARIABLE, NoticeWatcher, sources_from
-from everspot_train.self_test import SelfTestFailed, run_self_test
+from everspot_train.broker.protocol import SOCKET_VARIABLE
+from everspot_train.self_test import SelfTestFailed, run_as_job, run_self_test
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
@@ -90,7 +92,11 @@ def _describe_version(environment: Path) -> str:
 
 
 def _self_test() -> int:
-    run_self_test(SystemClock.from_environment())
+    clock, broker = SystemClock.from_environment(), os.environ.get(SOCKET_VARIABLE)
+    if broker:
+        run_as_job(BrokerLauncher(Path(broker)), clock)
+    else:
+        run_self_test(clock)
     return 0
 
 
@@ -162,13 +168,16 @@ def _agent(
     heartbeat = Heartbeat(
         store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version, reported=reported
     )
-    surroundings = Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE))
+    broker = os.environ.get(SOCKET_VARIABLE)
+    surroundings = Surroundings(
+        home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE), separate_caches=broker is not None
+    )
     starter = Starter(
         store=store,
         manifest=manifest,
         identity=identity,
         hardware=hardware,
-        processes=LocalLauncher(surroundings.runs, adopt=True),
+        processes=BrokerLauncher(Path(broker)) if broker else LocalLauncher(surroundings.runs, adopt=True),
         surroundings=surroundings,
         clock=clock,
     )

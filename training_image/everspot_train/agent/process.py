@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Protocol
 from everspot_core.jobs.records import Seat
 
 from everspot_train.agent import memory
+from everspot_train.agent.artifacts.open_files import OpenFiles, OwnOpenFiles
 from everspot_train.agent.containment import (
     ControlGroup,
     ControlGroups,
@@ -78,16 +79,68 @@ class ProgramLauncher(Protocol):
     """Starts training processes."""
 
     def launch(
-        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+        self,
+        command: list[str],
+        run_dir: Path,
+        cwd: Path,
+        env: Mapping[str, str],
+        seat: Seat | None = None,
+        folders: Sequence[Path] = (),
+        *,
+        metadata: bool = True,
     ) -> TrainingProcess:
-        """Start `command`. Its output goes to `output.log` of the run directory. `seat`: the part of a shared machine
-        that it may use."""
+        """Start `command`. Its output goes to `output.log` of the run directory.
+
+        Args:
+            seat: the part of a shared machine that it may use.
+            folders: what it may write to beside `run_dir` and `cwd`.
+            metadata: whether it may reach the metadata service. A job with credentials of its own does not need to.
+        """
+        ...
+
+    def open_files(self, run_dir: Path) -> OpenFiles:
+        """Return what finds the files that the job of a run directory may be writing to."""
         ...
 
     def clear(self) -> int:
         """Kill the processes that an earlier agent of this machine left running. Return how many were found by their
         environment."""
         ...
+
+
+class OrderlyEnd:
+    """The time in which a job ends by itself after SIGTERM: which of its processes get the signal, and when.
+
+    Args:
+        members: finds the processes of the job.
+        send: sends SIGTERM to some of them.
+    """
+
+    def __init__(self, members: Callable[[], set[int]], send: Callable[[list[int]], None]) -> None:
+        self._members = members
+        self._send = send
+        self._termination: Termination | None = None
+        self._next_look = 0.0
+
+    def begin(self, *, final: bool) -> None:
+        """Send the first signals. `final`: the time is almost over."""
+        if self._termination is None:
+            self._termination, self._next_look = Termination(), 0.0
+        self._look(self._termination, final=final)
+
+    def goes_on(self) -> bool:
+        """Send further signals if they are due, and return whether the job uses its time. False before SIGTERM."""
+        if self._termination is None:
+            return False
+        self._look(self._termination, final=False)
+        return self._termination.ongoing
+
+    def _look(self, termination: Termination, *, final: bool) -> None:
+        now = time.monotonic()
+        if now < self._next_look and not final:
+            return
+        self._next_look = now + LOOK_SECONDS
+        self._send(termination.due(read_processes(self._members()), timedelta(seconds=now), final=final))
 
 
 class LocalProcess:
@@ -105,8 +158,7 @@ class LocalProcess:
         self._run_dir = run_dir
         self._group = group
         self._living = living
-        self._termination: Termination | None = None
-        self._next_look = 0.0
+        self._end = OrderlyEnd(self._members, _send_sigterm)
         self._killed = False
 
     def exit_code(self) -> int | None:
@@ -115,10 +167,7 @@ class LocalProcess:
         If the job was told to end, None also as long as one of its other processes uses its time to do so.
         """
         code = self._process.poll()
-        if self._termination is None or self._killed:
-            return code
-        self._look(self._termination, final=False)
-        return None if self._termination.ongoing else code
+        return code if self._killed or not self._end.goes_on() else None
 
     def memory_gib(self) -> float | None:
         """By the control group if that counts memory, else by its processes. Processes that left both the group and the
@@ -144,18 +193,7 @@ class LocalProcess:
     def terminate(self, *, final: bool = False) -> None:
         """SIGTERM to the processes that handle it, and later to the others: see `termination`. Each further look at
         the exit code carries it on."""
-        if self._termination is None:
-            self._termination, self._next_look = Termination(), 0.0
-        self._look(self._termination, final=final)
-
-    def _look(self, termination: Termination, *, final: bool) -> None:
-        now = time.monotonic()
-        if now < self._next_look and not final:
-            return
-        self._next_look = now + LOOK_SECONDS
-        for pid in termination.due(read_processes(self._members()), timedelta(seconds=now), final=final):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM)
+        self._end.begin(final=final)
 
     def _members(self) -> set[int]:
         """Return the processes of the job, as far as they are known to be its own."""
@@ -184,6 +222,12 @@ class LocalProcess:
         if self._living is not None:
             self._living.end(self._process.pid, family)
         self._process.wait()
+
+
+def _send_sigterm(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
 
 
 class _Living:
@@ -224,9 +268,18 @@ class LocalLauncher:
         self._unlimited = threading.Lock()  # acquired for good by the first thread that logs it
 
     def launch(
-        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+        self,
+        command: list[str],
+        run_dir: Path,
+        cwd: Path,
+        env: Mapping[str, str],
+        seat: Seat | None = None,
+        folders: Sequence[Path] = (),
+        *,
+        metadata: bool = True,
     ) -> TrainingProcess:
-        """Start `command` in a session of its own and, with a seat, under the limits that this machine can set."""
+        """Start `command` in a session of its own and, with a seat, under the limits that this machine can set.
+        It runs as this user, and may write and reach what the agent may."""
         starter = Path(__file__).with_name("parent_death_signal.py")
         group = self._groups.make(run_dir.name)
         if seat is not None:
@@ -258,6 +311,10 @@ class LocalLauncher:
             return
         if self._unlimited.acquire(blocking=False):
             _log.warning("this machine sets no limits: jobs that share it have as many threads as vCPUs, and no more")
+
+    def open_files(self, run_dir: Path) -> OpenFiles:
+        """Return what finds the files that any process of this user may be writing to."""
+        return OwnOpenFiles()
 
     def clear(self) -> int:
         """Kill the processes that an earlier agent of this machine left running, in its groups or with its run

@@ -1,6 +1,7 @@
 """Starts jobs: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
 
 import errno
+import hashlib
 import logging
 import shutil
 from collections.abc import Mapping
@@ -65,12 +66,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The agent's surroundings: its state folder, the environment that training processes inherit, and the command that
-    replaces torchrun, if any."""
+    """The agent's surroundings.
+
+    Attributes:
+        home: its state folder.
+        environ: the environment that training processes inherit.
+        launcher: the command that replaces torchrun, if any.
+        separate_caches: whether jobs of different people have different caches, as is needed where the cache of another
+            job must not be written to.
+    """
 
     home: Path
     environ: Mapping[str, str]
     launcher: str | None = None
+    separate_caches: bool = False
 
     @property
     def runs(self) -> Path:
@@ -81,6 +90,15 @@ class Surroundings:
     def work(self) -> Path:
         """The folder of the working directories."""
         return Path(self.environ.get(WORK_VARIABLE) or self.home / WORK)
+
+    def cache(self, submission: JobSubmission) -> Path:
+        """Return the folder in which a job keeps datasets and packages for later jobs."""
+        cache = self.home / CACHE
+        if not self.separate_caches:
+            return cache
+        # Whoever submitted it, no job can say that itself. Without a name the job has its own.
+        person = submission.submitted_by or f"job {submission.job_id}"
+        return cache / hashlib.sha256(person.encode()).hexdigest()[:16]
 
 
 class Starter:
@@ -185,8 +203,9 @@ class Starter:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
             if session.unstarted is None:
                 session.work = work = self._work.claim(session.key.job_id)
-                session.prepare(self._context(session, work.path, hours_between_interruptions))
-                self._launch(session, work.path, seat)
+                context = self._context(session, work.path, hours_between_interruptions)
+                session.prepare(context)
+                self._launch(session, context, work.path, seat)
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
         except (UnsafeArchive, ValueError) as error:
@@ -265,7 +284,7 @@ class Starter:
             current = stored.value if stored is not None else dossier.submission if dossier is not None else None
         return retried
 
-    def _launch(self, session: JobSession, cwd: Path, seat: Seat | None) -> None:
+    def _launch(self, session: JobSession, context: RunContext, cwd: Path, seat: Seat | None) -> None:
         spec = session.submission.spec
         folder = session.run_dir.path
         if session.submission.code_digest is not None:
@@ -287,7 +306,10 @@ class Starter:
         if session.key.epoch > 1 or session.incarnation > 1:
             session.note(_attempt_words(session, self._identity.instance_id))
         session.watch_steps(cwd)
-        process = self._processes.launch(command, folder, cwd, environment, seat)
+        cache = self._surroundings.cache(session.submission)
+        cache.mkdir(parents=True, exist_ok=True)
+        folders = [temporary, cache, *([Path(context.memory_dir)] if context.memory_dir is not None else [])]
+        process = self._processes.launch(command, folder, cwd, environment, seat, folders)
         session.watch_machine(
             process,
             vcpus=seat.vcpus if seat is not None else vcpus,
@@ -324,7 +346,15 @@ class Starter:
         checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
         fit = FolderNoticeFit(*self._notice(), session.emit, self._clock)
         return FolderCheckpoints(
-            checkpoints, folder, scratch, policy.interval, policy.keep, session.emit, self._clock, fit
+            checkpoints,
+            folder,
+            scratch,
+            policy.interval,
+            policy.keep,
+            session.emit,
+            self._clock,
+            fit,
+            self._processes.open_files(session.run_dir.path),
         )
 
     def _notice(self) -> tuple[timedelta, timedelta]:
@@ -366,7 +396,7 @@ class Starter:
             code_dir=str(cwd) if session.submission.code_digest is not None else None,
             cloud=self._manifest.cloud,
             region=self._manifest.region,
-            cache_dir=str(self._surroundings.home / CACHE),
+            cache_dir=str(self._surroundings.cache(session.submission)),
             scratch_dir=str(folder / "scratch"),
             memory_dir=self._memory_folder(session),
             hours_between_interruptions=hours_between_interruptions or USUAL_HOURS[self._identity.market],

@@ -4,21 +4,20 @@
 # ruff: noqa: PTH115, PTH118
 
 import os
-import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from everspot_store.file_tree import EntryKind, walk_folder
 
+from everspot_train.agent.artifacts.open_files import OpenFiles, OwnOpenFiles
+
 UNFINISHED = b".tmp"
 """The ending of names, of files or of folders, that are never kept."""
 _KINDS = {stat.S_IFREG: EntryKind.FILE, stat.S_IFLNK: EntryKind.LINK, stat.S_IFDIR: EntryKind.DIRECTORY}
-_FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
-_OCTAL = re.compile(rb"\\([0-7]{3})")
 _ASK_EVERY = timedelta(seconds=10)
 
 Stamp = tuple[int, int, int, int]
@@ -79,14 +78,19 @@ class Look:
 
 
 class FolderWatch:
-    """Looks at one folder again and again. `root`: the folder, which need not exist.
+    """Looks at one folder again and again.
 
     To find out who writes to it costs milliseconds of processor time, so that is asked only if something has changed,
     or now and then.
+
+    Args:
+        root: the folder, which need not exist.
+        open_files: finds who writes to it; None: among the processes of this user.
     """
 
-    def __init__(self, root: bytes) -> None:
+    def __init__(self, root: bytes, open_files: OpenFiles | None = None) -> None:
         self._root = root
+        self._open_files = open_files if open_files is not None else OwnOpenFiles()
         self._last: Look | None = None
         self._asked_at = timedelta()
         self._mapped: set[bytes] = set()
@@ -102,15 +106,15 @@ class FolderWatch:
             self._last = Look(at, items, unfinished, wall_ns=wall_ns)
             return self._last
         if thorough or at - self._asked_at >= _ASK_EVERY:
-            self._asked_at, self._mapped = at, _mapped_files(self._root)
-        opened, appending = _open_for_writing(self._root)
+            self._asked_at, self._mapped = at, self._open_files.mapped(self._root)
+        opened, appending = self._open_files.opened(self._root)
         mapped, before = self._mapped, items
         wall_ns = time.time_ns()
         items, unfinished = _list(self._root)
         changing = {path for path, item in items.items() if path in before and before[path].stamp != item.stamp}
         replaced = {path for path in changing if before[path].inode != items[path].inode}
         if replaced:  # renamed into place, and so complete; unless it was removed, and is written anew at its place
-            again = _open_for_writing(self._root)
+            again = self._open_files.opened(self._root)
             opened, appending = opened | again[0], appending | again[1]
             changing -= replaced
         files = {path for path, item in items.items() if item.kind is EntryKind.FILE}
@@ -149,46 +153,3 @@ def _list(root: bytes) -> tuple[dict[bytes, Item], frozenset[bytes]]:
             inside=inside,
         )
     return items, frozenset(unfinished)
-
-
-def _open_for_writing(root: bytes) -> tuple[set[bytes], set[bytes]]:
-    """Return the paths below the folder that other processes have open for writing, and to append. Processes that may
-    not be looked into are passed over."""
-    opened, appending = set[bytes](), set[bytes]()
-    real = os.path.realpath(root) + b"/"
-    for process in _processes():
-        for path, flags in _open_files(process, real):
-            if flags & os.O_ACCMODE != os.O_RDONLY:
-                (appending if flags & os.O_APPEND else opened).add(path)
-    return opened, appending
-
-
-def _mapped_files(root: bytes) -> set[bytes]:
-    """Return the paths below the folder that other processes have mapped for writing."""
-    mapped, real = set[bytes](), os.path.realpath(root) + b"/"
-    for process in _processes():
-        with suppress(OSError), open(process + b"/maps", "rb") as maps:  # noqa: PTH123
-            for line in maps:
-                if real in line and b" rw-s " in line:
-                    place = _OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split(None, 5)[5].rstrip(b"\n"))
-                    mapped.add(place[len(real) :])
-    return mapped
-
-
-def _processes() -> Iterator[bytes]:
-    own = str(os.getpid()).encode()
-    with suppress(OSError), os.scandir(b"/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit() and entry.name != own:
-                yield entry.path
-
-
-def _open_files(process: bytes, real: bytes) -> Iterator[tuple[bytes, int]]:
-    with suppress(OSError):
-        for entry in os.scandir(process + b"/fd"):
-            with suppress(OSError):
-                place = os.readlink(entry.path)
-                if place.startswith(real):
-                    with open(process + b"/fdinfo/" + entry.name, "rb") as info:  # noqa: PTH123
-                        flags = _FLAGS.search(info.read())
-                    yield place[len(real) :], int(flags[1], 8) if flags else os.O_RDWR

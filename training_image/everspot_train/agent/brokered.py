@@ -1,0 +1,289 @@
+"""Jobs of a booted image: the broker starts each as a user of its own, and the agent asks it for what only root may do.
+
+The agent itself reads what the kernel counts of a job and decides which of its processes get SIGTERM and when, as for
+jobs of its own user. The connection to the broker lives as long as the job: if either end dies, the job does.
+"""
+
+import json
+import logging
+import os
+import shlex
+import signal
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from everspot_core.jobs.records import Seat
+
+from everspot_train.agent import memory
+from everspot_train.agent.artifacts.open_files import OpenFiles
+from everspot_train.agent.containment import ControlGroup
+from everspot_train.agent.process import OrderlyEnd, TrainingProcess
+from everspot_train.agent.process_table import cpu_seconds
+from everspot_train.agent.utilization.counters import JobCounters, read_job
+from everspot_train.broker import protocol
+from everspot_train.broker.protocol import BadRequest, Channel, ConnectionLost, Request, StartRequest
+from everspot_train.rundir import RUN_DIR_VARIABLE
+
+ANSWER_TIMEOUT = timedelta(seconds=90)
+"""Longer than the broker takes for any request: it has limits of its own for what systemd does."""
+_MIB_PER_GIB = 1024
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerError(OSError):
+    """The broker refused a request, or is not there."""
+
+
+class _Connection:
+    """A connection to the broker. Any thread may use it.
+
+    Attributes:
+        ended: how the job's first process ended: its exit code, negative for a signal; None while it runs.
+        out_of_memory: whether the kernel has killed it for the memory that it took.
+    """
+
+    def __init__(self, path: Path) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(ANSWER_TIMEOUT.total_seconds())
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            raise BrokerError(f"the broker cannot be reached at {path}: {error}") from error
+        self._channel: Channel | None = Channel(connection, protocol.LONGEST_ANSWER)
+        self._lock = threading.Lock()
+        self.ended: int | None = None
+        self.out_of_memory = False
+
+    def request(self, message: Request) -> dict[str, Any]:
+        """Return the broker's answer.
+
+        Raises:
+            BrokerError: if it refuses, or the connection is lost.
+        """
+        with self._lock:
+            if self._channel is None:
+                raise BrokerError("the connection to the broker is lost")
+            try:
+                self._channel.send(protocol.render_request(message))
+                while (answer := self._channel.receive(ANSWER_TIMEOUT)) is not None:
+                    if not self._take_end(answer):
+                        break
+            except (OSError, BadRequest) as error:
+                self._lose()
+                raise BrokerError(f"the broker does not answer: {error}") from error
+            if answer is None:
+                self._lose()
+                raise BrokerError("the broker does not answer")
+        if "error" in answer:
+            raise BrokerError(str(answer["error"]))
+        return answer
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is no broker at the other end, and so no job."""
+        return self._channel is None
+
+    def look(self) -> int | None:
+        """Return how the first process ended; None while it runs. A job whose broker is gone was killed with it."""
+        with self._lock:
+            try:
+                while self._channel is not None and (message := self._channel.receive(timedelta())) is not None:
+                    self._take_end(message)
+            except (ConnectionLost, BadRequest) as error:
+                _log.error("the job's broker is gone: %s", error)
+                self._lose()
+            return self.ended
+
+    def close(self) -> None:
+        """Close it: what is left of the job is killed."""
+        with self._lock:
+            self._lose()
+
+    def _take_end(self, message: dict[str, Any]) -> bool:
+        if "ended" not in message:
+            return False
+        self.ended, self.out_of_memory = int(message["ended"]), bool(message["oom"])
+        return True
+
+    def _lose(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self.ended is None:
+            self.ended = -signal.SIGKILL
+
+
+class BrokeredProcess:
+    """A job that runs as a user of its own."""
+
+    def __init__(self, connection: _Connection, group: ControlGroup | None, memory_gib: float | None) -> None:
+        self._connection = connection
+        self._group = group
+        self._memory_gib = memory_gib
+        self._end = OrderlyEnd(self._members, self._signal)
+        self._killed = False
+
+    def exit_code(self) -> int | None:
+        """See `TrainingProcess`. If the job was told to end, None also as long as one of its other processes uses its
+        time to do so."""
+        code = self._connection.look()
+        return code if self._killed or not self._end.goes_on() else None
+
+    def memory_gib(self) -> float | None:
+        """By its control group if that counts memory, else by its processes."""
+        counted = memory.of_group(self._group.path) if self._group is not None else None
+        return counted if counted is not None else memory.of_processes(self._members())
+
+    def cpu_seconds(self) -> float | None:
+        """Of its living processes and of those children that they have waited for."""
+        return cpu_seconds(self._members())
+
+    def counters(self) -> JobCounters:
+        """By its control group, and where that does not count by its processes."""
+        return read_job(self._group.path if self._group is not None else None, self._members)
+
+    def limit_hit(self) -> float | None:
+        """By what systemd says of the job's unit."""
+        return self._memory_gib if self._connection.out_of_memory else None
+
+    def terminate(self, *, final: bool = False) -> None:
+        """SIGTERM to the processes that handle it, and later to the others: see `termination`."""
+        self._end.begin(final=final)
+
+    def kill(self) -> None:
+        """Let the broker kill all of it and remove what it left."""
+        if self._killed:
+            return
+        self._killed = True
+        try:
+            self._connection.request(protocol.KillRequest())
+        except BrokerError as error:
+            _log.error("the job was not killed in the usual way: %s", error)
+        finally:
+            self._connection.close()
+
+    def find_files(self, root: bytes, *, mapped: bool) -> dict[str, set[bytes]]:
+        """Return the files below a folder that the job may be writing to, as `find_open_files` does."""
+        try:
+            answer = self._connection.request(protocol.FilesRequest(os.fsdecode(os.path.realpath(root)), mapped))
+        except BrokerError:
+            if not self._connection.lost:
+                raise
+            return {"opened": set(), "appending": set(), "mapped": set()}  # the job is not there any more
+        return {kind: {os.fsencode(path) for path in paths} for kind, paths in answer["files"].items()}
+
+    def _members(self) -> set[int]:
+        return set(self._group.processes()) if self._group is not None else set()
+
+    def _signal(self, pids: list[int]) -> None:
+        if pids:
+            try:
+                self._connection.request(protocol.SignalRequest(tuple(pids[: protocol.MOST_PIDS])))
+            except BrokerError as error:
+                _log.error("SIGTERM was not sent: %s", error)
+
+
+class BrokeredFiles:
+    """The files that the job of a run directory may be writing to, once it was launched."""
+
+    def __init__(self, processes: Mapping[Path, BrokeredProcess], run_dir: Path) -> None:
+        self._processes = processes
+        self._run_dir = run_dir
+
+    def opened(self, root: bytes) -> tuple[set[bytes], set[bytes]]:
+        """See `OpenFiles`. Raises `BrokerError`."""
+        files = self._find(root, mapped=False)
+        return files["opened"], files["appending"]
+
+    def mapped(self, root: bytes) -> set[bytes]:
+        """See `OpenFiles`. Raises `BrokerError`."""
+        return self._find(root, mapped=True)["mapped"]
+
+    def _find(self, root: bytes, *, mapped: bool) -> dict[str, set[bytes]]:
+        process = self._processes.get(self._run_dir)
+        if process is None:
+            return {"opened": set(), "appending": set(), "mapped": set()}
+        return process.find_files(root, mapped=mapped)
+
+
+class BrokerLauncher:
+    """Launches jobs through the broker. `path`: of its socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._processes: WeakValueDictionary[Path, BrokeredProcess] = WeakValueDictionary()
+
+    def launch(
+        self,
+        command: list[str],
+        run_dir: Path,
+        cwd: Path,
+        env: Mapping[str, str],
+        seat: Seat | None = None,
+        folders: Sequence[Path] = (),
+        *,
+        metadata: bool = True,
+    ) -> TrainingProcess:
+        """Start `command` as a user of its own, which sees of the agent's folders the given ones alone.
+
+        Raises:
+            BrokerError: if the broker is not there, or cannot start it.
+        """
+        request = _start_request(run_dir, cwd, folders, seat, metadata=metadata)
+        program = {"command": command, "directory": str(cwd), "environment": {**env, RUN_DIR_VARIABLE: str(run_dir)}}
+        (run_dir / protocol.PROGRAM).write_text(json.dumps(program))
+        connection = _Connection(self._path)
+        try:
+            started = connection.request(request)
+        except BrokerError:
+            connection.close()
+            raise
+        group = ControlGroup(Path(started["started"])) if started["started"] else None
+        process = BrokeredProcess(connection, group, seat.memory_gib if seat is not None else None)
+        self._processes[run_dir] = process
+        _log.info("a job runs as %s: %s", started["user"], shlex.join(command))
+        return process
+
+    def open_files(self, run_dir: Path) -> OpenFiles:
+        """Return what finds the files that the job of a run directory may be writing to."""
+        return BrokeredFiles(self._processes, run_dir)
+
+    def clear(self) -> int:
+        """Let the broker kill the jobs of earlier agents. Raises `BrokerError`."""
+        connection = _Connection(self._path)
+        try:
+            return int(connection.request(protocol.ClearRequest())["cleared"])
+        finally:
+            connection.close()
+
+
+def _start_request(
+    run_dir: Path, cwd: Path, folders: Sequence[Path], seat: Seat | None, *, metadata: bool
+) -> StartRequest:
+    """Raises `BrokerError` for a folder that is not where the image has it."""
+    places = {protocol.HOME / place: kind for kind, place in protocol.PLACES.items()}
+    names: dict[str, str] = {}
+    in_memory: tuple[str, str] | None = None
+    for folder in (run_dir, cwd, *folders):
+        if folder.parent in places:
+            names[places[folder.parent]] = folder.name
+        elif folder.parent.parent == protocol.MEMORY:
+            in_memory = folder.parent.name, folder.name
+        else:
+            raise BrokerError(f"the broker serves no folder {folder}")
+    if missing := set(protocol.PLACES) - set(names):
+        raise BrokerError(f"a job has a folder below each of {', '.join(sorted(missing))}")
+    return StartRequest(
+        **names,
+        memory=in_memory,
+        vcpus=seat.vcpus if seat is not None else os.cpu_count() or 1,
+        memory_mib=int(seat.memory_gib * _MIB_PER_GIB) if seat is not None else None,
+        metadata=metadata,
+    )

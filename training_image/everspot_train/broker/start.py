@@ -1,0 +1,44 @@
+"""Becomes a job's program: the first process of a job's unit, as the job's user.
+
+It is run as a file: `python -I start.py RUN_DIRECTORY [REFUSED_ADDRESS…]`. The agent has written the program into the
+run directory, since systemd shows the command and the environment of a unit to every user of the machine.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+
+def main(run_dir: Path, refused: list[str]) -> None:
+    """Read the program and become it. Its output, and what keeps it from starting, goes to the job's log."""
+    output = os.open(run_dir / "output.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+    for address in refused:
+        check_refused(address)
+    file = run_dir / "program.json"
+    program = json.loads(file.read_bytes())
+    file.unlink()
+    os.chdir(program["directory"])
+    os.execvpe(program["command"][0], program["command"], program["environment"])  # noqa: S606  the agent's own
+
+
+def check_refused(address: str) -> None:
+    """End with an error if a packet may leave for an address.
+
+    If the kernel has no filters for control groups, systemd closes nothing, and only its log says so.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as packets:
+        try:
+            packets.sendto(b"", (address, 80))
+        except OSError:  # refused, or there is no way to it
+            return
+    sys.exit(f"everspot: the metadata address {address} is open to jobs of this machine: the job does not start")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -35,8 +35,8 @@ class BadPriceFile(ValueError):
 
 
 def find_project(start: Path | None = None) -> Path | None:
-    """Return the nearest folder, from `start` upwards, that has a Pulumi.yaml; None if there is none. `start`: None for
-    the working directory."""
+    """Return the nearest folder, from `start` upwards, with a Pulumi.yaml, or None. `start`: None for the working
+    directory."""
     first = (start or Path.cwd()).absolute()
     return next((folder for folder in (first, *first.parents) if (folder / PROJECT_FILE).is_file()), None)
 

@@ -92,7 +92,7 @@ class PriorState:
 
     Attributes:
         comment_state: The comment's entry for this revision.
-        reason: A sentence on why the preview may differ from what was reviewed; empty if there is none.
+        reason: A sentence on why the preview may differ from the review; empty if it may not.
         superseded_by: Returns why this revision must not be applied any longer; empty if nothing speaks against it.
     """
 

@@ -42,7 +42,7 @@ def judge(
         kinds: The clouds' kinds of resources.
         base: The older revision of the change.
         head: The newer revision of the change.
-        estimate: The cost, None if there is none.
+        estimate: The cost, None without an estimate.
         running: Jobs that run now, None if no store could be asked.
         failure: The engine's words if it failed and its log has no reason, for example that it could not be started.
     """

@@ -109,8 +109,8 @@ def comment_head(body: str) -> str:
 
 
 def list_reviews(forge: Forge, commits: Sequence[str], branch: str = "", author: str | None = None) -> Reviews:
-    """Return the reviews of commits, the newest of which comes first, by the pull requests that they came from.
-    `branch`: the branch of the commits: pull requests into others do not count; empty if unknown.
+    """Return the reviews of commits (newest first) by the pull requests that they came from. `branch`: the branch of
+    the commits: pull requests into others do not count; empty if unknown.
 
     Raises:
         ForgeError: if the forge cannot be asked.

@@ -90,9 +90,9 @@ def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Itera
 
 
 def differences(promised: Account, lived: Account, *, usd: float = 0.1, failovers: int = 1) -> list[str]:
-    """Return the differences between a prediction and the result of a cluster, as sentences; empty if there are none.
+    """Return the differences between a prediction and the result of a cluster, as sentences; empty if both agree.
 
-    `usd`: the fraction by which cost may differ; `failovers`: the number by which the sum of failovers may.
+    `usd`: the allowed relative difference of cost; `failovers`: the allowed difference of the sum of failovers.
     """
     sentences = []
     if abs(lived.usd - promised.usd) > usd * promised.usd:

@@ -152,11 +152,11 @@ def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Settin
 
 
 def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
-    """Yield the run, step by step, until the job is done, even if that is after the deadline. A trace that has ended
-    has no spot.
+    """Yield the run, step by step, until the job is done, even if that is after the deadline. After the end of a trace
+    there is no spot capacity.
 
     Raises:
-        ValueError: if the policy takes spot where there is none, or would wait for ever.
+        ValueError: if the policy uses spot without capacity, or would wait for ever.
     """
     length = capacity.tick_seconds
     whole, changeover = setting.tick_seconds is not None, setting.actual_changeover

@@ -1,6 +1,6 @@
 """The policy `everspot`: the scheduler's own `plan`, asked about a cluster of one job.
 
-The policy makes a view of the engine's state, asks the plan, and carries out its actions until there are none left. The
+The policy makes a view of the engine's state, runs the plan, and carries out its actions until no action is left. The
 market that the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
 """
 

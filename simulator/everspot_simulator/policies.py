@@ -127,7 +127,7 @@ def _net(state: State, literal: bool) -> float:
 
 
 def _behind(state: State, moment: float) -> float:
-    """Return the seconds of computing by which the job is behind uniform progress at `moment`."""
+    """Return how many seconds of computing the job is behind uniform progress at `moment`."""
     return moment * state.terms.job / state.terms.deadline - (state.terms.job - state.remaining)
 
 

@@ -144,7 +144,7 @@ class FleetTerms(Frozen):
 
     @property
     def cap(self) -> Cap | None:
-        """The cap on launched instances; None if there is none."""
+        """The cap on launched instances, or None."""
         if self.max_instances is None and self.max_usd_per_hour is None:
             return None
         return Cap(instances=self.max_instances or MOST, usd_per_hour=self.max_usd_per_hour)

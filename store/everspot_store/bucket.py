@@ -56,7 +56,7 @@ class Bucket:
         comes from the URL. If the URL has none, S3 is asked, and never the environment.
 
         Raises:
-            StoreError: if the URL is none of these; StoreMissing if a folder does not exist, or a bucket whose region
+            StoreError: if the URL has another form; StoreMissing if a folder does not exist, or a bucket whose region
                 has to be asked for.
         """
         clock = clock or SystemClock.from_environment()

@@ -316,8 +316,8 @@ class Checkpoints:
 
 
 def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return checkpoints in the order in which they are tried: those that loaded before those that did not, and the
-    newest first."""
+    """Return checkpoints in the order in which they are tried: checkpoints without failed loads before the others, and
+    the newest first in each group."""
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.failed_loads)
 
 

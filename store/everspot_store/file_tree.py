@@ -186,7 +186,7 @@ def put_foreign_entry(entry: TreeEntry, folder: Path, content_of: Callable[[Tree
 
 
 class _Changes:
-    """Keeps the order of the times of the last change (`st_ctime`), by which some programs look for their newest
+    """Keeps the order of the times of the last change (`st_ctime`), because some programs use it to find their newest
     checkpoint. Nothing can set these times, and the kernel's clock for them is coarse (a jiffy, up to 10 ms)."""
 
     def __init__(self, *, patient: bool) -> None:

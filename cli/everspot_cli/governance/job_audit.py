@@ -42,7 +42,7 @@ def job_audit(
         against: the run to compare with; None: the newest later run of the same name that succeeded, if any.
         metric: the metric that has to hold in that run; None: see `common_metric`.
         tolerance: the difference of the metric that does not matter.
-        today: the day by which the age of a price counts.
+        today: the day for computing the age of a price.
 
     Raises:
         CliError: if too little was measured to judge the job.

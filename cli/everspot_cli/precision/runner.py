@@ -46,8 +46,8 @@ class ArmRun:
         value: the last value of the metric.
         seconds: market time for which it has had an instance.
         epochs: how often it has read its data; None if it does not report that.
-        skipped_steps: left out by the gradient scaler; None without one.
-        instance_type: on which it was last.
+        skipped_steps: steps that the gradient scaler skipped; None without a scaler.
+        instance_type: its last instance type.
     """
 
     precision: Precision

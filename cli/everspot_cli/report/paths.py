@@ -59,8 +59,8 @@ def _path(material: Material, own: JobBill) -> Path:
 
 
 def draw(paths: Sequence[Path], order: Mapping[str, int]) -> str:
-    """Return the drawing of some jobs, each of which has had an instance; "" without jobs. `order`: the number of each
-    job, which gives its colour."""
+    """Return the drawing of some jobs that have had an instance; "" without jobs. `order`: the number of each job,
+    which gives its colour."""
     if not paths:
         return ""
     newest = sorted(paths, key=lambda p: p.attempts[0].start)[-ROWS:]

@@ -4,8 +4,8 @@ from everspot_clouds.base.resources import FleetKind, Inputs, ResourceKinds, Tem
 
 
 def _proactive(inputs: Inputs) -> bool:
-    """Compute Engine, "Apply new configurations automatically": PROACTIVE replaces instances at once, OPPORTUNISTIC
-    only as they are made for another reason."""
+    """Compute Engine, "Apply new configurations automatically": PROACTIVE replaces instances immediately, OPPORTUNISTIC
+    only when they are created for another reason."""
     policy = inputs.get("updatePolicy")
     return isinstance(policy, dict) and policy.get("type") == "PROACTIVE"
 

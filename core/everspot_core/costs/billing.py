@@ -9,7 +9,7 @@ from everspot_core.costs.ledger import LaunchRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingRules:
-    """The rules by which a cloud's bill differs from the price of every second.
+    """The differences of a cloud's bill from the price of every second.
 
     - `minimum`: a shorter life is billed as this long.
     - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.

@@ -97,7 +97,7 @@ class Traveller:
     Attributes:
         has_instance: it holds instances.
         budgeted: it has a budget in dollars or GPU-hours. Each cluster takes the cost of its instances from that
-            budget, whoever pays for them.
+            budget, no matter which account pays.
         moved_at: when it last came to its cluster from another one.
         declined: when each cluster last declined it, did not answer in time, or gave it back.
         vain: by cluster, the latest consecutive visits without an instance.

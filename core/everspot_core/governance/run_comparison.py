@@ -16,15 +16,14 @@ from everspot_core.governance.pipelines import ACCURACY, less_is_better
 from everspot_core.jobs.job import JobSubmission
 
 NOISE = 0.02
-"""The share by which the costs of two runs may differ without any change. It is assumed, not measured."""
+"""The relative difference of two runs' costs that may occur without any change. It is assumed, not measured."""
 SAME_WORK = 0.01
-"""The share by which the epochs of two runs may differ, such as by a last batch that is not full."""
+"""The relative difference of two runs' epochs that is allowed, for example because of an incomplete last batch."""
 
 _COMPUTES = {
     "recipe", "entrypoint", "parameters", "env", "requirements", "setup", "resources", "processes", "precision",
 }  # fmt: skip
-"""The fields of a spec that determine what a job computes and on which machine. Code and datasets count by their
-digests."""
+"""The fields of a spec that determine a job's computation and its machine. Code and datasets count by their digests."""
 
 
 class RunOutcome(StrEnum):

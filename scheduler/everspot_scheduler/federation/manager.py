@@ -1,7 +1,7 @@
 """The scheduler's part in a federation: home to its own jobs, host to its peers' jobs.
 
 A `Chooser` decides, as a pure function of the plan's view and the published figures of the peers. A waiting job that
-should move is sent away before the next plan; a running one is told to stop first, as for any other move.
+should move is sent away before the next plan; a running one is ordered to stop first, as for any other move.
 """
 
 import logging

@@ -22,7 +22,7 @@ def address(text: str) -> tuple[str, int] | None:
     """Return the host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`; None for `off`.
 
     Raises:
-        argparse.ArgumentTypeError: if the text is none of them.
+        argparse.ArgumentTypeError: if the text has another form.
     """
     if text == OFF:
         return None
@@ -40,8 +40,8 @@ def usual(metrics: Metrics | None) -> tuple[str, int]:
 
 @contextmanager
 def watchers(where: tuple[str, int] | None) -> Iterator[list[Watcher]]:
-    """Yield the watchers while the block lasts. If the address cannot be used, there are none, and the scheduler runs
-    on."""
+    """Yield the watchers while the block lasts. If the address cannot be used, the list is empty, and the scheduler
+    runs on."""
     if where is None:
         yield []
         return

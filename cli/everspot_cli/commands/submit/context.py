@@ -91,7 +91,7 @@ class SubmissionContext:
     Attributes:
         session: The command's.
         subject: The job's file, or the job that is run again, as errors name it.
-        submission: The job, with the bound on a changeover by which its deadline is judged.
+        submission: The job, with the bound on a changeover for judging its deadline.
         wait_for_capacity: Whether the job may wait for an instance type that the cluster lacks.
         cluster: The cluster's documents. None if no cluster is chosen, which a dry run accepts.
         catalogue: Types and prices.

@@ -118,7 +118,7 @@ def _print_candidates(
     wide = session.console.width >= NARROW
     ordered = sorted(candidate_list, key=lambda c: c.instance_type.name not in alive)[
         :SHOWN
-    ]  # what is there goes first
+    ]  # types with present instances first
     columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
     if expected:
         columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]

@@ -76,8 +76,8 @@ class Reuse:
         return failed_over(job, self._view.pools, self._now, None).market is Market.SPOT
 
     def _pays(self, job: JobView, kind: PoolKey) -> bool:
-        """Return whether the job costs no more there than on the best new instance. If none can be launched, spot must
-        still be cheaper than on-demand."""
+        """Return whether the job costs at most as much there as on the best new instance. If none can be launched, spot
+        must still be cheaper than on-demand."""
         usd, offers, work = self._work_usd(job, kind), self._job_offers(job), job_outlook(job)
         new_pools = offers.acceptable(kind.market).pools or offers.on_demand_pools
         costs = [offers.stock.work_usd(p) for p in new_pools]

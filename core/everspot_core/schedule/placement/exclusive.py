@@ -73,7 +73,7 @@ class Timeline:
             self._counts[n] -= count
 
     def _at(self, time: float) -> int:
-        """Return the position of the step that begins at `time`, which is added if there is none."""
+        """Return the position of the step that begins at `time`. A missing step is added."""
         if time == inf:
             return len(self._times)
         n = bisect_left(self._times, time)

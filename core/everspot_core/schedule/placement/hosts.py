@@ -162,7 +162,7 @@ class Kinds:
         return sorted({n for n in self._names[kind] if self._kind.get(n) == kind})
 
     def first(self, kind: Kind, but: frozenset[str]) -> str | None:
-        """Return the first host of a kind that is not in `but`; None if there is none."""
+        """Return the first host of a kind that is not in `but`, or None."""
         names = self._names[kind]
         while names and self._kind.get(names[0]) != kind:
             heappop(names)

@@ -1,4 +1,4 @@
-"""Decides which job gets room on which instance, if an instance holds several jobs, and where room is promised.
+"""Places jobs on shared instances, and decides where room is reserved for waiting jobs.
 
 Room is counted in GPUs, GPU memory, vCPUs and memory. A job that does not share needs all of an instance. A job goes
 where the fewest GPUs stay free beside it, and then where the least stays free of what it needs most of (its dominant

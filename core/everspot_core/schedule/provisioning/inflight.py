@@ -22,7 +22,7 @@ from everspot_core.schedule.market.steering import instance_market
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
 
 WAITING = 1.2
-"""A job waits for an instance that is free within this many expected changeovers, of which a launch takes one."""
+"""A job waits for an instance that is free within this many expected changeovers. A launch takes one."""
 BEHIND_NEW = 1
 """How many jobs of unknown length may wait for each instance that one plan launches. If they turn out to be long, each
 of them loses a changeover; so a burst of submissions gets an instance for every second job."""

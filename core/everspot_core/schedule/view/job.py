@@ -63,7 +63,7 @@ class JobView:
     - `nodes`: how many instances it needs at the same time; more than one make a gang.
     - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is unknown.
     - `outlook`: the driver's measurement or knowledge; None: the plan uses the author's expectation.
-    - `head_epoch`: the epoch in the head of its checkpoints; None: there is none, or it was not read.
+    - `head_epoch`: the epoch in the head of its checkpoints; None: it has no checkpoints, or the head was not read.
     - `changeover`: the estimate from measured changeovers, for when `outlook` is None; None: none was measured.
     - `preempted_at`: when it lost spot instances lately, oldest first.
     - `measured`: None if its use was never measured.

@@ -172,8 +172,8 @@ class EventFiles:
             return
         if not 0 <= event.step <= MOST_STEPS:
             return
-        known = 0 < event.wall_time <= _LATEST
-        moment = timedelta(seconds=event.wall_time) if known else self._clock.monotonic()
+        is_dated = 0 < event.wall_time <= _LATEST
+        moment = timedelta(seconds=event.wall_time) if is_dated else self._clock.monotonic()
         for value in event.summary.value:
             number = _number(value)
             if number is not None and (value.tag, number) != _PLACEHOLDER:

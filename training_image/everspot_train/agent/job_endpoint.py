@@ -116,10 +116,10 @@ class JobEndpoint:
     def _respond(self, path: str, authorization: str) -> JobAnswer:
         """Answer a request. The secret is its header Authorization, or the first part of its path."""
         place = path.partition("?")[0]
-        first, _, rest = place.lstrip("/").partition("/")
+        first, _, place_below = place.lstrip("/").partition("/")
         grant = self._find(authorization) if authorization else None
         if grant is None and (grant := self._find(first)) is not None:
-            place = f"/{rest}"
+            place = f"/{place_below}"
         if grant is None:
             return _fault(403, "the secret of a running job is missing")
         return grant.answer(place) or _fault(404, f"nothing at {place}")

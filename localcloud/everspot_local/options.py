@@ -17,7 +17,7 @@ DELAYS = {
 }
 """How long things take by themselves, where nobody says otherwise."""
 DISTURBANCES = {"aws": DisturbanceRates(), "gcp": CALM}
-"""What the services do wrong by themselves, where nobody says otherwise. A lenient cloud disturbs nothing."""
+"""The default disturbances by the services. A lenient cloud has no disturbances."""
 METADATA_VARIABLES = {"aws": "AWS_EC2_METADATA_SERVICE_ENDPOINT"}
 """Variable of the cloud's SDKs with the address of a machine's metadata service, of clouds whose machines can boot an
 image here."""

@@ -1,4 +1,4 @@
-"""The providers that the local cloud stands in for, each imported on first use, so that commands start fast."""
+"""The clouds that the local cloud emulates, each imported on first use, so that commands start fast."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -17,7 +17,7 @@ START_SECONDS, STOP_SECONDS = 60.0, 30.0
 
 
 class Failed(Exception):
-    """An error that the user is told in one sentence."""
+    """An error that is printed to the user in one sentence."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)

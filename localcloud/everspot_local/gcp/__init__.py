@@ -1,1 +1,1 @@
-"""The parts of Google Cloud that the local cloud stands in for."""
+"""The parts of Google Cloud that the local cloud emulates."""

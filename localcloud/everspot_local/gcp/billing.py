@@ -1,6 +1,6 @@
 """Stands in for Cloud Billing as far as the provider reads it: which account pays for a project, and who may see that.
 
-Budgets are an API of their own; the price list lies in `price_list`.
+Budgets have their own API; the price list is in `price_list`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Stands in for Cloud Billing's budgets: as documents of the one billing account. It adds up no costs and tells nobody.
+"""Emulates Cloud Billing's budgets as documents of the one billing account. It computes no costs and sends no alerts.
 
 Whether a channel exists is not looked at. Sources: billingbudgets.v1.json; Cloud Billing documentation: "Quotas and
 limits" (50,000 budgets), "Create, edit, or delete budgets and budget alerts" (one label with one value).

@@ -95,8 +95,7 @@ class Api:
                 self._add(method, path, media=True)
 
     def find(self, verb: str, path: str) -> Match | None:
-        """Return the method that a request means; None if there is none. `path`: as sent, still quoted, without a
-        query."""
+        """Return the method that a request means, or None. `path`: as sent, still quoted, without a query."""
         for shape in (path.count("/"), -1):
             for pattern, method, media in self._by_shape.get((verb, shape), ()):
                 if match := _compiled(pattern).fullmatch(path):
@@ -182,5 +181,5 @@ def _name(group: str) -> str:
 
 
 def _slashes(pattern: str) -> int:
-    """Slashes of what a pattern matches: those of its classes are none."""
+    """Return the number of slashes in a pattern's matches. Slashes in its character classes do not count."""
     return re.sub(r"\[[^\]]*\]", "", pattern).count("/")

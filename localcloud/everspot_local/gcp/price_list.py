@@ -1,4 +1,4 @@
-"""Stands in for the Cloud Billing Catalog: the SKUs of Compute Engine, of which the catalogue's prices are the sums.
+"""Emulates the Cloud Billing Catalog: the SKUs of Compute Engine, which add up to the catalogue's prices.
 
 The catalogue has prices of whole machine types alone. Here each series gets one price of a core, of a GiB and of a GPU
 in each region, so that the sums are the catalogue's, to a thousandth. It knows no other service, and beside these SKUs

@@ -1,7 +1,7 @@
 """How often a cloud's services do what their documentation allows and programs do not hope for.
 
-Each kind has a share of the occasions on which it may happen. Whether it happens follows from a seed, for each kind
-apart, so that one kind's occasions do not move another's.
+Each kind has a rate: the share of its opportunities when it happens. Whether it happens follows from a seed, for each
+kind apart, so that one kind's occasions do not move another's.
 """
 
 import random

@@ -61,7 +61,7 @@ class Quotas:
         return self._values.get(quota.code, quota.value)
 
     def find(self, instance_type: str, market: Market) -> Quota | None:
-        """Return the quota that an instance counts towards; None if there is none for it."""
+        """Return the quota that an instance counts towards, or None."""
         code = self._find_code(instance_type, market)
         return None if code is None else self._quotas[code]
 

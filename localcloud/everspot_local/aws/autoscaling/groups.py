@@ -56,7 +56,7 @@ class LocalGroup(FakeAutoScalingGroup):
         for _ in range(count_needed):
             try:
                 self.launch_one(propagated_tags)
-            except Exception as error:  # whatever it is: a group that nobody asks again stays empty for good
+            except Exception as error:  # any error: a group that is not retried would stay empty for ever
                 if not isinstance(error, ServiceException):
                     log.exception("group %s could not launch and asks again", self.name)
                 here = account.current()

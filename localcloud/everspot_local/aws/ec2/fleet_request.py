@@ -147,7 +147,7 @@ class _Reader:
 
 
 def _priority(value: Any) -> float | None:
-    """Read a Priority; None if there is none.
+    """Read a Priority, or return None without one.
 
     botocore, FleetLaunchTemplateOverridesRequest, says "whole numbers starting at 0" of a Double. EC2 takes fractions:
     Karpenter sends prices (https://github.com/aws/karpenter-provider-aws, `pkg/providers/instance/instance.go`).
@@ -161,7 +161,7 @@ def _priority(value: Any) -> float | None:
 
 
 def _max_price(text: Any) -> float | None:
-    """Read a MaxPrice, in dollars per unit hour; None if there is none.
+    """Read a MaxPrice, in dollars per unit hour, or return None without one.
 
     botocore, FleetLaunchTemplateOverridesRequest: it must be more than $0.001.
     """

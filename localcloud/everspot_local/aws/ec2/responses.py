@@ -88,7 +88,8 @@ class LocalEC2Response(EC2Response):
         return ActionResult({"InstanceStatuses": [instance_status.status_document(i) for i in matches]})
 
     def get_console_output(self) -> ActionResult:
-        """Answer GetConsoleOutput: the end of what the instance's programs wrote, which Nitro has at once."""
+        """Answer GetConsoleOutput: the end of the output of the instance's programs, which Nitro returns
+        immediately."""
         instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
         here = account.current()
         log = here.machines.processes.folder(instance.id) / "console.log"

@@ -57,7 +57,7 @@ def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: s
 
 
 def is_propagated(role: Any) -> bool:
-    """Return whether STS knows of a role. Linked roles are those of services, which know them at once."""
+    """Return whether STS knows of a role. Linked roles belong to services, which know them immediately."""
     usable_from = getattr(role, "everspot_usable_from", None)
     return usable_from is None or not strict() or account.current().market.clock.now() >= usable_from
 
@@ -159,7 +159,7 @@ def check_profile(name: str | None, arn: str | None) -> None:
 
 
 def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any, iam_instance_profile_name: Any) -> Any:
-    """Find the instance profile of a request as moto does, with EC2's error if there is none."""
+    """Find the instance profile of a request as moto does. Raise EC2's error if it does not exist."""
     check_profile(iam_instance_profile_name, iam_instance_profile_arn)
     return _filter_profiles(
         account,
@@ -170,7 +170,7 @@ def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any,
 
 
 def check_trust(text: str) -> None:
-    """Refuse a trust policy that is none, or that names a role or user of this account that does not exist.
+    """Refuse a malformed trust policy, and one that names a missing role or user of this account.
 
     IAM user guide, "AWS JSON policy elements: Principal": a trust policy has principals and no resources. The words as
     met: `MalformedPolicyDocument: Invalid principal in policy` (the upstream provider tries again, `iam/role.go`).

@@ -107,7 +107,7 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
 
 def _check_supported(handler: TokenResponse) -> None:
     """Refuse managed session policies and session tags: what is not evaluated would give more than was asked for.
-    Refuse an inline session policy that is none."""
+    Refuse a malformed inline session policy."""
     for name in ("PolicyArns", "Tags", "TransitiveTagKeys"):
         if handler._get_param(name):
             raise Refused("NotImplemented", f"The local cloud does not support {name} of a session.", NOT_IMPLEMENTED)

@@ -29,7 +29,7 @@ class RoleCredentials:
         self._issued: dict[str, tuple[datetime, dict[str, Any]]] = {}
 
     def role_name(self, instance: LocalInstance) -> str | None:
-        """Return the name of the role in the instance's profile, or None if there is none."""
+        """Return the name of the role in the instance's profile, or None without a role."""
         arn = instance.profile_arn
         if arn is None:
             return None

@@ -180,7 +180,7 @@ def check_object(key: str, headers: Mapping[str, str]) -> None:
 
 
 def check_deletion(body: bytes) -> None:
-    """Refuse to delete more objects at once than S3 takes (DeleteObjects: 1,000 keys)."""
+    """Refuse to delete more objects in one request than S3 accepts (DeleteObjects: 1,000 keys)."""
     if body.count(b"<Key>") > DELETED_AT_ONCE:
         raise S3Refused(
             "MalformedXML", "The XML you provided was not well-formed or did not validate against our schema"

@@ -212,7 +212,7 @@ def _token(output: str) -> str:
     """Find the token in a command's output: on a busy machine it prints warnings of slow queries around it.
 
     Raises:
-        DemoError: if there is none.
+        DemoError: if it does not exist.
     """
     tokens = [line.strip() for line in output.splitlines() if _TOKEN.fullmatch(line.strip())]
     if len(tokens) != 1:

@@ -214,7 +214,7 @@ def _managed(compute: Compute, request: Request) -> Document:
     members = [_member(compute, group, member) for member in group.members]
     if group.document["listManagedInstancesResults"] == "PAGELESS":
         return {"managedInstances": members}
-    # Discovery document, `listManagedInstances`: pages are told only of groups that are set so.
+    # Discovery document, `listManagedInstances`: only groups with this setting are paginated.
     size, first = page_size(request.params), int(request.params.get("pageToken", "0") or 0)
     page: Document = {"managedInstances": members[first : first + size]}
     return {**page, **({"nextPageToken": str(first + size)} if first + size < len(members) else {})}

@@ -72,7 +72,7 @@ def _version(body: Mapping[str, Any], template: str) -> Document:
 def _template(compute: Compute, body: Mapping[str, Any]) -> str:
     """Return the link to a group's only template."""
     versions = body.get("versions", ())
-    # An empty size, as the provider sends it, is none.
+    # The provider sends an empty size for a missing one.
     if len(versions) > 1 or any(version.get("targetSize") for version in versions):
         raise not_here("canary updates: a group with two versions, or with a size of one")
     link = versions[0].get("instanceTemplate") if versions else body.get("instanceTemplate")

@@ -68,7 +68,7 @@ def find(compute: Compute, link: str) -> Document:
     """Return an image by a link to it or to its family.
 
     Raises:
-        ApiError: 404, if there is none.
+        ApiError: 404, if there is no such image.
     """
     text = link if "projects/" in link or link.startswith("global/") else f"global/images/{link}"
     path = compute.path(text)

@@ -92,7 +92,7 @@ def launch(
     fleet: str | None = None,
     group: str = "",
 ) -> tuple[Operation, Vm | None]:
-    """Create an instance, or an operation that reports why there is none.
+    """Create an instance, or an operation that reports the failure.
 
     Args:
         compute: the project's.

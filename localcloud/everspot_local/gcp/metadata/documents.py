@@ -133,7 +133,7 @@ def _scheduling(rules: Tree) -> Tree:
 
 
 def find(tree: Tree, path: str) -> Any:
-    """Return the value at a path; None if there is none. A folder is a mapping."""
+    """Return the value at a path, or None. A folder is a mapping."""
     value: Any = tree
     for part in (part for part in path.split("/") if part):
         if not isinstance(value, Mapping) or part not in value:

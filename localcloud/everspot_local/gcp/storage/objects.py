@@ -40,7 +40,7 @@ class Objects:
     """All buckets of one Cloud Storage. Thread-safe. Every method raises `StorageRefused`.
 
     Args:
-        clock: Market time for what is told; the pace of writes is kept by its real time.
+        clock: Its market time is for timestamps, its real time for the rate limit of writes.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -114,7 +114,7 @@ LONG = Manifest(cluster="fleet", cloud="aws", control_url=f"s3://{'c' * 63}", da
 def test_a_job_fits_whatever_the_buckets_and_datasets_are_called() -> None:
     policy = session_policy(job_access(submission("j" * 60), 1), LONG)
     assert len(policy) <= LONGEST_POLICY
-    many = {"datasets": [f"dataset-{number:02}@5f1c" for number in range(20)]}
+    many = {"datasets": [f"dataset-{number:02}@{'5f1c' * 16}" for number in range(20)]}
     policy = session_policy(job_access(submission("j" * 40, **many), 1), LONG)
     assert allows(policy, "s3:GetObject", f"{'d' * 63}/datasets/dataset-07/5f1c.json")
     assert not allows(policy, "s3:ListBucket", "d" * 63, "datasets/")

@@ -48,8 +48,12 @@ def attack(live: LiveCluster, out: Path) -> str:
         "ATTACK_CODE": "code/0123.tar.gz", "ATTACK_OUT": str(out),
     }  # fmt: skip
     words = {"name": "attacker", "entrypoint": ["attack.py"], "code": str(PROGRAM), "env": env}
-    spec = JobSpec.model_validate(words | {"secrets": {"API_KEY": f"ssm:{SECRET}"}})
-    job = JobSubmission(job_id="attacker", spec=spec, submitted_at=live.clock.now())
+    folder = out.parent / "corpus"
+    folder.mkdir()
+    (folder / "words.txt").write_text("words")
+    dataset = live.store.datasets.put("corpus", folder)
+    spec = JobSpec.model_validate(words | {"secrets": {"API_KEY": f"ssm:{SECRET}"}, "datasets": ["corpus"]})
+    job = JobSubmission(job_id="attacker", spec=spec, submitted_at=live.clock.now(), datasets=[dataset.id])
     return live.store.submit(job, PROGRAM).job_id
 
 
@@ -110,8 +114,8 @@ def test_the_endpoint_serves_who_knows_the_jobs_secret(attacked: dict[str, Any])
     assert attacked["endpoint"] == {"without": "403", "with another": "403", "with its own": "allowed"}
 
 
-def test_the_job_gets_its_secrets_and_no_way_to_wider_credentials(attacked: dict[str, Any]) -> None:
-    assert attacked["api key"] == "s3cret"
+def test_the_job_gets_its_secrets_and_datasets_and_no_way_to_wider_credentials(attacked: dict[str, Any]) -> None:
+    assert attacked["api key"] == "s3cret" and attacked["dataset"] == "words"
     assert not {"AWS_ACCESS_KEY_ID", "AWS_EC2_METADATA_SERVICE_ENDPOINT"} & set(attacked["variables"])
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.job import JobSubmission
 
+DIGEST = 64
+"""Digits of a dataset's whole digest, a SHA-256."""
 TRAINER = "trainer-"
 """The beginning of the names of trainers, as writers of events."""
 
@@ -74,8 +76,8 @@ def job_access(
         # Both carry the epoch, so that an earlier attempt cannot touch what a later one has written.
         data_writes=(f"{checkpoints}{epoch:06d}/", f"{own}metrics/{epoch:06d}/"),
         data_deletes=(checkpoints,),
-        # A dataset without a digest is looked up among its versions.
-        data_lists=(own, *inputs, *(f"datasets/{name}/" for name, _, digest in references if not digest)),
+        # A dataset without its whole digest is looked up among its versions.
+        data_lists=(own, *inputs, *(f"datasets/{name}/" for name, _, digest in references if len(digest) < DIGEST)),
     )
 
 

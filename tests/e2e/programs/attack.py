@@ -160,6 +160,7 @@ def main() -> None:
         "epoch": EPOCH,
         "keys": [keys.access_key, keys.secret_key, keys.token],
         "api key": os.environ.get("API_KEY"),
+        "dataset": (Path(os.environ["EVERSPOT_DATA"]) / "corpus" / "words.txt").read_text(),
         "variables": sorted(name for name in os.environ if name.startswith("AWS_")),
     }
     out = Path(os.environ["ATTACK_OUT"])

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from everspot_clouds.naming import cloud_of_region
+from everspot_clouds.price_files import FOLDER, file_name, project_catalogue
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.encodings import degrade_output
 from everspot_core.jobs.records import Market
@@ -86,6 +88,7 @@ def up(
             fail(f"one runs here already, and {differs}: everspot-local down, then this command again")
         _say_up(address, as_json, "runs already")
         return
+    _check_sold(cloud, region)
     boot = _boot_command(cloud, machines, image, boot_command, no_processes) or Options(state_dir).boot_command
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
     command = Command(
@@ -116,6 +119,18 @@ def up(
         daemon.serve(command)
         return
     _say_up(start(command, state_dir, quiet=as_json), as_json, "is up")
+
+
+def _check_sold(cloud: str, region: str) -> None:
+    """Refuse a region in which the market would sell nothing, because no price of an instance type is known there."""
+    catalogue = project_catalogue()
+    if catalogue.offered(region):
+        return
+    priced = ", ".join(name for name in catalogue.regions if cloud_of_region(name) == cloud)
+    fail(
+        f"--region: no price of an instance type in {region} is known, so that nothing could be launched there. Take "
+        f"one of {priced}, or start it in a project that has {FOLDER}/{file_name(cloud, region)}"
+    )
 
 
 @app.command()

@@ -11,12 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from everspot_clouds.price_files import FOLDER, write_table
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_local.address import alive
 from everspot_local.main import main
 
@@ -213,3 +216,30 @@ def test_with_json_an_error_is_json_too(local: Command, arguments: tuple[str, ..
     assert set(error) == {"error", "hint", "problems", "exit_code"}
     assert error["exit_code"] == code and words in error["error"]
     assert words in local(*arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    ("cloud", "region", "kind", "zone"),
+    [("aws", "eu-central-1", "g5.xlarge", "eu-central-1a"), ("gcp", "europe-west1", "g2-standard-4", "europe-west1-b")],
+)
+def test_a_region_whose_prices_are_unknown_is_refused_unless_the_project_has_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str, region: str, kind: str, zone: str
+) -> None:
+    """Its market would sell nothing, and the first preview would refuse every type."""
+    monkeypatch.chdir(tmp_path)
+    local = Command(tmp_path / "local")
+    error = local("up", "--cloud", cloud, "--region", region, code=1)
+    assert f"no price of an instance type in {region} is known" in error
+    assert f"prices/{cloud}-{region}.json" in error and "Take one of" in error
+    assert not (tmp_path / "local").exists()
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    price = TypePrice(instance_type=kind, on_demand_usd_per_hour=1.2, spot_usd_per_hour={zone: 0.5})
+    as_of = datetime(2026, 3, 1, tzinfo=UTC)
+    table = PriceTable(
+        cloud=cloud, region=region, as_of=as_of, on_demand_source="list", spot_source="list", prices=[price]
+    )
+    write_table(tmp_path / FOLDER, table)
+    try:
+        assert "is up" in local.up("--cloud", cloud, "--region", region, "--no-processes")
+    finally:
+        local("down")

@@ -39,8 +39,9 @@ def fit(
     """Train as `trainer.fit` does, from the newest checkpoint that an earlier attempt has left.
 
     That is one of the call's own, in the folder `checkpoints/everspot`, or one that the Trainer's `ModelCheckpoint`
-    has written below `checkpoints`. A call that an earlier attempt has finished loads what it left, and trains no
-    further.
+    has written below `checkpoints`. A `ModelCheckpoint` without a `dirpath` writes into `checkpoints/lightning` unless
+    the Trainer's own choice lies below `checkpoints`. A call that an earlier attempt has finished loads what it left,
+    and trains no further.
 
     Args:
         ckpt_path: where the first attempt begins, as of `trainer.fit`.
@@ -57,6 +58,7 @@ def fit(
         return
     _calls += 1
     folder = attempt.folder / _FOLDER / f"fit-{_calls}"
+    _keep_users_checkpoints(trainer, attempt.folder, attempt.folder / "lightning" / f"fit-{_calls}")
     trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, LightningCallback)]
     callback = LightningCallback(attempt, folder)
     trainer.callbacks.append(callback)  # behind all others: what they save of a step is saved by then
@@ -68,7 +70,9 @@ def fit(
         with warnings.catch_warnings():  # the position is restored here
             warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
             trainer.fit(model, ckpt_path=str(newest) if newest is not None else ckpt_path, **options)
-        if not callback.finished:
+        if callback.finished:
+            callback.restore_random_numbers()
+        else:
             callback.finished = True  # part of the checkpoint: a program that is interrupted later trains no further
             callback.save(trainer)
     finally:
@@ -148,6 +152,13 @@ class LightningCallback(Callback):  # type: ignore[misc]
             fetcher.fetched = 0  # the loop adds these batches itself
         restore_random_states(states["now"])
 
+    def restore_random_numbers(self) -> None:
+        """Set the random numbers that a call has left which an earlier attempt has finished: what follows it draws
+        from them. Lightning calls no hook of training for it."""
+        rank_states = self._restored["ranks"] if self._restored is not None else []
+        if self._rank < len(rank_states):
+            restore_random_states(rank_states[self._rank]["now"])
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers that order the epoch's data."""
         states = read_random_states()
@@ -205,12 +216,44 @@ def _restores_itself(combined_loader: Any) -> bool:
     return all(hasattr(loader, "state_dict") for loader in combined_loader.flattened)
 
 
+def _keep_users_checkpoints(trainer: Trainer, checkpoints: Path, default: Path) -> None:
+    """Let each `ModelCheckpoint` write below the folder that is kept, or warn of it if the user has chosen otherwise.
+
+    Args:
+        checkpoints: the folder that is kept.
+        default: the folder of a `ModelCheckpoint` that has none, in place of one beside the Trainer's logs.
+    """
+    for callback in trainer.checkpoint_callbacks:
+        if not hasattr(callback, "dirpath"):  # of a class of the user's own
+            continue
+        chosen = callback.dirpath
+        if chosen is None:
+            root = (trainer.loggers[0].save_dir if trainer.loggers else None) or trainer.default_root_dir
+            if not _is_remote(root) and not _is_below(root, checkpoints):
+                callback.dirpath = str(default.resolve())
+        elif not _is_remote(chosen) and not _is_below(chosen, checkpoints):
+            _log.warning(
+                "what %s writes into %s is lost with the instance: let its dirpath lie below 'checkpoints'",
+                type(callback).__name__,
+                chosen,
+            )
+
+
+def _is_below(path: str | Path, folder: Path) -> bool:
+    return Path(path).resolve().is_relative_to(folder.resolve())
+
+
+def _is_remote(path: str | Path) -> bool:
+    """Return whether Lightning writes to this path through fsspec, as to a bucket: it is not lost with the instance."""
+    return "://" in str(path)
+
+
 def _newest_checkpoint(trainer: Trainer, checkpoints: Path, own: Path) -> Path | None:
     """Return the checkpoint with the most steps: one of this callback, or of a `ModelCheckpoint` of the Trainer."""
     folders = {own}
     for callback in trainer.checkpoint_callbacks:
         dirpath = getattr(callback, "dirpath", None)
-        if dirpath is not None and Path(dirpath).resolve().is_relative_to(checkpoints.resolve()):
+        if dirpath is not None and _is_below(dirpath, checkpoints):
             folders.add(Path(dirpath))
     ranked = []
     for path in {path for folder in folders for path in folder.glob("*.ckpt")}:

@@ -71,3 +71,43 @@ def test_the_first_attempt_begins_with_the_user_s_checkpoint(cluster: Cluster, f
     assert "EVERSPOT step=5 " in cluster.printed() and "EVERSPOT step=0 " not in cluster.printed()
     assert training.data["from_step"] == 5
     assert record.progress.step == 10
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_a_trainer_of_lightning_with_its_defaults_keeps_its_checkpoints_and_reports_no_placeholder(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    env = {"OMP_NUM_THREADS": "1", "NOTES": str(notes)}
+    cluster.submit("job-1", PROGRAMS / "frameworks", name="loop", entrypoint=["defaults.py"], env=env)
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    ended = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
+    eventually("it is there", lambda: (notes / "here").exists() or cluster.record("job-1").state in ended, LONG)
+    assert (notes / "here").exists(), cluster.printed()
+    cluster.stop("i-1", Reason.DRILL)
+    run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
+    eventually("it is asked to stop", run_dirs, LONG)
+    (notes / "struck").touch()
+    stopped = cluster.wait_state("job-1", *ended, seconds=LONG)
+    assert stopped.state is JobState.PENDING, cluster.printed()
+    assert stopped.progress.step == stopped.progress.durable_step == 20
+    (interrupted,) = cluster.events("job-1", EventKind.INTERRUPTED)
+    assert interrupted.data["durable_step"] == 20
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    record = cluster.wait_state("job-1", *ended, seconds=LONG)
+
+    printed = cluster.printed()
+    assert record.state is JobState.SUCCEEDED, printed
+    assert "what ModelCheckpoint writes into" in printed and "elsewhere is lost with the instance" in printed
+    lines = printed.splitlines()
+    assert "resumes True, warned of the middle: False" in lines
+    assert "by hand, warned of the middle: True" in lines
+    assert "best checkpoints/lightning/fit-1/epoch=2-step=48.ckpt True" in lines
+    (left,) = (line for line in lines if line.startswith("left "))
+    assert "'checkpoints/lightning/fit-1/epoch=2-step=48.ckpt'" in left and left.count("checkpoints/lightning") == 1
+    assert record.progress.step == record.progress.durable_step == 48
+    assert "hp_metric" not in record.progress.metrics

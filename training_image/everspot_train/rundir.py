@@ -141,6 +141,15 @@ class CheckpointRequest(RunFile):
     seq: int
 
 
+class SavedState(RunFile):
+    """Program on an integration of a framework → agent: the newest checkpoint that it has saved itself."""
+
+    file_name = "saved.json"
+
+    step: Step = Field(description="Optimizer steps that the checkpoint holds.")
+    path: str = Field(description="The file or folder, relative to the folder `checkpoints`.")
+
+
 class TrainingPhase(StrEnum):
     """The phase of the training process. The last four are final: the process ends right after them."""
 

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,13 +49,14 @@ from everspot_train.agent.folder_info import (
     publication_prefix,
     read_numbered_parts,
     read_rhythm,
+    read_step,
     read_upload_times,
 )
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
-from everspot_train.rundir import USER_FILE, USER_TREE
+from everspot_train.rundir import USER_FILE, USER_TREE, SavedState
 
 TREE = "tree.json"
 """The part with the names, modes, times and links."""
@@ -116,10 +117,12 @@ class FolderCheckpoints:
         emit: writes events.
         notice_fit: judges each upload by the notice; None without a notice.
         open_files: finds who writes to the folder; None: among the processes of this user.
+        saved_state: returns the newest checkpoint that the program says it has saved; None without such a program.
 
     Attributes:
         took: how long the last publication took.
         durable: whether the job has any checkpoint.
+        durable_step: the optimizer steps that the newest one holds; None: the program does not say.
         restored: the checkpoint that was put back.
     """
 
@@ -134,6 +137,7 @@ class FolderCheckpoints:
         clock: Clock,
         notice_fit: FolderNoticeFit | None = None,
         open_files: OpenFiles | None = None,
+        saved_state: Callable[[], SavedState | None] | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self.folder = folder
@@ -147,6 +151,7 @@ class FolderCheckpoints:
         self._emit = emit
         self._clock = clock
         self._notice_fit = notice_fit
+        self._saved_state = saved_state
         self._lock = threading.Lock()
         self._timer = DueTimer(_LOOK_EVERY, clock)
         self._assessor = Assessor()
@@ -164,6 +169,7 @@ class FolderCheckpoints:
         self._library = False  # whether the trainer library keeps this job's checkpoints
         self.took = timedelta()
         self.durable = False
+        self.durable_step: int | None = None
         self.restored: Checkpoint | None = None
 
     def restore(self) -> bool:
@@ -189,6 +195,7 @@ class FolderCheckpoints:
         if newest is not None and is_folder_checkpoint(newest):
             shutil.rmtree(self._copies, ignore_errors=True)
             self.restored = self._checkpoints.restore(self._copies)
+            self.durable_step = read_step(self.restored) if self.restored is not None else None
         elif newest is not None:
             self._library = True
             self._put_back_user_files()
@@ -394,9 +401,10 @@ class FolderCheckpoints:
             if place in published.sent
         }
         sent[self._checkpoints.place(self._next)] = now
-        info = make_folder_info(sent, self._assessor.rhythm, self._assessor.parts)
+        step = self._step_of(entries)
+        info = make_folder_info(sent, self._assessor.rhythm, self._assessor.parts, step)
         done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
-        self._next = done.step + 1
+        self._next, self.durable_step = done.step + 1, step
         stamps = {path: look.items[path].stamp for path in draft.units}
         stamps |= {path: stamp for path, stamp in published.last.stamps.items() if path in draft.carried}
         publication = LastPublication({unescape_path(entry.path): entry for entry in entries}, stamps)
@@ -424,6 +432,17 @@ class FolderCheckpoints:
             raise
         except StoreError as error:
             _log.warning("old checkpoint parts stay for now: %s", error)
+
+    def _step_of(self, entries: list[TreeEntry]) -> int | None:
+        """Return the optimizer steps of the newest checkpoint among the entries of a publication. Where the one that
+        the program has saved last is left out, an earlier one counts."""
+        state = self._saved_state() if self._saved_state is not None else None
+        if state is None:
+            return self.durable_step
+        path = os.fsencode(state.path)
+        paths = (unescape_path(entry.path) for entry in entries)
+        is_published = any(entry == path or entry.startswith(path + b"/") for entry in paths)
+        return state.step if is_published else self.durable_step
 
     def _put_back(self, checkpoint: Checkpoint) -> None:
         parts = {part.name: part for part in checkpoint.parts}

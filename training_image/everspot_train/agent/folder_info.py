@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from everspot_core.jobs.checkpoint import Checkpoint, Part
+from everspot_core.jobs.reported_values import parse_count
 from everspot_store.file_tree import escape_path, unescape_path
 from pydantic import JsonValue
 
@@ -14,23 +15,28 @@ _KIND, _FOLDER = "kind", "folder"
 _SENT = "sent"
 """The field with the upload times of the parts, by the prefix of each publication's keys."""
 _RHYTHM = "rhythm"
+_STEP = "step"
 _FORMAT, _WITH_TREE = "format", 2
 """The field of checkpoints with a tree. Those of earlier releases have none: their parts' names are paths."""
 
 
-def make_folder_info(sent: Mapping[str, datetime], rhythm: Rhythm, parts: Iterable[bytes]) -> dict[str, JsonValue]:
+def make_folder_info(
+    sent: Mapping[str, datetime], rhythm: Rhythm, parts: Iterable[bytes], step: int | None
+) -> dict[str, JsonValue]:
     """Return the `info` of a checkpoint of a folder.
 
     Args:
         sent: the upload time of each publication's parts, by `publication_prefix`.
         rhythm: as it was learnt so far.
         parts: the templates of numbered files of one checkpoint.
+        step: the optimizer steps of the program's newest checkpoint in it; None: not known.
     """
     return {
         _KIND: _FOLDER,
         _FORMAT: _WITH_TREE,
         _SENT: {place: at.isoformat() for place, at in sent.items()},
         _RHYTHM: _encode_rhythm(rhythm, parts),
+        _STEP: step,
     }
 
 
@@ -42,6 +48,11 @@ def is_folder_checkpoint(checkpoint: Checkpoint) -> bool:
 def has_tree(checkpoint: Checkpoint) -> bool:
     """Return whether the checkpoint has a part with the names, modes, times and links of its files."""
     return checkpoint.info.get(_FORMAT) == _WITH_TREE
+
+
+def read_step(checkpoint: Checkpoint) -> int | None:
+    """Return the optimizer steps of the program's newest checkpoint; None if they are not known."""
+    return parse_count(checkpoint.info.get(_STEP))
 
 
 def publication_prefix(part: Part) -> str:

@@ -70,6 +70,11 @@ class JobArtifacts:
         """Note that the program runs, so that there may be files from now on."""
         self._launched = True
 
+    @property
+    def durable_step(self) -> int | None:
+        """The optimizer steps that the newest checkpoint of the folder holds; None: not known."""
+        return self.folder.durable_step if self.folder is not None else None
+
     def upload(self) -> timedelta:
         """Return how long the last upload of the folder of checkpoints took."""
         return self.folder.took if self.folder is not None else timedelta()

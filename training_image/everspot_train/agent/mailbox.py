@@ -14,6 +14,7 @@ from everspot_train.rundir import (
     RunDir,
     RunDirError,
     RunFile,
+    SavedState,
     Status,
     StopRequest,
 )
@@ -56,6 +57,14 @@ class Mailbox:
                 _log.warning("%s", error)
             self._complaint = str(error)
         return self._status
+
+    def saved_state(self) -> SavedState | None:
+        """Return the newest checkpoint that a program on an integration has saved itself; None if it says none."""
+        try:
+            return self._run_dir.read(SavedState)
+        except RunDirError as error:  # the job's own processes may write there
+            _log.warning("%s: %s", self._owner, error)
+            return None
 
     def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:
         """Write for the trainer until when it may publish."""

@@ -38,7 +38,7 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import RunContext, RunDir, Status
+from everspot_train.rundir import RunContext, RunDir, SavedState, Status
 from everspot_train.sound_end import count_ended
 
 _log = logging.getLogger(__name__)
@@ -150,6 +150,10 @@ class JobSession:
     def status(self) -> Status | None:
         """Return the trainer's last report; None before the first."""
         return self._mailbox.status()
+
+    def saved_state(self) -> SavedState | None:
+        """Return the newest checkpoint that a program on an integration of a framework has saved itself."""
+        return self._mailbox.saved_state()
 
     def exit_code(self) -> int | None:
         """Return the exit code of the training process; None while it runs.
@@ -436,6 +440,8 @@ class JobSession:
             used["stalled_seconds"] = (
                 round((self._clock.monotonic() - since).total_seconds(), 1) if self._life.last <= since else None
             )
+        if status is None and self.artifacts.durable_step is not None:
+            used["durable_step"] = self.artifacts.durable_step
         if status is None:
             return self._steps.add_to(self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled
@@ -449,6 +455,8 @@ class JobSession:
             started = self.process is not None
             if ending.step is None:
                 ending = replace(ending, step=self._steps.step)
+            if ending.durable_step is None and status is None:
+                ending = replace(ending, durable_step=self.artifacts.durable_step)
             metrics = status.metrics if status is not None else self._steps.metrics
             write_outcome(
                 self.emit, ending, stop, status, record, spec, self._tail(),

@@ -355,6 +355,7 @@ class Starter:
             self._clock,
             fit,
             self._processes.open_files(session.run_dir.path),
+            session.saved_state,
         )
 
     def _notice(self) -> tuple[timedelta, timedelta]:

@@ -165,7 +165,7 @@ class ResumableLoop:
             temporary.rename(folder)
             for path in self._checkpoints()[:-_MOST_OWN]:
                 shutil.rmtree(path, ignore_errors=True)
-        self._attempt.note_saved(self.step)
+        self._attempt.note_saved(self.step, folder)
 
     def _checkpoints(self) -> list[Path]:
         def order(path: Path) -> tuple[int, ...]:

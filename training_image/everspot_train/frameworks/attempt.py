@@ -25,7 +25,7 @@ from everspot_core.jobs.step_lines import MOST_NAMES, StepReport, format_step_li
 from everspot_store import SystemClock
 
 from everspot_train.agent_requests import Requests
-from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, read_context
+from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, SavedState, read_context
 from everspot_train.trainer.ranks import rank_from_environment
 
 STEP_EVERY = timedelta(seconds=5)
@@ -58,6 +58,7 @@ class FrameworkAttempt:
 
     def __init__(self, rundir: RunDir, folder: Path) -> None:
         self.folder = folder
+        self._rundir = rundir
         self._clock = SystemClock.from_environment()
         self._requests = Requests(rundir, self._clock)
         policy = read_context(rundir).submission.spec.checkpoint
@@ -116,9 +117,18 @@ class FrameworkAttempt:
         self._stopping = self._stopping or decision is StepDecision.STOP
         return decision
 
-    def note_saved(self, step: int) -> None:
-        """Note that a checkpoint of `step` was saved or loaded: the interval begins anew."""
+    def note_saved(self, step: int, path: Path | None = None) -> None:
+        """Note that a checkpoint of `step` was saved or loaded: the interval begins anew.
+
+        Args:
+            path: the file or folder that was saved, so that the agent can say which step is durable; None: it was
+                loaded.
+        """
         self._saved_at, self._saved_step = self._clock.monotonic(), step
+        if path is not None and rank_from_environment() == 0:
+            relative = os.path.relpath(path.resolve(), self.folder.resolve())
+            with contextlib.suppress(OSError):  # a full disk: the checkpoint itself is what matters
+                self._rundir.write(SavedState(step=step, path=relative))
 
     def _is_due(self, step: int) -> bool:
         if step <= self._saved_step:

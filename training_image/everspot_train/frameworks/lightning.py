@@ -203,8 +203,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def save(self, trainer: Trainer) -> None:
         """Save a checkpoint of the Trainer, and remove older ones of this callback."""
         ending = "-finished" if self.finished else ""
-        trainer.save_checkpoint(self._folder / f"step={trainer.global_step}{ending}.ckpt")
-        self._attempt.note_saved(trainer.global_step)
+        path = self._folder / f"step={trainer.global_step}{ending}.ckpt"
+        trainer.save_checkpoint(path)
+        self._attempt.note_saved(trainer.global_step, path)
         if trainer.is_global_zero:
             own = sorted(self._folder.glob("step=*.ckpt"), key=lambda path: path.stat().st_mtime)
             for path in own[:-_MOST_OWN]:
@@ -226,16 +227,16 @@ def _keep_users_checkpoints(trainer: Trainer, checkpoints: Path, default: Path) 
     for callback in trainer.checkpoint_callbacks:
         if not hasattr(callback, "dirpath"):  # of a class of the user's own
             continue
-        chosen = callback.dirpath
-        if chosen is None:
+        dirpath = callback.dirpath
+        if dirpath is None:
             root = (trainer.loggers[0].save_dir if trainer.loggers else None) or trainer.default_root_dir
             if not _is_remote(root) and not _is_below(root, checkpoints):
                 callback.dirpath = str(default.resolve())
-        elif not _is_remote(chosen) and not _is_below(chosen, checkpoints):
+        elif not _is_remote(dirpath) and not _is_below(dirpath, checkpoints):
             _log.warning(
                 "what %s writes into %s is lost with the instance: let its dirpath lie below 'checkpoints'",
                 type(callback).__name__,
-                chosen,
+                dirpath,
             )
 
 

@@ -94,6 +94,7 @@ def train(
             raise RunStopped(trainer.state.global_step)
         if trainer.is_world_process_zero():
             _write_finished(folder, trainer, output)
+            attempt.note_saved(output.global_step, folder / _FINISHED)  # the Trainer may have removed its last one
         return output
     finally:
         arguments.output_dir = output_dir
@@ -175,6 +176,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any) -> None:
         """Stop behind the checkpoint, unless training ends with it."""
         self._saved_step = state.global_step
+        self._attempt.note_saved(state.global_step, Path(args.output_dir) / f"checkpoint-{state.global_step}")
         self._stopping = self._stopping or self._attempt.decide() is StepDecision.STOP
         if self._stopping and not control.should_training_stop:
             self.stopped = control.should_training_stop = True

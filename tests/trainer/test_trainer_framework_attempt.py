@@ -1,0 +1,57 @@
+"""What an integration of a framework reports, and what it remembers of it."""
+
+import itertools
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from everspot_train.frameworks.attempt import FrameworkAttempt
+from everspot_train.rundir import SavedState
+from trainer_post import Post
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Post:
+    return Post(tmp_path / "run", tmp_path / "store")
+
+
+@pytest.mark.torch
+def test_metrics_named_anew_at_each_step_cost_bounded_memory(post: Post, tmp_path: Path) -> None:
+    attempt = FrameworkAttempt(post.rundir, tmp_path)
+    sets = itertools.combinations([f"metric_{number}" for number in range(40)], 12)
+
+    def report(count: int) -> None:
+        for step, names in enumerate(itertools.islice(sets, count)):
+            attempt.report(step, dict.fromkeys(names, 1.0))
+
+    report(2000)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        report(20_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 4_000_000  # remembering all of them takes 16 MB
+
+
+@pytest.mark.torch
+def test_more_names_than_a_job_may_have_are_left_out_with_a_warning(
+    post: Post, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    attempt = FrameworkAttempt(post.rundir, tmp_path)
+    for step in range(5):
+        attempt.report(step, {f"metric_{step * 50 + number}": 1.0 for number in range(50)})
+    printed = capfd.readouterr().out
+    assert "metric_199=" in printed and "metric_200=" not in printed
+    (record,) = caplog.records
+    assert "metric_200 and further ones are not reported" in record.getMessage()
+
+
+@pytest.mark.torch
+def test_a_saved_checkpoint_is_named_to_the_agent_relative_to_its_folder(post: Post, tmp_path: Path) -> None:
+    attempt = FrameworkAttempt(post.rundir, tmp_path / "checkpoints")
+    attempt.note_saved(5)
+    assert post.rundir.read(SavedState) is None
+    attempt.note_saved(20, tmp_path / "checkpoints" / "everspot" / "step=20.ckpt")
+    assert post.rundir.read(SavedState) == SavedState(step=20, path="everspot/step=20.ckpt")

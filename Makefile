@@ -28,8 +28,9 @@ demo: setup ## Provision, train, interrupt, resume and report on a local cloud; 
 image: setup ## Bake the training image as a root tree below .everspot/image and test it; as root, on Linux (CLOUD=gcp)
 	@.venv/bin/everspot-local image --cloud $(CLOUD) $(ARGS)
 
-# Only these two targets need the forge, which is built from its Go modules.
-review-demo nightly: WITH = forge
+# Only these targets need what is built from Go modules: the forge, and the control plane of Kubernetes.
+review-demo: WITH = forge
+nightly: WITH = forge kubernetes
 
 review-demo: setup ## Review, merge and apply a pull request on a real forge (the first set-up builds it in minutes)
 	@.venv/bin/python -m everspot_local.demo.review $(ARGS)
@@ -41,7 +42,7 @@ test: setup ## Run all tests (ARGS="-k name" selects, JOBS=1 runs one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 nightly: setup ## Run property tests with ten times as many examples, and the slow variants
-	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_jobs.py $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 
 # Checkov takes a minute and 300 MB to install and pins its own versions, so it has its own environment.

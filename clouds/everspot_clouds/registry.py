@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CloudEntry:
-    """One cloud. `module`: the module with its `PROVIDER`; `schemes`: URL schemes of its stores."""
+    """One cloud. `module`: the module with its `PROVIDER`; `schemes`: URL schemes of its stores, none where they are
+    another cloud's."""
 
     module: str
     schemes: tuple[str, ...]
@@ -31,6 +32,7 @@ class CloudEntry:
 CLOUDS = {
     "aws": CloudEntry("everspot_clouds.aws.provider", ("s3",)),
     "gcp": CloudEntry("everspot_clouds.gcp.provider", ("gs",)),
+    "kubernetes": CloudEntry("everspot_clouds.kubernetes.provider", ()),
     "folder": CloudEntry("everspot_clouds.folder", ("file", "memory")),
 }
 """The clouds by their names in the manifest."""

@@ -12,7 +12,7 @@ ROOMS = ("core", "simulator", "scheduler", "training_image", "cli", "review")
 which are about clouds, and `store/`: its clients are one for each kind of bucket, chosen by the scheme of a store's
 URL, whichever cloud asks."""
 NAMES = re.compile(
-    r"(?<![a-z])(aws|boto|amazon|s3|sqs|sns|imds|gcs|gcp|google|azure)|(?<![0-9a-f])ec2"
+    r"(?<![a-z])(aws|boto|amazon|s3|sqs|sns|imds|gcs|gcp|google|azure|kubernetes|karpenter)|(?<![0-9a-f])ec2"
     r"|secrets ?manager|eventbridge|cloudwatch|\bssm\b",
     re.IGNORECASE,
 )

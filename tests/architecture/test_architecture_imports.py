@@ -17,7 +17,10 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic", "xxhash"}),
     "everspot_clouds": (
         "clouds",
-        {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests", "detect_secrets"},
+        {
+            "everspot_core", "everspot_store", "boto3", "botocore", "google", "requests", "kubernetes", "urllib3",
+            "detect_secrets",
+        },
     ),
     # The store: what guards a destroy asks it whether jobs run. The last: `everspot.Client`, see below.
     "everspot": (

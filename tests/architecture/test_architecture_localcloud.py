@@ -20,6 +20,7 @@ PARTS = {
     "gcp": {"market", "machines", "options", "body_checks"},
     "body_checks": set(),
     "image": {"machines"},
+    "kubernetes": set(),
     "bridge": set(),
     "console": set(),
     "demo": {"console"},

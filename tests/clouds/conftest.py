@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds import registry
+from everspot_clouds.kubernetes.service_account import FOLDER_VARIABLE
 from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
+from everspot_local.kubernetes.control_plane import ControlPlane
 from everspot_local.options import Options
 from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))  # pretend_cloud is imported by its name, as a cloud is
 
+from kubernetes_place import CLAIMS, PROGRAM, Place
 from pretend_cloud.cloud import BEGAN, PretendCloud
 
 GOOGLE_SCALE = 60.0  # a minute of the market takes a real second
@@ -55,3 +58,23 @@ def google(google_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> LocalCl
     for name, value in owner(google_cloud.endpoint, "europe-west4").items():
         monkeypatch.setenv(name, value)
     return google_cloud
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of Kubernetes that knows the NodeClaims of Karpenter."""
+    with ControlPlane(PROGRAM, tmp_path_factory.mktemp("plane")) as plane:
+        plane.admin().create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CLAIMS)
+        yield plane
+
+
+@pytest.fixture
+def place(plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A namespace on it, and the environment of a pod of the scheduler there."""
+    place = Place(plane, tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(plane.port))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(place.account("everspot-scheduler")))
+    place.template("sleep", "1000")
+    yield place
+    place.close()

@@ -23,12 +23,14 @@ def loaded(program: str) -> set[str]:
     return {name for name in result.stdout.split() if not name.startswith("everspot_")} - sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "kubernetes"])
 def test_reading_the_metadata_loads_the_standard_library_and_nothing_else(cloud: str) -> None:
     assert loaded(READER.replace("CLOUD", cloud)) == set()
 
 
-@pytest.mark.parametrize(("cloud", "heavy"), [("aws", "boto3"), ("aws", "pydantic"), ("gcp", "google")])
+@pytest.mark.parametrize(
+    ("cloud", "heavy"), [("aws", "boto3"), ("aws", "pydantic"), ("gcp", "google"), ("kubernetes", "kubernetes")]
+)
 def test_a_heavy_import_is_found(cloud: str, heavy: str) -> None:
     assert heavy in loaded(PLANTED.replace("CLOUD", cloud))
 

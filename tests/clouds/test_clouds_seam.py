@@ -93,7 +93,7 @@ def test_the_guide_names_every_module_that_is_looked_for_in_a_clouds_folder() ->
 
 
 def test_a_cloud_that_nobody_has_taught_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder, gcp"):
+    with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder, gcp, kubernetes"):
         provider("mars")
     assert [find_cloud(url) for url in ("s3://b?region=x", "gs://b", "file:///x", "mars://b")] == [
         "aws", "gcp", "folder", None,

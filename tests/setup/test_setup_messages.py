@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def test_an_old_python_is_told_which_one_is_needed(checkout):
     script = (checkout / "tools/setup/__main__.py").read_text()
@@ -84,14 +86,15 @@ def test_a_forge_without_a_c_compiler_is_told_what_to_install(run_setup, checkou
     assert text.startswith("1.26.") and "install a C compiler (gcc)" in text
 
 
-def test_the_forge_is_had_only_where_it_is_asked_for(run_setup):
-    code = """
+@pytest.mark.parametrize("name", ["forge", "kubernetes"])
+def test_what_few_targets_need_is_had_only_where_it_is_asked_for(run_setup, name):
+    code = f"""
 import plan
 from steps import Step
-plan.Step.fresh = lambda step: step.name != "forge"
+plan.Step.fresh = lambda step: step.name != "{name}"
 plan.forge.step.__class__.run = lambda step: print("ran", step.name)
-for wanted in ([], ["aws"], ["aws", "forge"]):
+for wanted in ([], ["aws"], ["aws", "{name}"]):
     print(wanted, plan.main(wanted))
 """
     text = run_setup(code, PATH="/bin")
-    assert text.count("everything is in place") == 2 and text.count("needed: forge") == 1
+    assert text.count("everything is in place") == 2 and text.count(f"needed: {name}") == 1

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+import control_plane
 import dataset
 import engine
 import environment
@@ -12,15 +13,16 @@ import provider
 from steps import Step, chain, print_progress, report
 
 USUAL = ("aws",)
-FORGE = "forge"
+FURTHER = {step.name: step for step in (forge.step, control_plane.step)}
+"""What only some targets need, and is had where it is named."""
 
 
 def main(selection: Sequence[str] = ()) -> int:
-    """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had, and
-    `forge` for that of `make review-demo`."""
+    """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had,
+    `forge` for that of `make review-demo`, and `kubernetes` for the control plane of the local Kubernetes."""
     began = time.monotonic()
-    clouds = [each for each in selection if each != FORGE] or USUAL
-    last = [forge.step] if FORGE in selection else []
+    clouds = [each for each in selection if each not in FURTHER] or USUAL
+    last = [FURTHER[each] for each in dict.fromkeys(selection) if each in FURTHER]
     unknown = sorted(set(clouds) - set(provider.steps))
     if unknown:
         return report([f"no cloud {', '.join(unknown)}; there are {', '.join(provider.steps)} (CLOUD=...)"])

@@ -1,0 +1,155 @@
+"""The calls to the API server that the adapter makes, with the answers as the API writes them (JSON).
+
+The methods raise the errors of `errors.ERRORS`.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from kubernetes import client, config, watch
+from kubernetes.config.incluster_config import InClusterConfigLoader
+
+from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.kubernetes.service_account import find_account
+
+Document = dict[str, Any]
+_CONNECT, _READ = timedelta(seconds=5), timedelta(seconds=15)
+_TIMEOUT = (_CONNECT.total_seconds(), _READ.total_seconds())
+
+
+class KubernetesClient:
+    """A client for the pods of one namespace, and for the nodes beneath them."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self.namespace = namespace
+        self._api, self._core, self._custom = api, client.CoreV1Api(api), client.CustomObjectsApi(api)
+        self._access = client.AuthorizationV1Api(api)
+
+    @classmethod
+    def open(cls) -> "KubernetesClient":
+        """Return a client for the namespace of this pod's service account; outside of a cluster, for that of the
+        current context of the person's kubeconfig.
+
+        Raises:
+            CloudError: if there is neither.
+        """
+        settings = client.Configuration()
+        account = find_account(os.environ.get)
+        if account is not None:
+            InClusterConfigLoader(str(account.token), str(account.certificate), try_refresh_token=True).load_and_set(
+                settings
+            )
+            return cls(client.ApiClient(settings), account.namespace())
+        try:
+            config.load_kube_config(client_configuration=settings)
+            _, context = config.list_kube_config_contexts()
+        except config.ConfigException as error:
+            fix = "name a kubeconfig in KUBECONFIG; `kubectl config current-context` says which cluster it chooses"
+            raise CloudError(f"no way to a Kubernetes cluster: {error}", Trouble.CREDENTIALS, fix) from error
+        return cls(client.ApiClient(settings), context["context"].get("namespace") or "default")
+
+    def pods(self, selector: str) -> Document:
+        """Return the list of the pods with these labels."""
+        return _read(
+            self._core.list_namespaced_pod(
+                self.namespace, label_selector=selector, _preload_content=False, _request_timeout=_TIMEOUT
+            )
+        )
+
+    def watch_pods(self, selector: str, version: str, span: timedelta) -> Iterator[Document]:
+        """Yield each pod that changes after a version of the list, for `span` of real time."""
+        changes = watch.Watch().stream(
+            self._core.list_namespaced_pod,
+            self.namespace,
+            label_selector=selector,
+            resource_version=version,
+            timeout_seconds=int(span.total_seconds()),
+            _request_timeout=(_CONNECT.total_seconds(), (span + _READ).total_seconds()),
+        )
+        for change in changes:
+            yield change["raw_object"]
+
+    def pod(self, name: str) -> Document:
+        """Return a pod."""
+        return _read(
+            self._core.read_namespaced_pod(name, self.namespace, _preload_content=False, _request_timeout=_TIMEOUT)
+        )
+
+    def create_pod(self, pod: Document) -> Document:
+        """Create a pod."""
+        return _read(
+            self._core.create_namespaced_pod(self.namespace, pod, _preload_content=False, _request_timeout=_TIMEOUT)
+        )
+
+    def patch_pod(self, name: str, change: Document) -> Document:
+        """Change a pod by a merge patch (RFC 7396)."""
+        # The generated client sends a dictionary as a strategic merge, in which an empty list changes nothing.
+        return _read(
+            self._api.call_api(
+                "/api/v1/namespaces/{namespace}/pods/{name}",
+                "PATCH",
+                path_params={"namespace": self.namespace, "name": name},
+                header_params={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+                body=change,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=_TIMEOUT,
+            )
+        )
+
+    def delete_pod(self, name: str, *, version: str | None = None) -> None:
+        """Delete a pod, with its own grace period. `version`: only as long as it has not changed since."""
+        options = {"preconditions": {"resourceVersion": version}} if version is not None else {}
+        self._core.delete_namespaced_pod(
+            name, self.namespace, body=options, _preload_content=False, _request_timeout=_TIMEOUT
+        )
+
+    def pod_template(self, name: str) -> Document:
+        """Return a PodTemplate."""
+        return _read(
+            self._core.read_namespaced_pod_template(
+                name, self.namespace, _preload_content=False, _request_timeout=_TIMEOUT
+            )
+        )
+
+    def pod_events(self, name: str) -> list[Document]:
+        """Return the events about a pod."""
+        answer = self._core.list_namespaced_event(
+            self.namespace,
+            field_selector=f"involvedObject.kind=Pod,involvedObject.name={name}",
+            _preload_content=False,
+            _request_timeout=_TIMEOUT,
+        )
+        return list(_read(answer)["items"])
+
+    def node(self, name: str) -> Document:
+        """Return a node."""
+        return _read(self._core.read_node(name, _preload_content=False, _request_timeout=_TIMEOUT))
+
+    def node_claim(self, name: str) -> Document:
+        """Return a NodeClaim of Karpenter."""
+        claim = self._custom.get_cluster_custom_object(
+            "karpenter.sh", "v1", "nodeclaims", name, _request_timeout=_TIMEOUT
+        )
+        return dict(claim)
+
+    def may(self, verb: str, resource: str, group: str = "") -> bool:
+        """Return whether the caller may do this: in the namespace, or in the cluster where the resource has none."""
+        attributes = {"namespace": self.namespace, "verb": verb, "group": group, "resource": resource}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = self._access.create_self_subject_access_review(
+            {**review, "spec": {"resourceAttributes": attributes}}, _preload_content=False, _request_timeout=_TIMEOUT
+        )
+        return bool(_read(answer)["status"]["allowed"])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+
+def _read(answer: Any) -> Document:
+    return dict(json.loads(answer.data))

@@ -1,0 +1,64 @@
+"""The API server's errors, sorted by what can be done about them. Statuses are compared here and nowhere else."""
+
+import json
+from typing import Any
+
+from everspot_core.capacity.launching import LaunchTrouble
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from everspot_clouds.base import Trouble
+
+ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError)
+"""What calls of the client raise."""
+NOT_FOUND, CONFLICT = 404, 409
+_STATUSES = {401: Trouble.CREDENTIALS, 403: Trouble.CREDENTIALS, 429: Trouble.THROTTLED, CONFLICT: Trouble.TRANSIENT}
+
+
+class StillPending(Exception):
+    """Some pods of a launch have no node yet, and nothing says that they will get none. Ask again."""
+
+
+def trouble(error: Exception) -> Trouble | None:
+    """Return the kind of failure of an error; None if it is not the API server's."""
+    if isinstance(error, ApiException):
+        status = int(error.status or 0)
+        return _STATUSES.get(status, Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT)
+    return Trouble.TRANSIENT if isinstance(error, HTTPError | StillPending) else None
+
+
+def launch_trouble(error: ApiException) -> LaunchTrouble:
+    """Return the kind of a refusal to create a pod.
+
+    Status 403 has three meanings (Kubernetes, "Resource Quotas" and "Authorization"): a ResourceQuota is used up, the
+    caller lacks a right, or an admission controller does not accept the pod.
+    """
+    if error.status == 403:
+        message = error_message(error)
+        if "exceeded quota" in message:
+            return LaunchTrouble.QUOTA
+        return LaunchTrouble.CREDENTIALS if "cannot create resource" in message else LaunchTrouble.REQUEST
+    return LaunchTrouble((trouble(error) or Trouble.REQUEST).value)
+
+
+def is_status(error: Exception, status: int) -> bool:
+    """Return whether the API server answered with an HTTP status."""
+    return isinstance(error, ApiException) and error.status == status
+
+
+def error_code(error: ApiException) -> str:
+    """Return the reason of an answer, such as `Forbidden`."""
+    return str(_status(error).get("reason") or error.reason or error.status)
+
+
+def error_message(error: ApiException) -> str:
+    """Return the message of an answer."""
+    return str(_status(error).get("message") or error.reason or error.status)
+
+
+def _status(error: ApiException) -> dict[str, Any]:
+    try:
+        document = json.loads(error.body or "")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,146 @@
+"""The cluster's instances as the API server describes them: the pods that have a node."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from everspot_core.capacity.market import Market
+from everspot_core.jobs.records import Role
+
+from everspot_clouds.base import CloudInstance, Phase
+from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, PLACEMENT_LABELS, SPOT, TYPE_LABEL, ZONE_LABEL
+from everspot_clouds.kubernetes.client import Document, KubernetesClient
+from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, LAUNCH_LABEL, RELEASED_NOTE, ROLE_LABEL
+
+_ENDED = ("Succeeded", "Failed")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NodePlacement:
+    """What a node says of a pod's place."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+    @classmethod
+    def read(cls, labels: Mapping[str, str]) -> "NodePlacement | None":
+        """Return the placement in labels; None if one of them is missing."""
+        if not all(labels.get(name) for name in PLACEMENT_LABELS):
+            return None
+        market = Market.SPOT if labels[MARKET_LABEL] == SPOT else Market.ON_DEMAND
+        return cls(labels[TYPE_LABEL], labels[ZONE_LABEL], market)
+
+
+@dataclass
+class NodePlacements:
+    """The placements of pods. Each is read from the node once, and then from the pod.
+
+    Attributes:
+        client: For the nodes.
+        writes: Whether a placement is copied to the pod's labels, from which it is read once the node is gone.
+    """
+
+    client: KubernetesClient
+    writes: bool
+    _by_uid: dict[str, NodePlacement] = field(default_factory=dict)
+
+    def find(self, pod: Document) -> NodePlacement | None:
+        """Return the placement of a pod; None while it has no node, and if its node is gone and was never read."""
+        meta, node_name = pod["metadata"], pod["spec"].get("nodeName")
+        if not node_name:
+            return None
+        if (placement := NodePlacement.read(meta.get("labels", {})) or self._by_uid.get(meta["uid"])) is not None:
+            return placement
+        try:
+            labels = self.client.node(node_name)["metadata"].get("labels", {})
+        except Exception as error:
+            if not is_status(error, NOT_FOUND):
+                raise
+            _log.warning("the node %s of %s is gone, and nobody has read its type", node_name, meta["name"])
+            return None
+        placement = NodePlacement.read(labels)
+        if placement is None:
+            _log.warning("the node %s of %s lacks a label of type, zone or market", node_name, meta["name"])
+            return None
+        self._by_uid[meta["uid"]] = placement
+        if self.writes:
+            copies = {name: labels[name] for name in PLACEMENT_LABELS}
+            try:
+                self.client.patch_pod(meta["name"], {"metadata": {"labels": copies}})
+            except Exception as error:
+                if not is_status(error, NOT_FOUND):
+                    raise
+        return placement
+
+    def forget_others(self, pods: Iterable[Document]) -> None:
+        """Forget the placements of pods that are gone."""
+        here = {pod["metadata"]["uid"] for pod in pods}
+        self._by_uid = {uid: placement for uid, placement in self._by_uid.items() if uid in here}
+
+
+def selector(cluster: str, *, launch: str | None = None) -> str:
+    """Return the selector of a cluster's agents. `launch`: of one launch only, by its token."""
+    labels = {CLUSTER_LABEL: cluster, ROLE_LABEL: Role.AGENT.value} | ({LAUNCH_LABEL: launch} if launch else {})
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def parse(pod: Document, placement: NodePlacement) -> CloudInstance:
+    """Return the instance that a pod is."""
+    meta, ended = pod["metadata"], is_ended(pod)
+    leaving = Phase.ENDING if "deletionTimestamp" in meta else Phase.ALIVE
+    return CloudInstance(
+        instance_id=meta["name"],
+        instance_type=placement.instance_type,
+        zone=placement.zone,
+        market=placement.market,
+        role=Role.AGENT,
+        launched_at=moment(meta["creationTimestamp"]),
+        image=pod["spec"]["containers"][0].get("image", ""),
+        phase=Phase.ENDED if ended else leaving,
+        ended_at=_ended_at(pod) if ended else None,
+        interrupted=is_interrupted(pod) if ended else None,
+        launch=meta.get("labels", {}).get(LAUNCH_LABEL, ""),
+    )
+
+
+def is_ended(pod: Document) -> bool:
+    """Return whether nothing of a pod runs any more."""
+    return pod.get("status", {}).get("phase") in _ENDED
+
+
+def is_interrupted(pod: Document) -> bool:
+    """Return whether somebody else than the pod's scheduler ends or ended it: an eviction, a drained node, a lost node,
+    a node that was switched off, or a person who deletes the pod."""
+    if RELEASED_NOTE in pod["metadata"].get("annotations", {}):
+        return False
+    return "deletionTimestamp" in pod["metadata"] or disruption(pod) is not None
+
+
+def disruption(pod: Document) -> Document | None:
+    """Return the condition by which Kubernetes says that it ends a pod (Kubernetes, "Disruptions", Pod disruption
+    conditions); None while it has none."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), None)
+
+
+def moment(text: str) -> datetime:
+    """Return a time of the API."""
+    return datetime.fromisoformat(text)
+
+
+def _ended_at(pod: Document) -> datetime | None:
+    """Return when the last container of an ended pod ended; if its node was lost, when the pod was given up."""
+    status: dict[str, Any] = pod["status"]
+    states = (container.get("state", {}) for container in status.get("containerStatuses", []))
+    ends = [state["terminated"].get("finishedAt") for state in states if "terminated" in state]
+    if moments := [moment(end) for end in ends if end]:
+        return max(moments)
+    if (condition := disruption(pod)) is not None and condition.get("lastTransitionTime"):
+        return moment(condition["lastTransitionTime"])
+    deleted_at = pod["metadata"].get("deletionTimestamp")
+    return moment(deleted_at) if deleted_at else None

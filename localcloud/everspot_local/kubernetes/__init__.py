@@ -1,0 +1,1 @@
+"""Kubernetes on one machine: the real control plane, and nodes whose pods are processes."""

@@ -1,0 +1,406 @@
+"""Stands in for a kubelet: it runs the command of each pod that is bound to its node as a process tree.
+
+It registers the node with the labels that Karpenter would set, renews the node's lease, reports what pods do, and ends
+a pod with SIGTERM, the pod's grace period and SIGKILL. There are no containers, images, networks and volumes: a pod
+that needs one, or anything else that is not listed in `KNOWN`, fails with the reason `NotEmulated`. The mount of a
+service account's token is replaced by the variable EVERSPOT_SERVICE_ACCOUNT, which names a folder with the same files.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiError
+
+BEAT = timedelta(seconds=5)
+WATCH = timedelta(seconds=30)
+PAUSE = timedelta(seconds=1)
+"""Real time between two attempts while the API server does not answer."""
+LEASE = timedelta(seconds=40)
+"""The duration that a kubelet gives its node's lease (KubeletConfiguration, nodeLeaseDurationSeconds)."""
+TOKEN_LIFETIME = timedelta(hours=1)
+VERSION = "v1.37.2"
+ACCOUNT_VARIABLE = "EVERSPOT_SERVICE_ACCOUNT"
+
+KNOWN: dict[str, frozenset[str]] = {
+    "spec": frozenset(
+        {
+            # Of the scheduler and the controllers, or without a meaning for a process.
+            "affinity", "dnsPolicy", "enableServiceLinks", "nodeName", "nodeSelector", "preemptionPolicy", "priority",
+            "schedulerName", "securityContext", "serviceAccount", "serviceAccountName", "tolerations",
+            "topologySpreadConstraints",
+            # Heeded.
+            "automountServiceAccountToken", "containers", "restartPolicy", "terminationGracePeriodSeconds", "volumes",
+        }
+    ),
+    "container": frozenset(
+        {
+            "args", "command", "env", "image", "imagePullPolicy", "name", "resources", "terminationMessagePath",
+            "terminationMessagePolicy", "volumeMounts",
+        }
+    ),
+}  # fmt: skip
+"""The fields of a pod's spec and of its only container that a pod may have."""
+_log = logging.getLogger("kubelet")
+
+
+class NotEmulated(Exception):
+    """Something in a pod that this kubelet does not know."""
+
+
+@dataclass(frozen=True)
+class KubeNode:
+    """A node as it registers.
+
+    Attributes:
+        name: The node's name.
+        labels: Its labels, the well-known ones of its type, zone and market among them.
+        capacity: Its resources, such as `cpu`.
+        provider_id: The cloud's name of its machine, as in `aws:///us-east-1a/i-0123`.
+    """
+
+    name: str
+    labels: dict[str, str]
+    capacity: dict[str, str]
+    provider_id: str
+
+
+def check_emulated(pod: Document) -> None:
+    """Check that a pod needs nothing that this kubelet does not know.
+
+    Raises:
+        NotEmulated: with the first unknown part.
+    """
+    spec = pod["spec"]
+    if unknown := sorted(name for name, value in spec.items() if value and name not in KNOWN["spec"]):
+        raise NotEmulated(f"spec.{unknown[0]}")
+    if len(spec["containers"]) != 1:
+        raise NotEmulated(f"{len(spec['containers'])} containers")
+    container = spec["containers"][0]
+    if unknown := sorted(name for name, value in container.items() if value and name not in KNOWN["container"]):
+        raise NotEmulated(f"container.{unknown[0]}")
+    if not container.get("command"):
+        raise NotEmulated("the command of an image: a container names its own")
+    if spec.get("restartPolicy") != "Never":
+        raise NotEmulated(f"restartPolicy {spec.get('restartPolicy')}")
+    if volumes := [v["name"] for v in spec.get("volumes", []) if not v["name"].startswith("kube-api-access-")]:
+        raise NotEmulated(f"the volume {volumes[0]}")
+    for variable in container.get("env", []):
+        _field_path(variable)
+
+
+def _field_path(variable: Document) -> str:
+    """Return the field of the downward API that a variable takes; empty if it has a value of its own."""
+    source = variable.get("valueFrom") or {}
+    path = str(source.get("fieldRef", {}).get("fieldPath", ""))
+    if (source and not path) or (path and path not in _FIELDS):
+        raise NotEmulated(f"the source of the variable {variable['name']}")
+    return path
+
+
+_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName")
+
+
+class Kubelet:
+    """Runs the pods of one node. `folder`: for logs and the pods' own folders."""
+
+    def __init__(self, api: KubeApi, node: KubeNode, folder: Path) -> None:
+        self._api, self._node, self._folder = api, node, folder
+        self._processes: dict[str, subprocess.Popen[bytes] | None] = {}  # by uid; None once its end is reported
+        self._stopping: set[str] = set()
+        self._closed = threading.Event()
+
+    def register(self) -> None:
+        """Create the node and its lease, and report the node as ready."""
+        name = self._node.name
+        self._ignoring(
+            (409,),
+            lambda: self._api.create(
+                "/api/v1/nodes",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": name, "labels": {**self._node.labels, "kubernetes.io/hostname": name}},
+                    "spec": {"providerID": self._node.provider_id},
+                },
+            ),
+        )
+        self._ignoring(
+            (409,),
+            lambda: self._api.create(
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"name": name},
+                    "spec": {
+                        "holderIdentity": name,
+                        "leaseDurationSeconds": int(LEASE.total_seconds()),
+                        "renewTime": _precise_now(),
+                    },
+                },
+            ),
+        )
+        self._beat()
+
+    def run(self) -> None:
+        """Run pods until `close`."""
+        threading.Thread(target=self._keep_beating, daemon=True).start()
+        path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{self._node.name}"
+        while not self._closed.is_set():
+            try:
+                listed = self._api.get(path)
+                for pod in listed["items"]:
+                    self._handle(pod)
+                for change in self._api.watch(path, listed["metadata"]["resourceVersion"], WATCH):
+                    if change["type"] in ("ADDED", "MODIFIED"):
+                        self._handle(change["object"])
+            except (OSError, ValueError, KubeApiError) as error:
+                _log.warning("the API server: %s", error)
+                self._closed.wait(PAUSE.total_seconds())
+
+    def close(self) -> None:
+        """Kill what runs, as a machine that is switched off does."""
+        self._closed.set()
+        for process in list(self._processes.values()):
+            if process is not None:
+                _kill(process)
+
+    def _handle(self, pod: Document) -> None:
+        meta, uid = pod["metadata"], pod["metadata"]["uid"]
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if "deletionTimestamp" in meta and uid not in self._stopping:
+            self._stopping.add(uid)
+            threading.Thread(target=self._stop, args=(pod,), daemon=True).start()
+        elif "deletionTimestamp" not in meta and uid not in self._processes and not ended:
+            self._start(pod)
+
+    def _start(self, pod: Document) -> None:
+        meta, container = pod["metadata"], pod["spec"]["containers"][0]
+        began = _now()
+        folder = self._folder / f"{meta['namespace']}_{meta['name']}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            check_emulated(pod)
+            environment = self._environment(pod, folder)
+            with (folder / "log").open("ab") as log:
+                process = subprocess.Popen(  # noqa: S603
+                    [*container["command"], *container.get("args", [])],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except (NotEmulated, OSError) as error:
+            reason = "NotEmulated" if isinstance(error, NotEmulated) else "StartError"
+            _log.warning("%s is not started: %s", meta["name"], error)
+            self._processes[meta["uid"]] = None
+            terminated = {"exitCode": 128, "reason": reason, "message": str(error), "finishedAt": _now()}
+            self._report(pod, "Failed", {"terminated": terminated}, began)
+            return
+        self._processes[meta["uid"]] = process
+        self._report(pod, "Running", {"running": {"startedAt": began}}, began)
+        threading.Thread(target=self._await, args=(pod, process, began), daemon=True).start()
+
+    def _await(self, pod: Document, process: subprocess.Popen[bytes], began: str) -> None:
+        status = process.wait()
+        _kill(process)  # what the first process left behind ends with its container
+        code = 128 - status if status < 0 else status
+        reason = "Completed" if code == 0 else "Error"
+        terminated = {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": _now()}
+        if not self._closed.is_set():
+            self._report(pod, "Succeeded" if code == 0 else "Failed", {"terminated": terminated}, began)
+        self._processes[pod["metadata"]["uid"]] = None
+
+    def _stop(self, pod: Document) -> None:
+        meta = pod["metadata"]
+        process = self._processes.get(meta["uid"])
+        if process is not None:
+            os.kill(process.pid, signal.SIGTERM)  # the first process only, as a container's runtime does
+            try:
+                process.wait(meta.get("deletionGracePeriodSeconds", 30))
+            except subprocess.TimeoutExpired:
+                _kill(process)
+            while self._processes[meta["uid"]] is not None and not self._closed.is_set():
+                self._closed.wait(0.05)
+        if self._closed.is_set():
+            return
+        options: Document = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+        self._ignoring((404, 409), lambda: self._api.delete(_pod_path(pod), options))
+
+    def _environment(self, pod: Document, folder: Path) -> dict[str, str]:
+        container = pod["spec"]["containers"][0]
+        fields = {
+            "metadata.name": pod["metadata"]["name"],
+            "metadata.namespace": pod["metadata"]["namespace"],
+            "metadata.uid": pod["metadata"]["uid"],
+            "spec.nodeName": self._node.name,
+            "spec.serviceAccountName": pod["spec"].get("serviceAccountName", ""),
+        }
+        server = urlsplit(self._api.server)
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(folder),
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+        }
+        if pod["spec"].get("volumes"):
+            environment[ACCOUNT_VARIABLE] = str(self._mount_account(pod, folder / "serviceaccount"))
+        for variable in container.get("env", []):
+            path = _field_path(variable)
+            environment[variable["name"]] = fields[path] if path else str(variable.get("value", ""))
+        return environment
+
+    def _mount_account(self, pod: Document, folder: Path) -> Path:
+        """Write a token of the pod's service account, which is bound to the pod, as a projected volume has it."""
+        meta = pod["metadata"]
+        account = pod["spec"]["serviceAccountName"]
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "expirationSeconds": int(TOKEN_LIFETIME.total_seconds()),
+                "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
+            },
+        }
+        answer = self._api.create(f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token", request)
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(answer["status"]["token"])
+        (folder / "ca.crt").write_bytes(self._api.certificate.read_bytes())
+        (folder / "namespace").write_text(meta["namespace"])
+        return folder
+
+    def _report(self, pod: Document, phase: str, state: Document, began: str) -> None:
+        container, running = pod["spec"]["containers"][0], phase == "Running"
+        conditions = [
+            {"type": kind, "status": str(running), "lastTransitionTime": _now()}
+            for kind in ("Initialized", "Ready", "ContainersReady")
+        ]
+        status = {
+            "phase": phase,
+            "startTime": began,
+            "hostIP": "127.0.0.1",
+            "podIP": "127.0.0.1",
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container.get("image", ""),
+                    "imageID": "",
+                    "ready": running,
+                    "started": running,
+                    "restartCount": 0,
+                    "state": state,
+                }
+            ],
+        }
+        change = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        self._ignoring((404, 409), lambda: self._api.patch(f"{_pod_path(pod)}/status", change, STRATEGIC))
+
+    def _beat(self) -> None:
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "processes run",
+            "lastHeartbeatTime": _now(),
+            "lastTransitionTime": _now(),
+        }
+        status = {
+            "capacity": self._node.capacity,
+            "allocatable": self._node.capacity,
+            "conditions": [ready],
+            "nodeInfo": {
+                **dict.fromkeys(
+                    ("machineID", "systemUUID", "bootID", "osImage", "kernelVersion", "kubeProxyVersion"), ""
+                ),
+                "kubeletVersion": VERSION,
+                "containerRuntimeVersion": "process://1",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
+        }
+        self._api.patch(f"/api/v1/nodes/{self._node.name}/status", {"status": status}, STRATEGIC)
+        self._api.patch(
+            f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self._node.name}",
+            {"spec": {"renewTime": _precise_now()}},
+        )
+
+    def _keep_beating(self) -> None:
+        while not self._closed.wait(BEAT.total_seconds()):
+            try:
+                self._beat()
+            except (OSError, KubeApiError) as error:
+                _log.warning("no heartbeat: %s", error)
+
+    def _ignoring(self, statuses: tuple[int, ...], call: Any) -> None:
+        """Make a call whose refusal with one of these statuses means that there is nothing to do."""
+        try:
+            call()
+        except KubeApiError as error:
+            if error.status not in statuses:
+                raise
+
+
+def _pod_path(pod: Document) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _precise_now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a node until SIGTERM. The token of an administrator comes by standard input."""
+    parser = argparse.ArgumentParser(prog="kubelet", description="Runs pods as processes. Its token comes by stdin.")
+    parser.add_argument("--server", required=True, help="URL of the API server")
+    parser.add_argument("--certificate", type=Path, required=True, help="by which the API server is verified")
+    parser.add_argument("--node", required=True, help="the node's name")
+    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="of the node")
+    parser.add_argument("--cpu", default="2")
+    parser.add_argument("--memory", default="4Gi")
+    parser.add_argument("--folder", type=Path, required=True, help="for the pods' logs")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    labels = dict(label.split("=", 1) for label in options.label)
+    node = KubeNode(
+        name=options.node,
+        labels={"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", **labels},
+        capacity={"cpu": options.cpu, "memory": options.memory, "pods": "110", "ephemeral-storage": "20Gi"},
+        provider_id=f"process:///{options.node}",
+    )
+    kubelet = Kubelet(KubeApi(options.server, sys.stdin.readline().strip(), options.certificate), node, options.folder)
+
+    def end(_number: int, _frame: object) -> None:
+        kubelet.close()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    kubelet.register()
+    kubelet.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""A namespace on a real control plane, with the objects that the guide names and nodes whose pods are processes."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import yaml
+from everspot_local.kubernetes.api import KubeApiError
+from everspot_local.kubernetes.control_plane import ControlPlane
+
+ROOT = Path(__file__).resolve().parents[2]
+RIGHTS = ROOT / "docs/kubernetes/rights.yaml"
+PROGRAM = ROOT / ".everspot/toolchain/kubernetes/control-plane"
+MISSING = "there is no control plane of Kubernetes: make setup WITH=kubernetes builds it"
+TYPE, ZONE = "c6i.large", "us-east-1a"
+T = TypeVar("T")
+WITHIN = timedelta(seconds=120)
+CLAIMS = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodeclaims.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh", "scope": "Cluster",
+        "names": {"kind": "NodeClaim", "listKind": "NodeClaimList", "plural": "nodeclaims", "singular": "nodeclaim"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+    },
+}  # fmt: skip
+
+
+def collection(document: dict[str, Any], namespace: str) -> str:
+    """The path of the collection that an object belongs to."""
+    group = document["apiVersion"]
+    base = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    plural = document["kind"].lower() + "s"
+    whole = document["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "NodeClaim")
+    return f"{base}/{plural}" if whole else f"{base}/namespaces/{namespace}/{plural}"
+
+
+def eventually(look: Callable[[], T], within: timedelta = WITHIN) -> T:
+    """What a look returns as soon as it is true."""
+    until = time.monotonic() + within.total_seconds()
+    while True:
+        if result := look():
+            return result
+        assert time.monotonic() < until, f"not within {within}: {result!r}"
+        time.sleep(0.1)
+
+
+class Place:
+    """A namespace with the guide's objects, and nodes. `api`: an administrator's."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane, self.folder, self.api = plane, folder, plane.admin()
+        self.name = f"t-{uuid4().hex[:8]}"
+        self.nodes: dict[str, subprocess.Popen[str]] = {}
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": self.name}})
+        eventually(lambda: self.exists(f"/api/v1/namespaces/{self.name}/serviceaccounts/default"))
+        for document in yaml.safe_load_all(RIGHTS.read_text().replace("NAMESPACE", self.name)):
+            self.apply(document)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.api.get(path)
+        except KubeApiError as error:
+            assert error.status == 404
+            return False
+        return True
+
+    def apply(self, document: dict[str, Any]) -> None:
+        """Create an object; one of the whole cluster that an earlier test left is replaced."""
+        path = collection(document, self.name)
+        if self.exists(f"{path}/{document['metadata']['name']}"):
+            self.api.delete(f"{path}/{document['metadata']['name']}")
+        self.api.create(path, document)
+
+    def template(
+        self, *command: str, grace: int = 20, container: str = "agent", env: dict[str, str] | None = None
+    ) -> None:
+        """Replace the PodTemplate by one whose command is a process of this machine."""
+        spec = {
+            "serviceAccountName": "everspot-agent", "terminationGracePeriodSeconds": grace,
+            "containers": [{
+                "name": container, "image": "none", "command": list(command),
+                "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
+            }],
+        }  # fmt: skip
+        template = {"metadata": {"name": "train-1"}, "template": {"spec": spec}}
+        self.apply({"apiVersion": "v1", "kind": "PodTemplate", **template})
+
+    def node(self, market: str = "spot", instance_type: str = TYPE, zone: str = ZONE) -> str:
+        """Start a node as Karpenter would have it, and wait until it is ready."""
+        name = f"n-{uuid4().hex[:8]}"
+        labels = {"node.kubernetes.io/instance-type": instance_type, "topology.kubernetes.io/zone": zone,
+                  "karpenter.sh/capacity-type": market}  # fmt: skip
+        command = [
+            sys.executable, "-m", "everspot_local.kubernetes.kubelet", "--server", self.api.server, "--certificate",
+            str(self.plane.certificate), "--node", name, "--folder", str(self.folder),
+            *(f"--label={key}={value}" for key, value in labels.items()),
+        ]  # fmt: skip
+        with (self.folder / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdin is not None
+        process.stdin.write(f"{self.api.token}\n")
+        process.stdin.close()
+        self.nodes[name] = process
+        eventually(lambda: self.is_ready(name))
+        return name
+
+    def is_ready(self, node: str) -> bool:
+        """Whether pods may be bound to a node: it is ready, and the controllers have taken its first taint."""
+        if not self.exists(f"/api/v1/nodes/{node}"):
+            return False
+        document = self.api.get(f"/api/v1/nodes/{node}")
+        conditions = {c["type"]: c["status"] for c in document["status"].get("conditions", [])}
+        return conditions.get("Ready") == "True" and not document["spec"].get("taints")
+
+    def lose(self, node: str) -> None:
+        """End a node at once with what runs on it, as the cloud does, and its Node, as the cloud's controller does."""
+        process = self.nodes.pop(node)
+        process.terminate()
+        process.wait(60)
+        self.api.delete(f"/api/v1/nodes/{node}")
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return {p["metadata"]["name"]: p for p in self.api.get(f"/api/v1/namespaces/{self.name}/pods")["items"]}
+
+    def log(self, pod: str) -> str:
+        return (self.folder / f"{self.name}_{pod}" / "log").read_text()
+
+    def write_event(self, pod: str, reason: str, message: str) -> None:
+        """Write an event about a pod as Karpenter does."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.api.create(
+            f"/api/v1/namespaces/{self.name}/events",
+            {
+                "metadata": {"generateName": f"{pod}."}, "reason": reason, "message": message, "type": "Normal",
+                "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.name},
+                "source": {"component": "karpenter"}, "reportingComponent": "karpenter",
+                "firstTimestamp": now, "lastTimestamp": now,
+            },
+        )  # fmt: skip
+
+    def evict(self, pod: str) -> None:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}
+        self.api.create(f"/api/v1/namespaces/{self.name}/pods/{pod}/eviction", body)
+
+    def account(self, name: str) -> Path:
+        """The files of a service account, as a pod has them."""
+        answer = self.api.create(
+            f"/api/v1/namespaces/{self.name}/serviceaccounts/{name}/token", {"spec": {"expirationSeconds": 3600}}
+        )
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(answer["status"]["token"])
+        (folder / "ca.crt").write_bytes(self.plane.certificate.read_bytes())
+        (folder / "namespace").write_text(self.name)
+        return folder
+
+    def close(self) -> None:
+        for node in list(self.nodes):
+            self.lose(node)
+        for name, pod in self.pods().items():
+            path = f"/api/v1/namespaces/{self.name}/pods/{name}"
+            if pod["metadata"].get("finalizers"):
+                self.api.patch(path, {"metadata": {"finalizers": None}})
+            try:
+                self.api.delete(path, {"gracePeriodSeconds": 0})
+            except KubeApiError as error:
+                assert error.status == 404
+        self.api.delete(f"/api/v1/namespaces/{self.name}")

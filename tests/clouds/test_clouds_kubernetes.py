@@ -1,0 +1,360 @@
+"""The Kubernetes adapter against a real API server, with the rights that the guide gives to a scheduler and an agent.
+
+Nodes are processes that run pods as processes; Karpenter's events and claims are written by the tests, as it writes
+them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from everspot_clouds.base import CloudInstance, LaunchAnswer, MessageKind, Phase, Trouble, Verdict
+from everspot_clouds.kubernetes.capacity import PATIENCE, REPEATS
+from everspot_clouds.kubernetes.checks import cloud_checks
+from everspot_clouds.kubernetes.client import KubernetesClient
+from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.errors import StillPending
+from everspot_clouds.null_cloud import NullCloud
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic, Manifest
+from everspot_store import ManualClock
+from kubernetes_place import MISSING, PROGRAM, TYPE, WITHIN, ZONE, Place, eventually
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(datetime.now(UTC))
+
+
+@pytest.fixture
+def cloud(place: Place, clock: ManualClock) -> Iterator[KubernetesCloud]:
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    yield cloud
+    cloud.close()
+
+
+def manifest(**update: object) -> Manifest:
+    elastic = Elastic(
+        types=[TYPE], markets=[Market.SPOT, Market.ON_DEMAND], max_instances=8, template="train", template_version="1",
+        places={ZONE: ZONE},
+    )  # fmt: skip
+    fields = {"cluster": "fleet", "cloud": "kubernetes", "control_url": "memory://", "data_url": "memory://"}
+    return Manifest.model_validate({**fields, "elastic": elastic, **update})
+
+
+def intent(count: int = 1, *, market: Market = Market.SPOT, whole: bool = False, **pool: Any) -> LaunchIntent:
+    pools = (LaunchPool(**{"instance_type": TYPE, "zone": ZONE, "market": market, "place": ZONE, **pool}),)
+    return LaunchIntent(
+        seq=1, token=uuid4().hex, jobs=tuple(f"job-{n}" for n in range(count)), pools=pools, ordered=False, whole=whole,
+        template="train", template_version="1", usd_per_hour=1, made_at=datetime.now(UTC), scheduler_id="s",
+    )  # fmt: skip
+
+
+def settle(cloud: KubernetesCloud, launch: LaunchIntent) -> LaunchAnswer:
+    """The answer to a launch, which is asked for until there is one, as a scheduler does."""
+
+    def request() -> LaunchAnswer | None:
+        try:
+            return cloud.launch(launch)
+        except StillPending as error:
+            assert cloud.trouble(error) is Trouble.TRANSIENT
+            return None
+
+    answer = eventually(request)
+    assert answer is not None
+    return answer
+
+
+def launched(cloud: KubernetesCloud, launch: LaunchIntent | None = None) -> str:
+    """The only instance of a launch."""
+    (instance,) = settle(cloud, launch or intent()).instances
+    return instance.instance_id
+
+
+def described(cloud: KubernetesCloud, name: str) -> CloudInstance | None:
+    return next((i for i in cloud.instances() if i.instance_id == name), None)
+
+
+def is_running(place: Place, name: str) -> bool:
+    return place.pods()[name]["status"]["phase"] == "Running"
+
+
+def ended(cloud: KubernetesCloud, name: str) -> CloudInstance:
+    def describe() -> CloudInstance | None:
+        instance = described(cloud, name)
+        return instance if instance is not None and instance.phase is Phase.ENDED else None
+
+    instance = eventually(describe)
+    assert instance is not None
+    return instance
+
+
+def test_a_launch_is_a_pod_on_a_node_of_its_pool_and_happens_once(place: Place, cloud: KubernetesCloud) -> None:
+    for market, zone in (("spot", "us-east-1b"), ("on-demand", ZONE), ("spot", ZONE)):
+        node = place.node(market, zone=zone)
+    launch = intent()
+    name = launched(cloud, launch)
+    assert launched(cloud, launch) == name
+    assert {n: pod["spec"]["nodeName"] for n, pod in place.pods().items()} == {name: node}
+    instance = described(cloud, name)
+    assert instance is not None
+    assert (instance.instance_type, instance.zone, instance.market) == (TYPE, ZONE, Market.SPOT)
+    assert (instance.launch, instance.phase, instance.interrupted) == (launch.token, Phase.ALIVE, None)
+    assert abs(instance.launched_at - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_two_agents_never_share_a_node(place: Place, cloud: KubernetesCloud) -> None:
+    nodes = {place.node(), place.node()}
+    answer = settle(cloud, intent(2))
+    assert len(answer.instances) == 2
+    assert {pod["spec"]["nodeName"] for pod in place.pods().values()} == nodes
+
+
+def test_what_gets_no_node_is_refused_once_patience_ends_and_withdrawn(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock
+) -> None:
+    place.node("on-demand")
+    launch = intent()
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    clock.advance(PATIENCE)
+    answer = settle(cloud, launch)
+    assert answer.instances == ()
+    (error,) = answer.errors
+    assert (error.kind, error.instance_type, error.zone) == (LaunchTrouble.CAPACITY, TYPE, ZONE)
+    assert place.pods() == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Failed to schedule pod, no instance type has enough resources", LaunchTrouble.CAPACITY),
+        ('all available instance types exceed limits for nodepool: "everspot"', LaunchTrouble.QUOTA),
+    ],
+)
+def test_karpenters_refusal_is_the_answer(
+    place: Place, cloud: KubernetesCloud, message: str, kind: LaunchTrouble
+) -> None:
+    launch = intent()
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    (name,) = place.pods()
+    place.write_event(name, "FailedScheduling", message)
+    (error,) = settle(cloud, launch).errors
+    assert (error.kind, error.code, error.message) == (kind, "FailedScheduling", message)
+    assert place.pods() == {}
+
+
+def test_a_machine_that_was_launched_for_a_pod_is_the_answer_before_it_boots(
+    place: Place, cloud: KubernetesCloud
+) -> None:
+    launch = intent()
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    (name,) = place.pods()
+    claim: dict[str, Any] = {
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": place.name, "labels": {
+            "node.kubernetes.io/instance-type": TYPE, "topology.kubernetes.io/zone": ZONE,
+            "karpenter.sh/capacity-type": "spot"}},
+    }  # fmt: skip
+    place.apply(claim)
+    place.write_event(name, "Nominated", f"Pod should schedule on: nodeclaim/{place.name}")
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{place.name}", {"status": {"providerID": "aws:///a/i-1"}})
+    (instance,) = settle(cloud, launch).instances
+    assert (instance.instance_id, instance.instance_type, instance.zone) == (name, TYPE, ZONE)
+    assert described(cloud, name) is None
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_launch_that_is_served_in_part_keeps_that_part_unless_all_are_needed(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock, whole: bool
+) -> None:
+    place.node()
+    launch = intent(2, whole=whole)
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    eventually(lambda: any(pod["spec"].get("nodeName") for pod in place.pods().values()))
+    clock.advance(PATIENCE)
+    answer = settle(cloud, launch)
+    assert (len(answer.instances), len(answer.errors)) == (0 if whole else 1, 1)
+    if whole:
+        eventually(lambda: cloud.instances() == [])
+    else:
+        assert len(place.pods()) == 1
+
+
+def test_a_released_pod_gets_its_grace_and_is_not_interrupted(place: Place, cloud: KubernetesCloud) -> None:
+    place.node()
+    place.template("sh", "-c", "trap 'echo saved; exit 0' TERM; echo up; while true; do sleep 0.1; done")
+    name = launched(cloud)
+    eventually(lambda: is_running(place, name) and "up" in place.log(name))
+    cloud.terminate([name, "unknown"])
+    instance = ended(cloud, name)
+    assert instance.interrupted is False
+    assert instance.ended_at is not None and abs(instance.ended_at - datetime.now(UTC)) < timedelta(minutes=5)
+    assert "saved" in place.log(name)
+    assert cloud.messages() == []
+    for _ in range(REPEATS):
+        cloud.instances()
+    assert eventually(lambda: not place.pods()) and cloud.instances() == []
+
+
+@pytest.mark.parametrize("by", ["eviction", "person"])
+def test_what_others_end_is_interrupted_and_announced_with_its_deadline(
+    place: Place, cloud: KubernetesCloud, by: str
+) -> None:
+    place.node()
+    name = launched(cloud)
+    eventually(lambda: is_running(place, name))
+    if by == "eviction":
+        place.evict(name)
+    else:
+        place.api.delete(f"/api/v1/namespaces/{place.name}/pods/{name}")
+    (message,) = eventually(cloud.messages)
+    assert (message.kind, message.instance_id) == (MessageKind.WARNING, name)
+    assert message.deadline is not None
+    assert timedelta(0) < message.deadline - datetime.now(UTC) + WITHIN
+    assert ended(cloud, name).interrupted is True
+
+
+def test_the_end_of_a_pod_is_described_by_a_scheduler_that_starts_after_it(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock
+) -> None:
+    place.node()
+    name = launched(cloud)
+    eventually(lambda: is_running(place, name))
+    cloud.instances()
+    place.evict(name)
+    eventually(lambda: place.pods()[name]["status"]["phase"] in ("Succeeded", "Failed"))
+    successor = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    assert ended(successor, name).interrupted is True
+    successor.close()
+
+
+def test_a_pod_whose_node_is_gone_keeps_its_type_zone_and_market(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock
+) -> None:
+    node = place.node()
+    name = launched(cloud)
+    place.lose(node)
+    reader = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=True)
+    instance = described(reader, name)
+    assert instance is not None and (instance.instance_type, instance.zone) == (TYPE, ZONE)
+    assert reader.messages() == []
+    reader.close()
+    # Kubernetes gives the pod up within a minute or so; the finalizer keeps it until its end is described.
+    assert ended(cloud, name).interrupted is True
+
+
+def test_a_reader_changes_nothing(place: Place, cloud: KubernetesCloud, clock: ManualClock) -> None:
+    place.node()
+    place.template("true")
+    name = launched(cloud)
+    reader = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=True)
+    assert ended(reader, name).interrupted is False
+    for _ in range(REPEATS + 1):
+        reader.instances()
+    assert name in place.pods()
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "code"),
+    [
+        ("template", LaunchTrouble.REQUEST, "NotFound"),
+        ("container", LaunchTrouble.REQUEST, "BadTemplate"),
+        ("quota", LaunchTrouble.QUOTA, "Forbidden"),
+        ("rights", LaunchTrouble.CREDENTIALS, "Forbidden"),
+        ("price", LaunchTrouble.REQUEST, "MaxPrice"),
+    ],
+)
+def test_a_request_that_is_not_accepted_is_a_refusal(
+    place: Place, cloud: KubernetesCloud, spoil: str, kind: LaunchTrouble, code: str
+) -> None:
+    launch = intent()
+    if spoil == "template":
+        place.api.delete(f"/api/v1/namespaces/{place.name}/podtemplates/train-1")
+    elif spoil == "container":
+        place.template("true", container="other")
+    elif spoil == "quota":
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+        path = f"/api/v1/namespaces/{place.name}/resourcequotas"
+        place.api.create(path, quota)
+        place.api.patch(f"{path}/none/status", {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}})
+    elif spoil == "rights":
+        rules = [{"apiGroups": [""], "resources": ["pods", "podtemplates"], "verbs": ["get", "list", "watch"]}]
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.name}/roles/everspot-scheduler"
+        place.api.patch(path, {"rules": rules})
+        eventually(lambda: not KubernetesClient.open().may("create", "pods"))
+    else:
+        launch = intent(max_price=0.1)
+    answer = settle(cloud, launch)
+    assert answer.instances == ()
+    assert [(e.kind, e.code) for e in answer.errors] == [(kind, code)]
+    assert place.pods() == {}
+
+
+def test_an_agent_in_a_pod_knows_itself_and_may_read_nothing_but_nodes(place: Place, cloud: KubernetesCloud) -> None:
+    program = """
+import json, os
+from everspot_clouds.registry import provider
+from everspot_clouds.kubernetes.client import KubernetesClient
+from everspot_store import SystemClock
+metadata = provider(os.environ["EVERSPOT_CLOUD"]).metadata(SystemClock(), os.environ.get)
+identity = metadata.identity()
+client = KubernetesClient.open()
+may = [f"{verb} {what}" for what in ("pods", "secrets", "nodes", "events", "configmaps", "podtemplates")
+       for verb in ("get", "list", "create", "patch", "delete") if client.may(verb, what)]
+print(json.dumps([identity.instance_id, identity.instance_type, identity.zone, identity.market,
+                  os.environ["EVERSPOT_STOP_SECONDS"], may]))
+"""
+    place.node("on-demand")
+    place.template(sys.executable, "-c", program, grace=100)
+    name = launched(cloud, intent(market=Market.ON_DEMAND))
+    assert ended(cloud, name).interrupted is False, place.log(name)
+    assert json.loads(place.log(name)) == [name, TYPE, ZONE, "on-demand", "90", ["get nodes"]]
+
+
+def test_what_the_local_kubelet_does_not_know_is_refused(place: Place, cloud: KubernetesCloud) -> None:
+    place.node()
+    template = f"/api/v1/namespaces/{place.name}/podtemplates/train-1"
+    containers = [{"name": "agent", "image": "none", "command": ["true"], "workingDir": "/tmp"}]
+    place.api.patch(template, {"template": {"spec": {"containers": containers}}})
+    name = launched(cloud)
+    assert ended(cloud, name).interrupted is False
+    (status,) = place.pods()[name]["status"]["containerStatuses"]
+    assert status["state"]["terminated"]["reason"] == "NotEmulated"
+    assert status["state"]["terminated"]["message"] == "container.workingDir"
+
+
+def test_doctor_names_missing_rights_and_a_missing_template(place: Place, clock: ManualClock) -> None:
+    checks = cloud_checks(None, manifest(), builtin(), clock)
+    assert [check.verdict for check in checks] == [Verdict.OK, Verdict.OK]
+    place.api.delete(f"/api/v1/namespaces/{place.name}/podtemplates/train-1")
+    place.api.patch(
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.name}/roles/everspot-scheduler",
+        {"rules": [{"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]}]},
+    )
+    eventually(lambda: not KubernetesClient.open().may("create", "pods"))
+    rights, template = cloud_checks(None, manifest(), builtin(), clock)
+    assert rights.verdict is Verdict.WARN
+    assert "list pods" in rights.detail and "list events" in rights.detail and "nodes" not in rights.detail
+    assert (template.verdict, template.name) == (Verdict.FAIL, "pod template")
+
+
+def test_an_api_server_that_is_away_is_transient(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), ManualClock(), reads=True)
+    with pytest.raises(Exception) as raised:
+        cloud.instances()
+    assert cloud.trouble(raised.value) is Trouble.TRANSIENT
+    cloud.close()

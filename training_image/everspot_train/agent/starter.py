@@ -309,7 +309,7 @@ class Starter:
         cache = self._surroundings.cache(session.submission)
         cache.mkdir(parents=True, exist_ok=True)
         folders = [temporary, cache, *([Path(context.memory_dir)] if context.memory_dir is not None else [])]
-        process = self._processes.launch(command, folder, cwd, environment, seat, folders)
+        process = self._processes.launch(command, folder, cwd, environment, seat, folders, metadata=grant is None)
         session.watch_machine(
             process,
             vcpus=seat.vcpus if seat is not None else vcpus,

@@ -138,7 +138,7 @@ def build_manifest(
         data_url=facts["data_url"],
         account=facts.get("account", ""),
         job_role=facts.get("job_role"),
-        further_buckets=further_buckets,
+        further_buckets=further_buckets or None,
         notice=notice,
         health_port=health_port,
         proxy=proxy,

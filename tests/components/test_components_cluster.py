@@ -323,6 +323,16 @@ def test_without_interruption_events_there_is_no_queue_no_way_to_it_and_no_permi
     assert [s["Resource"] for s in own if s["Sid"] == "TagVolumes"] == [["arn:aws:ec2:*:*:volume/*"]]
 
 
+def test_without_a_role_for_jobs_there_is_no_endpoint_for_it_and_agents_assume_none(cluster: Cluster) -> None:
+    recorder = cluster(job_role=False)
+    left_out = {name for name in EXPECTED if "-job" in name} | {"train-network-endpoint-sts"}
+    assert len(left_out) == 4
+    assert recorder.types_by_name() == {name: kind for name, kind in EXPECTED.items() if name not in left_out}
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert "job_role" not in user_data(recorder.inputs(template))
+    assert "sts:" not in recorder.inputs("train-identity-agent-permissions")["policy"]
+
+
 def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
     del spec["image_id"]
     spec["image_parameter"] = "/everspot/image"

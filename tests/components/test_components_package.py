@@ -34,6 +34,9 @@ ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpSpendingArgs", "GcpStandingArgs",
 }  # fmt: skip
 
+JOBS = {"CliError", "Client", "JobStatus"}
+"""The Python API of jobs."""
+
 SDKS = {"AwsTrainingCluster": "pulumi_aws", "GcpTrainingCluster": "pulumi_gcp"}
 
 
@@ -42,7 +45,7 @@ def provider() -> ComponentProvider:
 
 
 def test_the_surface_is_frozen() -> None:
-    assert set(everspot.__all__) == COMPONENTS | ARGS
+    assert set(everspot.__all__) == COMPONENTS | ARGS | JOBS
     assert everspot.__all__ == sorted(everspot.__all__)
 
 

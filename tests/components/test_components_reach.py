@@ -46,6 +46,7 @@ AWS: dict[str, Change] = {
     "monitoring": ({"monitoring": {}}, {}),
     "prometheus": ({"prometheus": {"cidrs": ["10.1.0.0/16"]}}, {}),
     "interruption_events": ({"interruption_events": False}, {}),
+    "job_role": ({"job_role": False}, {}),
     "shares": ({"shares": {"ml": 2.0}}, {}),
     "shared_instances": ({"shared_instances": True}, {}),
     "federation": ({"federation": [ON_GOOGLE]}, {}),

@@ -67,6 +67,7 @@ class LiveCluster:
     limits: Limits = LIMITS
     target: int = 2
     further_buckets: bool = False
+    job_role: str | None = JOB_ROLE
     shutdown: timedelta = Delays().shutdown
 
     def __init__(
@@ -140,7 +141,7 @@ class LiveCluster:
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
             cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=self.limits, queue_url=self.queue_url,
-            control_url=URLS[0], data_url=URLS[1], generation=self.generation, job_role=JOB_ROLE,
+            control_url=URLS[0], data_url=URLS[1], generation=self.generation, job_role=self.job_role,
             further_buckets=self.further_buckets,
         )  # fmt: skip
 

@@ -143,7 +143,9 @@ def live_through(
 
 
 class LiveWorkload(Paced, ElasticLive):
-    """On AWS."""
+    """On AWS. Its jobs read when they were assigned, which jobs with credentials of their own may not."""
+
+    job_role = None
 
     def __init__(self, folder: Path, path: Path, scale: float) -> None:
         self.describe(path, scale, REGION)

@@ -40,7 +40,8 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
     assert f"subnetIds[0]: {subnets[0]} cannot reach sqs: the VPC has no interface endpoint with private DNS" in message
     assert f"{subnets[0]} cannot reach S3" not in message and "cannot reach ec2" not in message
     assert f"subnetIds[1]: {subnets[1]} cannot reach S3: its route table" in message
-    for service in ("sqs", "monitoring"):
+    assert f"{subnets[0]} cannot reach sts: the VPC has no interface endpoint" in message
+    for service in ("sqs", "sts", "monitoring"):
         endpoint(rig, service, **inside)
     key = rig.client("kms").create_key()["KeyMetadata"]["Arn"]
     ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SOURCES = "".join(file.read_text(encoding="utf-8") for file in HERE.glob("test_*.py"))
+FILES = (*HERE.glob("test_*.py"), HERE.parent / "clouds/test_clouds_gcp_launches.py")
+SOURCES = "".join(file.read_text(encoding="utf-8") for file in FILES)
 TESTS = set(re.findall(r"^def test_(\w+)", SOURCES, re.MULTILINE))
 
 

@@ -104,12 +104,13 @@ def credential_checks(sts: Any, clock: Clock) -> list[Check]:
 
 
 def _job_role(iam: Any, arn: str | None) -> list[Check]:
-    """Return the check of the role that agents take for each job. `arn`: None in clusters of an earlier release."""
+    """Return the check of the role that agents take for each job. `arn`: None with `jobRole: false`, and in
+    clusters of an earlier release."""
     from botocore.exceptions import ClientError
 
     if arn is None:
         detail = "jobs have all permissions of the agents: the cluster has no role for them"
-        return [Check("user", "job role", Verdict.WARN, detail, "pulumi up, which makes one")]
+        return [Check("user", "job role", Verdict.WARN, detail, "leave out `jobRole: false`, then pulumi up")]
     try:
         iam.get_role(RoleName=arn.rpartition("/")[2])
     except ClientError as error:

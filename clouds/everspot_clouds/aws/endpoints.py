@@ -21,11 +21,16 @@ STS_SERVICE = "sts"
 """The service from which agents get the credentials of jobs."""
 
 
-def base_services(*, events: bool) -> tuple[str, ...]:
+def base_services(*, events: bool, job_role: bool) -> tuple[str, ...]:
     """Return the services that instances call through interface endpoints: the scheduler EC2 and its queue, agents
     STS, for the credentials of jobs. All else that agents need is S3, whose gateway endpoint is free. No instance calls
-    KMS: AWS itself does, for S3 and for volumes. `events`: whether the cluster has a queue of EC2's notices."""
-    return ("ec2", EVENT_SERVICE, STS_SERVICE) if events else ("ec2", STS_SERVICE)
+    KMS: AWS itself does, for S3 and for volumes.
+
+    Args:
+        events: whether the cluster has a queue of EC2's notices.
+        job_role: whether the cluster has a role for jobs.
+    """
+    return ("ec2", *([EVENT_SERVICE] if events else []), *([STS_SERVICE] if job_role else []))
 
 
 SHELL_SERVICES = ("ssm", "ssmmessages")

@@ -41,8 +41,9 @@ config:
 """
 DEV_SETTINGS = """\
 # For trying things: one zone (endpoints cost money per zone), no queue of EC2's notices (it needs an endpoint; agents
-# hear of interruptions by themselves), a store that goes with the stack, and no instance but the scheduler while no job
-# waits; that is small, and a cluster of hundreds of jobs needs the usual t3.small.
+# hear of interruptions by themselves), no role for jobs (it needs an endpoint, too; a job can change the others), a
+# store that goes with the stack, and no instance but the scheduler while no job waits; that is small, and a cluster of
+# hundreds of jobs needs the usual t3.small.
 config:
   aws:region: $region
   everspot:cluster:
@@ -54,6 +55,7 @@ config:
     schedulerType: t3.micro
     retainStore: false
     interruptionEvents: false
+    jobRole: false
     capacity:
       instanceTypes: [$dev]
       elastic: {maxInstances: 4, maxUsdPerHour: 10}

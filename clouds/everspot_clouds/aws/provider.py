@@ -67,7 +67,8 @@ class AwsProvider(PackageProvider):
         return AwsSecrets(region)
 
     def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
-        """See `Provider`. A cluster without a role for jobs was declared by an earlier release."""
+        """See `Provider`. None in a cluster that was declared with `jobRole: false`, or by an earlier
+        release."""
         if manifest.job_role is None:
             return None
         from everspot_clouds.aws.job_credentials import AwsJobCredentials

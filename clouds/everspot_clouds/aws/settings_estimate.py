@@ -167,7 +167,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
     notified = [service for service, key in channels if key in notifications]
     requested = services_for(settings, "secretArns", notified)
     shell = SHELL_SERVICES if settings.get("sessionManager") else ()
-    base = base_services(events=settings.get("interruptionEvents", True))
+    base = base_services(events=settings.get("interruptionEvents", True), job_role=settings.get("jobRole", True))
     for service in dict.fromkeys((*base, *shell, *settings.get("services", ()), *requested)):
         inputs = {"vpcEndpointType": "Interface", "subnetIds": [UNKNOWN] * len(zones), "tags": whole.tags}
         whole.add("aws:ec2/vpcEndpoint:VpcEndpoint", f"network-endpoint-{service}", inputs, _NETWORK)

@@ -88,6 +88,10 @@ class AwsTrainingClusterArgs(TypedDict):
     """Whether EC2's notices reach the scheduler through a queue. A new network gets an interface endpoint for it, which
     costs money by the hour and zone. Without it agents alone hear notices, from their own metadata, and the scheduler
     learns of ended instances at its next tick. Default: true."""
+    job_role: NotRequired[bool]
+    """Whether each job gets credentials that are limited to its own keys, by a role that agents assume for it. A new
+    network gets an interface endpoint of STS for it, which costs money by the hour and zone. Without it a job has all
+    permissions of the agents, and can change other jobs. Default: true."""
     retain_store: NotRequired[bool]
     """Whether the buckets outlive `pulumi destroy`. Default: true."""
     jobs_expire_days: NotRequired[int]

@@ -63,7 +63,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     agent_role_arn: pulumi.Output[str]
     """ARN of the agents' role."""
     job_role_arn: pulumi.Output[str]
-    """ARN of the jobs' role."""
+    """ARN of the jobs' role; empty with `jobRole: false`."""
     scheduler_role_arn: pulumi.Output[str]
     """ARN of the scheduler's role."""
     vpc_id: pulumi.Output[str]
@@ -200,8 +200,9 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             "region": self.region,
             "control_url": self.control_url,
             "data_url": self.data_url,
-            "job_role": identity.job_role_arn,
         }
+        if self._args.get("job_role", True):
+            facts["job_role"] = identity.job_role_arn
         if self._args.get("interruption_events", True) and (published or role is Role.SCHEDULER):
             facts["queue_url"] = self.queue_url
         if elastic is not None:

@@ -41,6 +41,8 @@ class AwsIdentityArgs(TypedDict):
     """Where the scheduler sends notifications about jobs: its role may send there. Default: nowhere."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
+    job_role: NotRequired[bool]
+    """Whether there is a role for jobs. Without one, jobs have the agents' permissions. Default: true."""
 
 
 class AwsIdentity(pulumi.ComponentResource):
@@ -51,7 +53,7 @@ class AwsIdentity(pulumi.ComponentResource):
     """ARN of the agents' role."""
     job_role_arn: pulumi.Output[str]
     """ARN of the jobs' role: what a policy elsewhere has to name that lets jobs in, such as that of a bucket in another
-    account. A job has a session of it that is limited to the job's own keys."""
+    account. A job has a session of it that is limited to the job's own keys. Empty without `job_role`."""
     scheduler_role_arn: pulumi.Output[str]
     """ARN of the scheduler's role."""
     agent_profile_arn: pulumi.Output[str]
@@ -89,9 +91,11 @@ class AwsIdentity(pulumi.ComponentResource):
             ),
         )
         self.agent_role_arn = agent.arn
-        self.job_role_arn, takes_it = self._job_role(agent, facts)
-        # An agent that cannot become a job's role yet would give its first jobs back.
-        self.agent_profile_arn = pulumi.Output.all(agent_ready, takes_it.id).apply(lambda pair: str(pair[0]))
+        self.job_role_arn, self.agent_profile_arn = pulumi.Output.from_input(""), agent_ready
+        if args.get("job_role", True):
+            self.job_role_arn, takes_it = self._job_role(agent, facts)
+            # An agent that cannot assume the jobs' role yet would return its first jobs.
+            self.agent_profile_arn = pulumi.Output.all(agent_ready, takes_it.id).apply(lambda pair: str(pair[0]))
         facts = pulumi.Output.all(control=args["control_arn"], queue=args.get("queue_arn"), key=key)
         scheduler, self.scheduler_profile_arn = self._role(
             Role.SCHEDULER,

@@ -51,6 +51,8 @@ class AwsNetworkArgs(TypedDict):
     """Whether instances have to reach Session Manager. Default: false."""
     interruption_events: NotRequired[bool]
     """Whether the scheduler has to reach a queue of EC2's notices. Default: true."""
+    job_role: NotRequired[bool]
+    """Whether agents have to reach STS, to assume the jobs' role. Default: true."""
     bucket_arns: NotRequired[list[pulumi.Input[str]]]
     """ARNs of the only buckets that can be reached through the S3 endpoint of a new VPC. Default: all buckets."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
@@ -306,7 +308,7 @@ def has_nat(args: AwsNetworkArgs) -> bool:
 def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
     """Return the services that instances reach through interface endpoints, each once."""
     shell = SHELL_SERVICES if args.get("session_manager", False) else ()
-    base = base_services(events=args.get("interruption_events", True))
+    base = base_services(events=args.get("interruption_events", True), job_role=args.get("job_role", True))
     return tuple(dict.fromkeys((*base, *shell, *args.get("services", []))))
 
 

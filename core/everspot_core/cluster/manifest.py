@@ -231,8 +231,9 @@ class Manifest(Document):
         description="What agents become for each job, limited to what that job needs, where the cloud has a role for "
         "it: a role's ARN. None: the cloud needs none, or jobs have the instance's own permissions.",
     )
-    further_buckets: bool = Field(
-        default=False, description="Whether jobs may read buckets beside the store's; the role of jobs says which."
+    further_buckets: bool | None = Field(
+        default=None,
+        description="Whether jobs may read buckets beside the store's; their role says which. None: they may not.",
     )
     queue_url: str | None = Field(default=None, description="Queue of the cloud's events; schedulers only.")
     generation: str = Field(

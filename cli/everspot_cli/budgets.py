@@ -26,9 +26,9 @@ from everspot_core.jobs.records import InstanceRecord
 from everspot_core.schedule.admission import commitment
 
 from everspot_cli.job_view import plain_view
-from everspot_cli.report.terminal import money
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.settling import missing_entries
+from everspot_cli.tables import money
 
 LATELY = timedelta(days=1)
 """A forecast continues the spending of this span."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from everspot_cli.report.terminal import money
+from everspot_cli.tables import money
 from everspot_core.jobs.changeover import ChangeoverPart, Changeovers, PartTimes
 from everspot_core.jobs.records import Market, Reason
 from report_helpers import AS_OF, LISTED, T0, dollars, run_report

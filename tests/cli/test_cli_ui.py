@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster_history import record_history
-from everspot_cli.report.terminal import money
+from everspot_cli.tables import money
 from everspot_core import extras
 from everspot_core.cluster.applied_change import PullRequest
 from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding

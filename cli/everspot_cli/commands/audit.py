@@ -37,9 +37,9 @@ from everspot_cli.governance.job_audit import audit_rows, comparison_rows, figur
 from everspot_cli.governance.month_ledger import parse_month, read_month
 from everspot_cli.job_lookup import find_job
 from everspot_cli.report.gather import gather
-from everspot_cli.report.terminal import money, where_prices_come_from
+from everspot_cli.report.terminal import where_prices_come_from
 from everspot_cli.session import Session
-from everspot_cli.tables import facts, sheet
+from everspot_cli.tables import facts, money, sheet
 
 _TOLERANCE = "1%"
 _CHANCE = "Runs vary by chance: `everspot cost compare --a … --b …` compares sets of runs."

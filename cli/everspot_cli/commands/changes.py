@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
-from everspot_cli.report.terminal import money
-from everspot_cli.tables import fits_width, sheet
+from everspot_cli.tables import fits_width, money, sheet
 
 UNKNOWN = "unknown"
 

@@ -9,9 +9,9 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.governance.commitment_advice import build_advice
 from everspot_cli.report.gather import gather
-from everspot_cli.report.terminal import money, percent
+from everspot_cli.report.terminal import percent
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import money, sheet
 
 
 def register(app: typer.Typer) -> None:

@@ -14,10 +14,10 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.job_lookup import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.model import build
-from everspot_cli.report.terminal import money, percent, redone, where_prices_come_from
+from everspot_cli.report.terminal import percent, redone, where_prices_come_from
 from everspot_cli.session import Session
 from everspot_cli.set_comparison import compare_sets, describe_measure
-from everspot_cli.tables import duration
+from everspot_cli.tables import duration, money
 
 _SET = "KEY=VALUE of a tag, or ids or names, also with * and ?; several with commas, or given again."
 

@@ -16,8 +16,8 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.governance.file_output import as_csv, write_file
 from everspot_cli.governance.month_ledger import MonthLedger, parse_month, read_month
 from everspot_cli.report.model import usd
-from everspot_cli.report.terminal import money
 from everspot_cli.session import Session
+from everspot_cli.tables import money
 
 
 class ExportTable(StrEnum):

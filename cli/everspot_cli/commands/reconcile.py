@@ -15,9 +15,8 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.governance.bill_files import BillFile
 from everspot_cli.governance.month_ledger import MonthLedger, parse_month, read_month
 from everspot_cli.governance.reconciliation import reconcile_document
-from everspot_cli.report.terminal import money
 from everspot_cli.session import Session
-from everspot_cli.tables import facts, sheet
+from everspot_cli.tables import facts, money, sheet
 
 SHOWN = 5
 _SAID = {

@@ -8,7 +8,8 @@ from everspot_core.counting import counted
 
 from everspot_cli.governance.charge_table import doubts
 from everspot_cli.report.page import build_page, card, section, table
-from everspot_cli.report.terminal import money, percent
+from everspot_cli.report.terminal import percent
+from everspot_cli.tables import money
 
 KIND_COLUMNS = ("kind", "cost", "share", "hours")
 POOL_COLUMNS = ("type", "zone", "market", "hours", "used", "cost", "idle", "lost")

@@ -16,8 +16,8 @@ from everspot_cli.errors import CliError
 from everspot_cli.machine_use import review_job, use_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.model import build, usd
-from everspot_cli.report.terminal import money, percent
-from everspot_cli.tables import duration
+from everspot_cli.report.terminal import percent
+from everspot_cli.tables import duration, money
 
 DEFINITIONS = {
     "measured_share": "the measured part of the time for which the job held instances; the rest counts as if it had "

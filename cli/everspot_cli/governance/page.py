@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, doubts, least, line_cells, stage_cells
 from everspot_cli.report.page import build_page, card, section, table
-from everspot_cli.report.terminal import money
+from everspot_cli.tables import money
 
 
 def charge_page(document: dict[str, Any], cluster: str) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 from everspot_core.counting import counted
 
 from everspot_cli.report.page import card
-from everspot_cli.report.terminal import money, percent, redone
-from everspot_cli.tables import duration
+from everspot_cli.report.terminal import percent, redone
+from everspot_cli.tables import duration, money
 
 
 def cards(report: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from everspot_cli.report.terminal import (
     at_least,
     clock,
     describe_free_hours,
-    money,
     percent,
     redone,
     resumed_on,
@@ -21,7 +20,7 @@ from everspot_cli.report.terminal import (
     where_prices_come_from,
 )
 from everspot_cli.report.timeline import draw, legend
-from everspot_cli.tables import duration
+from everspot_cli.tables import duration, money
 
 
 def document(report: dict[str, Any], material: Material, only: str | None = None) -> str:

@@ -13,8 +13,7 @@ from rich.text import Text
 from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.shares import UNTAGGED
-from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, state_text
-from everspot_cli.tables import money as money
+from everspot_cli.tables import NARROW, duration, facts, money, sheet, stamp, state_text
 
 
 def redone(row: dict[str, Any], key: str = "steps_redone") -> str:

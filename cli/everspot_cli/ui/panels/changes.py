@@ -9,7 +9,7 @@ from everspot_core.counting import counted
 from everspot_core.estimate.model import CostFigures
 
 from everspot_cli.commands.changes import UNKNOWN, cost_words, did_words
-from everspot_cli.report.terminal import money
+from everspot_cli.tables import money
 
 SHOWN = 200
 """The most changes in the table, the newest."""

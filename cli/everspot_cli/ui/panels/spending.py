@@ -8,8 +8,8 @@ from everspot_core.governance.anomalies import Anomalies
 
 from everspot_cli.budgets import BudgetReading, BudgetRow, amount, used_up
 from everspot_cli.report.cards import cards
-from everspot_cli.report.terminal import money, percent
-from everspot_cli.tables import duration
+from everspot_cli.report.terminal import percent
+from everspot_cli.tables import duration, money
 
 
 @dataclass(frozen=True)

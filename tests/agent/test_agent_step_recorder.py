@@ -136,13 +136,13 @@ def test_what_is_left_out_of_step_lines_is_told_once(
     tmp_path: Path, clock: ManualClock, store: Store, lines: list[str], warnings: list[str]
 ) -> None:
     recorder = StepRecorder(store, JOB, tmp_path / "output.log", clock)
-    output, told = tmp_path / "output.log", []
+    output, warnings_read = tmp_path / "output.log", []
     for line in lines:
         with output.open("a") as file:
             file.write(f"{line}\n")
         recorder.look()
-        told += recorder.take_warnings()
-    assert told == warnings
+        warnings_read += recorder.take_warnings()
+    assert warnings_read == warnings
     assert len(recorder.add_to(Progress()).metrics) <= 200
 
 

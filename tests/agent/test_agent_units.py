@@ -14,6 +14,7 @@ from everspot_train.agent.main import DEFAULT_HOME, RUNTIME_VARIABLE
 from everspot_train.broker.protocol import SOCKET_VARIABLE, StartRequest
 from everspot_train.broker.unit import JobUnit
 
+WORK = "/var/lib/everspot/work"
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"
 
 
@@ -162,7 +163,7 @@ def test_a_job_sees_of_the_agents_folder_its_own_alone(job_unit: dict[str, list[
     assert (home, memory) == ("/var/lib/everspot:ro", "/dev/shm:mode=1777,size=1536M")
     assert sorted(entry.partition(":")[2] for entry in job_unit["BindPaths"]) == [
         "/dev/shm/everspot-a/b", "/var/lib/everspot/cache/c", "/var/lib/everspot/runs/r", "/var/lib/everspot/tmp/t",
-        "/var/lib/everspot/work/w",
+        f"{WORK}/w",
     ]  # fmt: skip
     hidden = {entry.removeprefix("-") for entry in job_unit["InaccessiblePaths"]}
     assert {"/run/everspot", "/run/everspot-broker.socket"} <= hidden

@@ -9,6 +9,8 @@ import pytest
 from everspot_cli.commands.shell import inside
 from everspot_core.cluster.manifest import Manifest
 
+WORK = "/var/lib/everspot/work"
+
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -56,7 +58,7 @@ def test_a_command_runs_on_the_job_s_instance_as_its_user(running, tools):
     sudo = shlex.split(line)
     assert sudo[:6] == ["sudo", "-n", "-u", "everspot", "--", "/bin/bash"]
     assert sudo[-1].endswith("exec nvidia-smi -q 'a b'")
-    assert "/var/lib/everspot/work/mine" in sudo[-1]
+    assert f"{WORK}/mine" in sudo[-1]
 
 
 def test_what_runs_inside_finds_the_job_s_code_and_keeps_words_apart(tmp_path):

@@ -97,8 +97,8 @@ def safetensors() -> None:
 
 def heeding() -> None:
     """One file that is renamed into place, and once more when it is told to stop."""
-    model, first, told = Momentum(), 0, []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    model, first, signals = Momentum(), 0, []
+    signal.signal(signal.SIGTERM, lambda *_: signals.append(1))
     if (FOLDER / "state.npz").exists():
         with np.load(FOLDER / "state.npz") as stored:
             first = int(stored["step"])
@@ -107,14 +107,14 @@ def heeding() -> None:
     print(f"began at {first}", flush=True)
     for step in range(first + 1, STEPS + 1):
         report(step, model.step(step))
-        if step % EVERY == 0 or told:
+        if step % EVERY == 0 or signals:
             print("saves", flush=True)
             arrays = {f"w.{name}": array for name, array in model.weights.items()}
             arrays |= {f"m.{name}": array for name, array in model.momentum.items()}
             np.savez(FOLDER / "state.npz.tmp.npz", step=step, **arrays)
             time.sleep(0.05)
             (FOLDER / "state.npz.tmp.npz").rename(FOLDER / "state.npz")
-        if told:
+        if signals:
             print(f"stopped at {step}", flush=True)
             sys.exit(0)
     report_weights(model.weights[name] for name in sorted(model.weights))

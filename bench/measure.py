@@ -16,7 +16,7 @@ from pathlib import Path
 from everspot_store import ManualClock, Store
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.hardware import measure
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 from everspot_train.agent.utilization.sampler import SAMPLE_EVERY, UtilizationSampler
 from everspot_train.trainer.loop_timing import LoopTiming
 
@@ -43,7 +43,9 @@ def sampling_seconds(folder: Path) -> float:
     run_dir = folder / "runs" / "job-1-000001"
     run_dir.mkdir(parents=True)
     launcher = LocalLauncher(run_dir.parent, adopt=False, groups=False)
-    process = launcher.launch([sys.executable, "-c", TREE, str(PROCESSES)], run_dir, folder, dict(os.environ))
+    process = launcher.launch(
+        JobLaunch([sys.executable, "-c", TREE, str(PROCESSES)], run_dir, folder, dict(os.environ))
+    )
     try:
         while process.exit_code() is None and not (folder / "started").exists():
             time.sleep(0.1)

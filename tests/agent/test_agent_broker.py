@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from everspot_train.agent.brokered import BrokerError, BrokerLauncher
+from everspot_train.agent.process import JobLaunch
 from everspot_train.broker import protocol
 from everspot_train.broker.protocol import (
     BadRequest,
@@ -21,6 +22,7 @@ from everspot_train.broker.protocol import (
     render_request,
 )
 
+WORK = "/var/lib/everspot/work"
 START = StartRequest("job-1-000001", "job-1", "ab_c", "0f", ("everspot-x", "y"), 4, 2048, metadata=False)
 NOW = timedelta(seconds=5)
 
@@ -31,7 +33,7 @@ NOW = timedelta(seconds=5)
         START,
         StartRequest("r", "w~2", "t", "c", None, 1, None, metadata=True),
         SignalRequest((1, 2)),
-        FilesRequest("/var/lib/everspot/work/job-1/checkpoints", mapped=True),
+        FilesRequest(f"{WORK}/job-1/checkpoints", mapped=True),
         KillRequest(),
         ClearRequest(),
     ],
@@ -89,7 +91,7 @@ def test_a_request_with_anything_else_is_refused(changed: dict[str, Any]) -> Non
         {"kind": "signal", "pids": [1] * 5000},
         {"kind": "signal"},
         {"kind": "files", "root": "/etc", "mapped": True},
-        {"kind": "files", "root": "/var/lib/everspot/work/x", "mapped": "yes"},
+        {"kind": "files", "root": f"{WORK}/x", "mapped": "yes"},
         {"kind": "kill", "pids": [1]},
     ],
 )
@@ -125,7 +127,7 @@ def test_without_a_broker_no_job_starts(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="cannot be reached"):
         launcher.clear()
     with pytest.raises(BrokerError, match="serves no folder"):
-        launcher.launch(["true"], tmp_path, tmp_path, {})
+        launcher.launch(JobLaunch(["true"], tmp_path, tmp_path, {}))
 
 
 class Connection:

@@ -15,20 +15,20 @@ BAKE = Path(__file__).parents[2] / "training_image" / "bake"
 TWO = """
 import os, subprocess, sys, time
 from pathlib import Path
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 
 runs = Path(sys.argv[1])
 launcher = LocalLauncher(runs, adopt=True, groups=False)
 program = '''
 import os, subprocess, sys, time
 lost = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True)
-held = subprocess.Popen(["sleep", "1000"])
-print(lost.pid, held.pid, flush=True)
+inside = subprocess.Popen(["sleep", "1000"])
+print(lost.pid, inside.pid, flush=True)
 time.sleep(1000)
 '''
 def launch(name):
     (runs / name).mkdir()
-    return launcher.launch([sys.executable, "-c", program], runs / name, runs / name, dict(os.environ))
+    return launcher.launch(JobLaunch([sys.executable, "-c", program], runs / name, runs / name, dict(os.environ)))
 def children(name):
     while not (found := (runs / name / "output.log").read_text().split()):
         time.sleep(0.01)

@@ -8,7 +8,7 @@ import pytest
 from agent_helpers import eventually
 from everspot_core.jobs.records import Progress
 from everspot_train.agent import memory
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 from everspot_train.rundir import Status
 
 CHILD = "import time; kept = b'x' * (96 * 2**20); time.sleep(600)"
@@ -38,7 +38,7 @@ def test_a_program_is_counted_with_its_children(tmp_path: Path) -> None:
     run_dir.mkdir(parents=True)
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
     launcher = LocalLauncher(run_dir.parent, adopt=False, groups=False)
-    process = launcher.launch([sys.executable, "-c", program], run_dir, tmp_path, dict(os.environ))
+    process = launcher.launch(JobLaunch([sys.executable, "-c", program], run_dir, tmp_path, dict(os.environ)))
     try:
         eventually("the child holds 96 MiB", lambda: (process.memory_gib() or 0) > 96 / 1024)
     finally:

@@ -278,11 +278,11 @@ def test_without_control_groups_orphans_are_adopted_and_found(tmp_path: Path) ->
     code = f"""
 import sys, time
 from pathlib import Path
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 run = Path({str(tmp_path)!r}); (run / "tmp").mkdir()
 env = dict(PLAIN="litter", PLAIN_MARK={mark!r}, HOME=str(run), TMPDIR=str(run / "tmp"), EVERSPOT_HOME=str(run))
 command = [sys.executable, {str(PLAIN / "plain.py")!r}]
-process = LocalLauncher(run, adopt=True, groups=False).launch(command, run, run, env)
+process = LocalLauncher(run, adopt=True, groups=False).launch(JobLaunch(command, run, run, env))
 while "at 1" not in (run / "output.log").read_text():
     time.sleep(0.05)
 print("started", flush=True)

@@ -19,7 +19,7 @@ from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.utilization.counters import JobCounters
@@ -373,7 +373,7 @@ def ended(store: Store, session: JobSession, tmp_path: Path) -> FolderCheckpoint
         checkpoints, tmp_path / "checkpoints", tmp_path / "scratch", None, 2, session.emit, CLOCK
     )
     session.artifacts.put_back(folder)
-    process = LocalLauncher(tmp_path, adopt=False).launch(["true"], session.run_dir.path, tmp_path, {})
+    process = LocalLauncher(tmp_path, adopt=False).launch(JobLaunch(["true"], session.run_dir.path, tmp_path, {}))
     session.started(process)
     eventually("it has ended", lambda: session.exit_code() is not None)
     (folder.folder / "model.pt").write_text("weights")

@@ -16,7 +16,7 @@ from everspot_core.jobs.records import EventKind, JobRecord, JobState
 from everspot_core.jobs.utilization import WINDOWS_PER_CHUNK, Utilization, UtilizationWindow, combine
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_train.agent.actions import JobKey
-from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.process import JobLaunch, LocalLauncher
 from everspot_train.agent.utilization import counters as counter_files
 from everspot_train.agent.utilization.counters import JobCounters, read_job, read_network
 from everspot_train.agent.utilization.sampler import SAMPLE_EVERY, UtilizationSampler
@@ -214,7 +214,7 @@ def test_a_process_and_its_children_count_where_there_is_no_group(tmp_path: Path
     child = BUSY.format(end=str(tmp_path / "end"))
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     launcher = LocalLauncher(run_dir.parent, adopt=False, groups=False)
-    process = launcher.launch([sys.executable, "-c", program], run_dir, tmp_path, dict(os.environ))
+    process = launcher.launch(JobLaunch([sys.executable, "-c", program], run_dir, tmp_path, dict(os.environ)))
     try:
         eventually("the child's time counts", lambda: (process.counters().cpu_seconds or 0) > 0.2)
         assert (process.counters().written_bytes or 0) >= 0

@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderCloud, FolderMetadata
 from everspot_core.cluster.manifest import Limits, Manifest
 from everspot_core.jobs.job import JobSpec, JobSubmission
-from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, Seat
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Fenced, ManualClock, Store, StoreUnavailable
 from everspot_store.folder import FolderBackend
@@ -34,7 +34,7 @@ from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
-from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.process import JobLaunch, TrainingProcess
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.utilization.counters import JobCounters
 from everspot_train.agent.watch import NoticeWatcher
@@ -134,18 +134,8 @@ class Machine:
         )
         self._clock = clock
 
-    def launch(
-        self,
-        command: list[str],
-        run_dir: Path,
-        cwd: Path,
-        env: Mapping[str, str],
-        seat: Seat | None = None,
-        folders: Sequence[Path] = (),
-        *,
-        metadata: bool = True,
-    ) -> TrainingProcess:
-        self.trainer = TurnTrainer(run_dir, self.store, self._clock, env)
+    def launch(self, job: JobLaunch) -> TrainingProcess:
+        self.trainer = TurnTrainer(job.run_dir, self.store, self._clock, job.env)
         return self.trainer
 
     def open_files(self, run_dir: Path) -> OpenFiles:

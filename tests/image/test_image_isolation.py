@@ -17,6 +17,7 @@ from image_machine import LoneMachine, until
 pytestmark = pytest.mark.timeout(900)
 PYTHON = "/opt/everspot/bin/python"
 HOME = "/var/lib/everspot"
+WORK = f"{HOME}/work"
 AS_AGENT = ("setpriv", "--reuid=everspot", "--regid=everspot", "--init-groups", "env", "-C", "/")
 
 LAUNCH = """
@@ -24,6 +25,7 @@ import json, os, sys, time
 from pathlib import Path
 from everspot_core.jobs.records import Seat
 from everspot_train.agent.brokered import BrokerLauncher
+from everspot_train.agent.process import JobLaunch
 
 home, name, program, metadata, seat, act = Path("/var/lib/everspot"), *map(json.loads, sys.argv[1:])
 run, work, tmp, cache = (home / place / name for place in ("runs", "work", "tmp", "cache"))
@@ -33,7 +35,7 @@ environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(tmp)}
 seat = Seat.model_validate(seat) if seat else None
 launcher = BrokerLauncher(Path("/run/everspot-broker.socket"))
 command, folders = [sys.executable, "-c", program], [tmp, cache]
-process = launcher.launch(command, run, work, environment, seat, folders, metadata=metadata)
+process = launcher.launch(JobLaunch(command, run, work, environment, seat, folders, metadata=metadata))
 output, files, end = run / "output.log", None, time.monotonic() + 200
 while act == "hold":
     time.sleep(1)
@@ -172,7 +174,7 @@ sys.exit("runs" not in os.listdir("{HOME}") or len(os.listdir("{HOME}/runs")) < 
 """),
     "write to the agent's folder": Attack(f"open('{HOME}/manifest.json', 'w').close()"),
     "switch the machine off": Attack("import os\nos.close(os.open('/run/everspot/other', os.O_CREAT | os.O_WRONLY))"),
-    "read another job's working directory": Attack(f"open('{HOME}/work/victim/secret').read()"),
+    "read another job's working directory": Attack(f"open('{WORK}/victim/secret').read()"),
     "write to another job's run directory": Attack(f"open('{HOME}/runs/victim/stop.json', 'w').close()"),
     "read another job's environment": Attack("""
 import sys

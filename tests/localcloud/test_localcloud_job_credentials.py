@@ -54,7 +54,7 @@ def credentials(clock: ManualClock) -> AwsJobCredentials:
     manifest = Manifest(
         cluster="fleet", cloud="aws", region="us-east-1", control_url="s3://control", data_url="s3://data"
     )
-    return AwsJobCredentials(ROLE, manifest, access, clock)
+    return AwsJobCredentials(ROLE, manifest, clock, access)
 
 
 def key_id(served: AwsJobCredentials) -> str:

@@ -17,7 +17,7 @@ from everspot_core.clock import Clock
 from everspot_store import SystemClock, remove_tree
 
 from everspot_train.agent.logs import OUTPUT
-from everspot_train.agent.process import ProgramLauncher
+from everspot_train.agent.process import JobLaunch, ProgramLauncher
 from everspot_train.broker.protocol import HOME, PLACES
 
 PEER_TIMEOUT = timedelta(minutes=5)
@@ -69,7 +69,7 @@ def run_as_job(launcher: ProgramLauncher, clock: Clock) -> None:
         run, work = folders.pop("run"), folders.pop("work")
         environment = {**os.environ, "HOME": str(run), "TMPDIR": str(folders["temporary"])}
         command = [sys.executable, "-m", "everspot_train.self_test"]
-        process = launcher.launch(command, run, work, environment, None, list(folders.values()))
+        process = launcher.launch(JobLaunch(command, run, work, environment, folders=list(folders.values())))
         try:
             while (code := process.exit_code()) is None:
                 clock.sleep(_LOOK_EVERY)

@@ -125,7 +125,7 @@ class AwsJobCredentials:
 
     hidden = HIDDEN
 
-    def __init__(self, role: str, manifest: Manifest, access: JobAccess, clock: Clock) -> None:
+    def __init__(self, role: str, manifest: Manifest, clock: Clock, access: JobAccess) -> None:
         """Raises `ValueError` if the job names more than a session policy holds."""
         self._role, self._region, self._clock = role, manifest.region, clock
         self._policy = session_policy(access, manifest, role.split(":")[1])

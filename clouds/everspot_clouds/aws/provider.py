@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everspot_clouds.base.package_provider import PackageProvider
@@ -66,14 +67,14 @@ class AwsProvider(PackageProvider):
 
         return AwsSecrets(region)
 
-    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
+    def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:
         """See `Provider`. None in a cluster that was declared with `jobRole: false`, or by an earlier
         release."""
         if manifest.job_role is None:
             return None
         from everspot_clouds.aws.job_credentials import AwsJobCredentials
 
-        return AwsJobCredentials(manifest.job_role, manifest, access, clock)
+        return partial(AwsJobCredentials, manifest.job_role, manifest, clock)
 
     def site(self, manifest: Manifest) -> Site:
         """See `Provider`."""

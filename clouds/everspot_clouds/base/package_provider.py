@@ -53,7 +53,7 @@ class PackageRules:
         """See `Provider`."""
         return cast("CloudRules", self._part("rules", "JOBS"))
 
-    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
+    def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:
         """See `Provider`: jobs have what the instance has, where the cloud cannot limit it."""
         return None
 

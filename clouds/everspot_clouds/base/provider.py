@@ -135,12 +135,9 @@ class Provider(Protocol):
         `CloudError` if the secret cannot be read; the message contains no value."""
         ...
 
-    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> JobCredentials | None:
-        """Return credentials that are limited to one job; None if jobs have those of the instance.
-
-        Raises:
-            ValueError: if the cloud cannot limit credentials to so many names.
-        """
+    def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:
+        """Return a function that makes the credentials of one job, limited to its access; None if jobs have those of
+        the instance. The function raises `ValueError` if the cloud cannot limit credentials to so many names."""
         ...
 
     def site(self, manifest: Manifest) -> Site:

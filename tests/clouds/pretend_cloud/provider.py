@@ -12,7 +12,6 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.billing import BillingRules
 from everspot_core.governance.invoicing import Invoicing
-from everspot_core.jobs.access import JobAccess
 from everspot_core.jobs.job_rules import CloudRules
 from everspot_store import Store
 
@@ -99,7 +98,7 @@ class PretendProvider:
     def secrets(self, region: str) -> Callable[[str], str]:
         return {"vault:petals": f"tulips of {region}"}.__getitem__
 
-    def job_credentials(self, manifest: Manifest, access: JobAccess, clock: Clock) -> None:
+    def job_credentials(self, manifest: Manifest, clock: Clock) -> None:
         return None
 
     def site(self, manifest: Manifest) -> Site:

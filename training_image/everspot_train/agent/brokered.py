@@ -11,23 +11,20 @@ import shlex
 import signal
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from everspot_core.jobs.records import Seat
-
 from everspot_train.agent import memory
 from everspot_train.agent.artifacts.open_files import OpenFiles
 from everspot_train.agent.containment import ControlGroup
-from everspot_train.agent.process import OrderlyEnd, TrainingProcess
+from everspot_train.agent.process import JobLaunch, OrderlyEnd, TrainingProcess
 from everspot_train.agent.process_table import cpu_seconds
 from everspot_train.agent.utilization.counters import JobCounters, read_job
 from everspot_train.broker import protocol
 from everspot_train.broker.protocol import BadRequest, Channel, ConnectionLost, Request, StartRequest
-from everspot_train.rundir import RUN_DIR_VARIABLE
 
 ANSWER_TIMEOUT = timedelta(seconds=90)
 """Longer than the broker takes for any request: it has limits of its own for what systemd does."""
@@ -169,15 +166,16 @@ class BrokeredProcess:
         finally:
             self._connection.close()
 
-    def find_files(self, root: bytes, *, mapped: bool) -> dict[str, set[bytes]]:
-        """Return the files below a folder that the job may be writing to, as `find_open_files` does."""
+    def find_files(self, root: bytes, *, mapped: bool) -> list[set[bytes]]:
+        """Return the files below a folder that the job may be writing to: those that it has mapped, or those that it
+        has open for writing, and to append. Empty if the job is gone."""
         try:
             answer = self._connection.request(protocol.FilesRequest(os.fsdecode(os.path.realpath(root)), mapped))
         except BrokerError:
             if not self._connection.lost:
                 raise
-            return {"opened": set(), "appending": set(), "mapped": set()}  # the job is not there any more
-        return {kind: {os.fsencode(path) for path in paths} for kind, paths in answer["files"].items()}
+            return _no_files(mapped=mapped)
+        return [{os.fsencode(path) for path in paths} for paths in answer["files"]]
 
     def _members(self) -> set[int]:
         return set(self._group.processes()) if self._group is not None else set()
@@ -199,18 +197,21 @@ class BrokeredFiles:
 
     def opened(self, root: bytes) -> tuple[set[bytes], set[bytes]]:
         """See `OpenFiles`. Raises `BrokerError`."""
-        files = self._find(root, mapped=False)
-        return files["opened"], files["appending"]
+        opened, appending = self._find(root, mapped=False)
+        return opened, appending
 
     def mapped(self, root: bytes) -> set[bytes]:
         """See `OpenFiles`. Raises `BrokerError`."""
-        return self._find(root, mapped=True)["mapped"]
+        (files,) = self._find(root, mapped=True)
+        return files
 
-    def _find(self, root: bytes, *, mapped: bool) -> dict[str, set[bytes]]:
+    def _find(self, root: bytes, *, mapped: bool) -> list[set[bytes]]:
         process = self._processes.get(self._run_dir)
-        if process is None:
-            return {"opened": set(), "appending": set(), "mapped": set()}
-        return process.find_files(root, mapped=mapped)
+        return process.find_files(root, mapped=mapped) if process is not None else _no_files(mapped=mapped)
+
+
+def _no_files(*, mapped: bool) -> list[set[bytes]]:
+    return [set()] if mapped else [set(), set()]
 
 
 class BrokerLauncher:
@@ -220,25 +221,15 @@ class BrokerLauncher:
         self._path = path
         self._processes: WeakValueDictionary[Path, BrokeredProcess] = WeakValueDictionary()
 
-    def launch(
-        self,
-        command: list[str],
-        run_dir: Path,
-        cwd: Path,
-        env: Mapping[str, str],
-        seat: Seat | None = None,
-        folders: Sequence[Path] = (),
-        *,
-        metadata: bool = True,
-    ) -> TrainingProcess:
-        """Start `command` as a user of its own, which sees of the agent's folders the given ones alone.
+    def launch(self, job: JobLaunch) -> TrainingProcess:
+        """Start it as a user of its own, which sees of the agent's folders the named ones alone.
 
         Raises:
             BrokerError: if the broker is not there, or cannot start it.
         """
-        request = _start_request(run_dir, cwd, folders, seat, metadata=metadata)
-        program = {"command": command, "directory": str(cwd), "environment": {**env, RUN_DIR_VARIABLE: str(run_dir)}}
-        (run_dir / protocol.PROGRAM).write_text(json.dumps(program))
+        request = _start_request(job)
+        program = {"command": job.command, "directory": str(job.cwd), "environment": job.environment}
+        (job.run_dir / protocol.PROGRAM).write_text(json.dumps(program))
         connection = _Connection(self._path)
         try:
             started = connection.request(request)
@@ -246,9 +237,9 @@ class BrokerLauncher:
             connection.close()
             raise
         group = ControlGroup(Path(started["started"])) if started["started"] else None
-        process = BrokeredProcess(connection, group, seat.memory_gib if seat is not None else None)
-        self._processes[run_dir] = process
-        _log.info("a job runs as %s: %s", started["user"], shlex.join(command))
+        process = BrokeredProcess(connection, group, job.seat.memory_gib if job.seat is not None else None)
+        self._processes[job.run_dir] = process
+        _log.info("a job runs as %s: %s", started["user"], shlex.join(job.command))
         return process
 
     def open_files(self, run_dir: Path) -> OpenFiles:
@@ -264,14 +255,12 @@ class BrokerLauncher:
             connection.close()
 
 
-def _start_request(
-    run_dir: Path, cwd: Path, folders: Sequence[Path], seat: Seat | None, *, metadata: bool
-) -> StartRequest:
+def _start_request(job: JobLaunch) -> StartRequest:
     """Raises `BrokerError` for a folder that is not where the image has it."""
     places = {protocol.HOME / place: kind for kind, place in protocol.PLACES.items()}
     names: dict[str, str] = {}
     in_memory: tuple[str, str] | None = None
-    for folder in (run_dir, cwd, *folders):
+    for folder in (job.run_dir, job.cwd, *job.folders):
         if folder.parent in places:
             names[places[folder.parent]] = folder.name
         elif folder.parent.parent == protocol.MEMORY:
@@ -283,7 +272,7 @@ def _start_request(
     return StartRequest(
         **names,
         memory=in_memory,
-        vcpus=seat.vcpus if seat is not None else os.cpu_count() or 1,
-        memory_mib=int(seat.memory_gib * _MIB_PER_GIB) if seat is not None else None,
-        metadata=metadata,
+        vcpus=job.seat.vcpus if job.seat is not None else os.cpu_count() or 1,
+        memory_mib=int(job.seat.memory_gib * _MIB_PER_GIB) if job.seat is not None else None,
+        metadata=job.metadata,
     )

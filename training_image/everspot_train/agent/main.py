@@ -34,13 +34,13 @@ from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.watch import SOURCES_VARIABLE, NoticeWatcher, sources_from
-from everspot_train.broker.protocol import SOCKET_VARIABLE
+from everspot_train.broker.protocol import HOME, SOCKET_VARIABLE
 from everspot_train.self_test import SelfTestFailed, run_as_job, run_self_test
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
 HOME_VARIABLE = "EVERSPOT_HOME"
-DEFAULT_HOME = "/var/lib/everspot"
+DEFAULT_HOME = str(HOME)
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
 RUNTIME_VARIABLE = "EVERSPOT_RUNTIME"
 """A folder in which the image's boot deadline looks for the file `reported`, and for `boot-deadline` (seconds)."""

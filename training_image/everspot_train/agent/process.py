@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -32,10 +33,8 @@ from everspot_train.agent.containment import (
 from everspot_train.agent.process_table import cpu_seconds, read_processes
 from everspot_train.agent.termination import Termination
 from everspot_train.agent.utilization.counters import JobCounters, read_job
+from everspot_train.broker.unit import SHARED_NICENESS
 from everspot_train.rundir import RUN_DIR_VARIABLE
-
-SHARED_NICENESS = 5
-"""The niceness of jobs that share a machine, so that the agent gets processor time even without other limits."""
 
 LOOK_SECONDS = 0.25
 """Real time between two looks at the processes of a job that is to end."""
@@ -75,27 +74,39 @@ class TrainingProcess(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class JobLaunch:
+    """What a job's first process is started with.
+
+    Attributes:
+        command: program and arguments.
+        run_dir: the run directory, whose `output.log` gets the output.
+        cwd: the working directory.
+        env: the environment, to which the run directory is added.
+        seat: the part of a shared machine that it may use; None: the machine is its own.
+        folders: what it may write to beside `run_dir` and `cwd`.
+        metadata: whether it may reach the metadata service. A job with credentials of its own does not need to.
+    """
+
+    command: list[str]
+    run_dir: Path
+    cwd: Path
+    env: Mapping[str, str]
+    seat: Seat | None = None
+    folders: Sequence[Path] = ()
+    metadata: bool = True
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment, with the run directory."""
+        return {**self.env, RUN_DIR_VARIABLE: str(self.run_dir)}
+
+
 class ProgramLauncher(Protocol):
     """Starts training processes."""
 
-    def launch(
-        self,
-        command: list[str],
-        run_dir: Path,
-        cwd: Path,
-        env: Mapping[str, str],
-        seat: Seat | None = None,
-        folders: Sequence[Path] = (),
-        *,
-        metadata: bool = True,
-    ) -> TrainingProcess:
-        """Start `command`. Its output goes to `output.log` of the run directory.
-
-        Args:
-            seat: the part of a shared machine that it may use.
-            folders: what it may write to beside `run_dir` and `cwd`.
-            metadata: whether it may reach the metadata service. A job with credentials of its own does not need to.
-        """
+    def launch(self, job: JobLaunch) -> TrainingProcess:
+        """Start a job's first process."""
         ...
 
     def open_files(self, run_dir: Path) -> OpenFiles:
@@ -267,39 +278,29 @@ class LocalLauncher:
         self._groups = ControlGroups(own_group() if groups else None, runs)
         self._unlimited = threading.Lock()  # acquired for good by the first thread that logs it
 
-    def launch(
-        self,
-        command: list[str],
-        run_dir: Path,
-        cwd: Path,
-        env: Mapping[str, str],
-        seat: Seat | None = None,
-        folders: Sequence[Path] = (),
-        *,
-        metadata: bool = True,
-    ) -> TrainingProcess:
-        """Start `command` in a session of its own and, with a seat, under the limits that this machine can set.
-        It runs as this user, and may write and reach what the agent may."""
+    def launch(self, job: JobLaunch) -> TrainingProcess:
+        """Start it in a session of its own and, with a seat, under the limits that this machine can set. It runs as
+        this user, and may write and reach what the agent may."""
         starter = Path(__file__).with_name("parent_death_signal.py")
-        group = self._groups.make(run_dir.name)
-        if seat is not None:
-            self._limit(group, seat)
-        niceness = str(SHARED_NICENESS if seat is not None else 0)
+        group = self._groups.make(job.run_dir.name)
+        if job.seat is not None:
+            self._limit(group, job.seat)
+        niceness = str(SHARED_NICENESS if job.seat is not None else 0)
         tied = [str(starter), str(os.getpid()), str(group.path) if group is not None else "-", niceness]
         with self._living.lock if self._living is not None else nullcontext():
-            process = self._start([sys.executable, "-I", *tied, *command], run_dir, cwd, env)
+            process = self._start([sys.executable, "-I", *tied, *job.command], job)
             if self._living is not None:
                 self._living.pids.add(process.pid)
-        _log.info("training process %d: %s", process.pid, shlex.join(command))
-        return LocalProcess(process, run_dir, group, self._living)
+        _log.info("training process %d: %s", process.pid, shlex.join(job.command))
+        return LocalProcess(process, job.run_dir, group, self._living)
 
     @staticmethod
-    def _start(command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-        with (run_dir / "output.log").open("ab") as output:
+    def _start(command: list[str], job: JobLaunch) -> "subprocess.Popen[bytes]":
+        with (job.run_dir / "output.log").open("ab") as output:
             return subprocess.Popen(  # noqa: S603
                 command,
-                cwd=cwd,
-                env={**env, RUN_DIR_VARIABLE: str(run_dir)},
+                cwd=job.cwd,
+                env=job.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

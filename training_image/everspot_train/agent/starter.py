@@ -42,7 +42,7 @@ from everspot_train.agent.job_endpoint import JobEndpoint, JobGrant
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.notice_fit import FolderNoticeFit
 from everspot_train.agent.outcome import long_detail
-from everspot_train.agent.process import ProgramLauncher
+from everspot_train.agent.process import JobLaunch, ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.stop_demand import stop_margin
@@ -261,15 +261,14 @@ class Starter:
             ValueError: if the job names more than credentials can be limited to.
         """
         job, submission, clouds = session.key, session.submission, provider(self._manifest.cloud)
-        if clouds.job_credentials(self._manifest, job_access(submission, job.epoch), self._clock) is None:
+        limit_credentials = clouds.job_credentials(self._manifest, self._clock)
+        if limit_credentials is None:
             return None
         # Stores answer 403 in place of 404 to callers that may not list the bucket. So the job finds its head.
         head = self._store.checkpoints(
             job.job_id, job.epoch, guard=session.owns, incarnation=session.incarnation
         ).fence()
-        access = job_access(submission, job.epoch, head, self._retried(submission))
-        credentials = clouds.job_credentials(self._manifest, access, self._clock)
-        assert credentials is not None  # noqa: S101  the cloud limits them, as was asked above
+        credentials = limit_credentials(job_access(submission, job.epoch, head, self._retried(submission)))
         return JobGrant(credentials, submission.spec.secrets, clouds.secrets(self._manifest.region))
 
     def _retried(self, submission: JobSubmission) -> list[str]:
@@ -309,7 +308,8 @@ class Starter:
         cache = self._surroundings.cache(session.submission)
         cache.mkdir(parents=True, exist_ok=True)
         folders = [temporary, cache, *([Path(context.memory_dir)] if context.memory_dir is not None else [])]
-        process = self._processes.launch(command, folder, cwd, environment, seat, folders, metadata=grant is None)
+        launch = JobLaunch(command, folder, cwd, environment, seat, folders, metadata=grant is None)
+        process = self._processes.launch(launch)
         session.watch_machine(
             process,
             vcpus=seat.vcpus if seat is not None else vcpus,

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_train.agent.artifacts.open_files import find_open_files
+from everspot_train.agent.artifacts.open_files import find_mapped_files, find_open_files
 from everspot_train.broker import mounts, protocol
 from everspot_train.broker.mounts import Owner
 from everspot_train.broker.protocol import BadRequest, Channel, ConnectionLost
@@ -89,8 +89,9 @@ class Broker:
             case protocol.SignalRequest(pids):
                 return {"signalled": self._signal(pids)}
             case protocol.FilesRequest(root, mapped):
-                files = find_open_files(self._processes(), os.fsencode(root), mapped=mapped)
-                return {"files": {kind: [os.fsdecode(path) for path in sorted(paths)] for kind, paths in files.items()}}
+                members, folder = self._processes(), os.fsencode(root)
+                files = (find_mapped_files(members, folder),) if mapped else find_open_files(members, folder)
+                return {"files": [[os.fsdecode(path) for path in sorted(paths)] for paths in files]}
             case protocol.KillRequest():
                 self._end()
                 return {"killed": True}

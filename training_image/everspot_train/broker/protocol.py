@@ -21,6 +21,7 @@ HOME = Path("/var/lib/everspot")
 MEMORY = Path("/dev/shm")  # noqa: S108  private directories in it
 PLACES = {"run": "runs", "work": "work", "temporary": "tmp", "cache": "cache"}
 """The folder, below the agent's, of each of a job's folders."""
+WORK = HOME / PLACES["work"]
 PROGRAM = "program.json"
 """The file of the run directory with the job's command, its environment and its working directory. The broker does not
 read it: the job's own first process does."""
@@ -89,7 +90,7 @@ class FilesRequest:
 
     Attributes:
         root: the folder, without symbolic links.
-        mapped: also those that they have mapped, which costs more.
+        mapped: those that they have mapped, in place of those that they have open.
     """
 
     root: str
@@ -107,7 +108,7 @@ class ClearRequest:
 
 
 Request = StartRequest | SignalRequest | FilesRequest | KillRequest | ClearRequest
-_KINDS: dict[str, type[StartRequest | SignalRequest | FilesRequest | KillRequest | ClearRequest]] = {
+_KINDS: dict[str, type[Request]] = {
     "start": StartRequest,
     "signal": SignalRequest,
     "files": FilesRequest,
@@ -153,8 +154,8 @@ def parse_request(message: dict[str, Any]) -> Request:
         return SignalRequest(tuple(_whole("pids", pid, 1 << 22) for pid in pids))
     if cls is FilesRequest:
         root = fields["root"]
-        if not isinstance(root, str) or not root.startswith(f"{HOME}/work/"):
-            raise BadRequest(f"root is a path below {HOME}/work")
+        if not isinstance(root, str) or not root.startswith(f"{WORK}/"):
+            raise BadRequest(f"root is a path below {WORK}")
         return FilesRequest(root, _flag("mapped", fields["mapped"]))
     return KillRequest() if cls is KillRequest else ClearRequest()
 

@@ -23,6 +23,7 @@ CALL_TIMEOUT = timedelta(seconds=20)
 END_TIMEOUT = timedelta(seconds=10)
 """For killed processes to be gone. One in an uninterruptible wait may outlast it."""
 SHARED_NICENESS = 5
+"""The niceness of jobs that share a machine, so that the agent gets processor time even without other limits."""
 _LOOK_SECONDS = 0.02
 _PROCESSES, _PROCESSES_PER_VCPU = 1024, 512
 """A job's processes and threads: in each process torch starts some threads for each processor."""

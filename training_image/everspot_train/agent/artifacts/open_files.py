@@ -30,27 +30,27 @@ class OwnOpenFiles:
 
     def opened(self, root: bytes) -> tuple[set[bytes], set[bytes]]:
         """See `OpenFiles`."""
-        files = find_open_files(_other_processes(), os.path.realpath(root))
-        return files["opened"], files["appending"]
+        return find_open_files(_other_processes(), os.path.realpath(root))
 
     def mapped(self, root: bytes) -> set[bytes]:
         """See `OpenFiles`."""
-        real = os.path.realpath(root) + b"/"
-        return {path for pid in _other_processes() for path in _mapped_files(pid, real)}
+        return find_mapped_files(_other_processes(), os.path.realpath(root))
 
 
-def find_open_files(pids: Iterable[int], root: bytes, *, mapped: bool = False) -> dict[str, set[bytes]]:
-    """Return the paths below a folder that processes have `opened` for writing, have open for `appending`, and have
-    `mapped` for writing. `root`: without symbolic links. `mapped`: look for these, too, which costs more."""
-    files: dict[str, set[bytes]] = {"opened": set(), "appending": set(), "mapped": set()}
-    real = root + b"/"
+def find_open_files(pids: Iterable[int], root: bytes) -> tuple[set[bytes], set[bytes]]:
+    """Return the paths below a folder that processes have open for writing, and to append. `root`: without symbolic
+    links."""
+    opened, appending = set[bytes](), set[bytes]()
     for pid in pids:
-        for path, flags in _open_files(pid, real):
+        for path, flags in _open_files(pid, root + b"/"):
             if flags & os.O_ACCMODE != os.O_RDONLY:
-                files["appending" if flags & os.O_APPEND else "opened"].add(path)
-        if mapped:
-            files["mapped"].update(_mapped_files(pid, real))
-    return files
+                (appending if flags & os.O_APPEND else opened).add(path)
+    return opened, appending
+
+
+def find_mapped_files(pids: Iterable[int], root: bytes) -> set[bytes]:
+    """Return the paths below a folder that processes have mapped for writing. `root`: without symbolic links."""
+    return {path for pid in pids for path in _mapped_files(pid, root + b"/")}
 
 
 def _other_processes() -> Iterator[int]:

@@ -20,9 +20,9 @@ HF, LIGHTNING, ACCELERATE = "hf.py", "lit.py", "acc.py"
 NIGHTLY = pytest.mark.nightly
 
 CASES = [
-    pytest.param(HF, "best", 1, "save 10", "drill"),
+    pytest.param(HF, "best", 1, "save 10", "drill", marks=NIGHTLY),
     pytest.param(HF, "early", 1, "evaluation 8", "drill", marks=NIGHTLY),
-    pytest.param(HF, "epochs", 2, "step 9", "drill"),
+    pytest.param(HF, "epochs", 2, "step 9", "drill", marks=NIGHTLY),
     pytest.param(HF, "", 1, "save 10", "kill"),
     pytest.param(HF, "", 1, "step 7", "drill", marks=NIGHTLY),
     pytest.param(HF, "", 1, "step 12", "lost", marks=NIGHTLY),
@@ -30,13 +30,13 @@ CASES = [
     pytest.param(HF, "best", 1, "after", "drill", marks=NIGHTLY),
     pytest.param(HF, "twice", 1, "save 15", "kill", marks=NIGHTLY),
     pytest.param(LIGHTNING, "time", 1, "save 10", "drill"),
-    pytest.param(LIGHTNING, "", 2, "step 7", "drill"),
+    pytest.param(LIGHTNING, "", 2, "step 7", "drill", marks=NIGHTLY),
     pytest.param(LIGHTNING, "workers", 1, "step 12", "lost", marks=NIGHTLY),
     pytest.param(LIGHTNING, "early", 1, "validation 6", "drill", marks=NIGHTLY),
     pytest.param(LIGHTNING, "", 1, "save 20", "kill", marks=NIGHTLY),
     pytest.param(LIGHTNING, "twice", 1, "after", "drill", marks=NIGHTLY),
     pytest.param(ACCELERATE, "", 2, "step 7", "drill"),
-    pytest.param(ACCELERATE, "", 1, "save 11", "kill"),
+    pytest.param(ACCELERATE, "", 1, "save 11", "kill", marks=NIGHTLY),
     pytest.param(ACCELERATE, "seedable naming", 1, "evaluation 1", "drill", marks=NIGHTLY),
     pytest.param(ACCELERATE, "", 1, "step 12", "lost", marks=NIGHTLY),
     pytest.param(ACCELERATE, "", 1, "after", "drill", marks=NIGHTLY),

@@ -21,7 +21,9 @@ def framework(program: str) -> str:
 
 @pytest.mark.torch
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("program", PROGRAMS, ids=framework)
+@pytest.mark.parametrize(
+    "program", [PROGRAMS[0], *(pytest.param(p, marks=pytest.mark.nightly) for p in PROGRAMS[1:])], ids=framework
+)
 def test_a_program_of_the_guide_resumes_where_it_was_stopped(cluster: Cluster, tmp_path: Path, program: str) -> None:
     code = tmp_path / "src"
     code.mkdir()

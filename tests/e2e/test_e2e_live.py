@@ -15,8 +15,9 @@ at 40 they are a tenth of such a short workload's bill, at 20 a twentieth."""
 SHORT = Path(__file__).parent / "workloads/short.yaml"
 
 
-# Google Cloud's is as long again: of the two kinds of adapters and markets the suite needs one, the night both.
-@pytest.mark.parametrize("cloud", ["aws", pytest.param("gcp", marks=pytest.mark.nightly)])
+# Each takes as long as a tenth of the other tests together.
+@pytest.mark.nightly
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
 def test_what_the_simulator_promises_of_a_workload_is_what_a_cluster_lives_through(cloud: str, tmp_path: Path) -> None:
     path = of_cloud(SHORT, cloud, tmp_path)
     workload, traces = read(path)

@@ -245,7 +245,7 @@ def attack(
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("framework", PLAIN)
+@pytest.mark.parametrize("framework", ["safetensors", pytest.param("heeding", marks=pytest.mark.nightly)])
 def test_after_random_kills_a_program_without_torch_has_computed_what_it_computes_undisturbed(
     cluster: Cluster, framework: str
 ) -> None:

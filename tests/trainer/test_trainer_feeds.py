@@ -31,6 +31,7 @@ pytestmark = [
 
 TOTAL = 13
 STOPS = (1, 4, 10)  # after the first batch, before an epoch's last, and at its end
+NIGHTLY = pytest.mark.nightly
 
 Body = Callable[[torch.Tensor], torch.Tensor]
 
@@ -66,15 +67,22 @@ def undisturbed(make: Callable[[], Any], body: Any = None) -> list[str]:
     return lines
 
 
-def interrupted(tmp_path: Path, patch: pytest.MonkeyPatch, make: Callable[[], Any], body: Any = None) -> list[str]:
-    """The same of a run that is stopped and resumed several times."""
-    return interruptions(tmp_path, patch, lambda lines, stop: train(make, lines, stop, body))
+def interrupted(
+    tmp_path: Path, patch: pytest.MonkeyPatch, stops: tuple[int, ...], make: Callable[[], Any], body: Any = None
+) -> list[str]:
+    """The same of a run that is stopped after each of `stops` and resumed."""
+    return interruptions(tmp_path, patch, lambda lines, stop: train(make, lines, stop, body), stops)
 
 
-def interruptions(tmp_path: Path, patch: pytest.MonkeyPatch, run_once: Callable[[list[str], Any], None]) -> list[str]:
+def interruptions(
+    tmp_path: Path,
+    patch: pytest.MonkeyPatch,
+    run_once: Callable[[list[str], Any], None],
+    stops: tuple[int, ...] = STOPS,
+) -> list[str]:
     """What several attempts append, each of which but the last is stopped."""
     lines: list[str] = []
-    for epoch, at in enumerate((*STOPS, None), 1):
+    for epoch, at in enumerate((*stops, None), 1):
         post = Post(root=tmp_path / f"run-{epoch}", store_root=tmp_path / "store", epoch=epoch)
         patch.setenv("EVERSPOT_RUN_DIR", str(post.root))
 
@@ -84,44 +92,61 @@ def interruptions(tmp_path: Path, patch: pytest.MonkeyPatch, run_once: Callable[
 
         with contextlib.suppress(RunStopped):
             run_once(lines, stop)
-        assert (post.status.resumed_from or 0) == (STOPS[epoch - 2] if epoch > 1 else 0)
+        assert (post.status.resumed_from or 0) == (stops[epoch - 2] if epoch > 1 else 0)
     patch.delenv("EVERSPOT_RUN_DIR")
     return lines
 
 
-@pytest.mark.parametrize("name", trainer_feeds.SAMPLED)
-def test_the_order_goes_on_whatever_chooses_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def each_feed(table: dict[str, Any]) -> pytest.MarkDecorator:
+    """Parametrize by the names of `table`. Each is stopped at one step in turn, in the nightly run at all of them."""
+    once = [pytest.param(name, (STOPS[index % len(STOPS)],), id=name) for index, name in enumerate(table)]
+    often = [pytest.param(name, STOPS, id=f"{name}, often", marks=NIGHTLY) for name in table]
+    return pytest.mark.parametrize(("name", "stops"), once + often)
+
+
+@each_feed(trainer_feeds.SAMPLED)
+def test_the_order_goes_on_whatever_chooses_it(
+    name: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = trainer_feeds.SAMPLED[name]
-    assert interrupted(tmp_path, monkeypatch, make) == undisturbed(make)
+    assert interrupted(tmp_path, monkeypatch, stops, make) == undisturbed(make)
 
 
-@pytest.mark.parametrize("name", trainer_feeds.GENERATORS)
-def test_generators_that_the_feed_refers_to_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_feed(trainer_feeds.GENERATORS)
+def test_generators_that_the_feed_refers_to_go_on(
+    name: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = trainer_feeds.GENERATORS[name]
-    lines = interrupted(tmp_path, monkeypatch, make)
+    lines = interrupted(tmp_path, monkeypatch, stops, make)
     if name != "not seeded":  # its first attempt decides
         assert lines == undisturbed(make)
 
 
-@pytest.mark.parametrize("name", trainer_feeds.IN_WORKERS)
-def test_random_numbers_of_workers_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_feed(trainer_feeds.IN_WORKERS)
+def test_random_numbers_of_workers_go_on(
+    name: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = trainer_feeds.IN_WORKERS[name]
-    lines = interrupted(tmp_path, monkeypatch, make)
+    lines = interrupted(tmp_path, monkeypatch, stops, make)
     assert not multiprocessing.active_children()  # they end with their run
     if not name.startswith("not seeded"):
         assert lines == undisturbed(make)
 
 
-@pytest.mark.parametrize("name", trainer_feeds.STATEFUL)
-def test_feeds_with_a_state_of_their_own_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_feed(trainer_feeds.STATEFUL)
+def test_feeds_with_a_state_of_their_own_go_on(
+    name: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = trainer_feeds.STATEFUL[name]
-    assert interrupted(tmp_path, monkeypatch, make) == undisturbed(make)
+    assert interrupted(tmp_path, monkeypatch, stops, make) == undisturbed(make)
 
 
-@pytest.mark.parametrize("name", trainer_feeds.LOOPS)
-def test_generators_that_the_loop_draws_from_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_feed(trainer_feeds.LOOPS)
+def test_generators_that_the_loop_draws_from_go_on(
+    name: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, body = trainer_feeds.SAMPLED["shuffled"], trainer_feeds.LOOPS[name]
-    assert interrupted(tmp_path, monkeypatch, make, body) == undisturbed(make, body)
+    assert interrupted(tmp_path, monkeypatch, stops, make, body) == undisturbed(make, body)
 
 
 def test_a_generator_that_lies_out_of_sight_goes_in_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
-from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, METADATA_VARIABLES, REGIONS, SCALE, Options
+from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, DOORS, REGIONS, SCALE, Options
 from everspot_local.providers import quotas
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
 
@@ -301,9 +301,6 @@ def _boot_command(
         if image is not None:
             fail("--image: only --machines contained boots one")
         return tuple(shlex.split(stated)) or None
-    if cloud not in METADATA_VARIABLES:
-        # Health checks of instance groups come from outside, and such a machine takes no connection.
-        fail(f"--machines contained: there are such machines for {' and '.join(METADATA_VARIABLES)} alone")
     if stated or no_processes:
         fail("--machines contained: its instances boot the image, and run no --boot-command")
     if image is None:
@@ -320,7 +317,7 @@ def _boot_command(
     if reason := namespaces.why_not():
         fail(f"--machines contained: {reason}")
     program = (sys.executable, "-m", "everspot_local.machines.contained")
-    return (*program, "--image", str(image.resolve()), "--metadata", METADATA_VARIABLES[cloud])
+    return (*program, "--image", str(image.resolve()), *DOORS[cloud])
 
 
 def _need(state_dir: Path) -> Address:

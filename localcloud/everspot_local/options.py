@@ -18,9 +18,15 @@ DELAYS = {
 """How long things take by themselves, where nobody says otherwise."""
 DISTURBANCES = {"aws": DisturbanceRates(), "gcp": CALM}
 """The default disturbances by the services. A lenient cloud has no disturbances."""
-METADATA_VARIABLES = {"aws": "AWS_EC2_METADATA_SERVICE_ENDPOINT"}
-"""Variable of the cloud's SDKs with the address of a machine's metadata service, of clouds whose machines can boot an
-image here."""
+DOORS = {
+    "aws": ("--metadata", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+    # Compute Engine's images name the metadata server in /etc/hosts, and its groups check their members' health.
+    "gcp": (
+        "--metadata", "GCE_METADATA_HOST", "--metadata-name", "metadata.google.internal", "--health", "EVERSPOT_HEALTH"
+    ),
+}  # fmt: skip
+"""Options of `everspot_local.machines.contained` by which a machine and its cloud reach each other: above all the
+variable of the cloud's SDKs with the address of the machine's metadata service."""
 SCALE = 12.0
 """Market seconds in a real second, by default."""
 ONE_PRICE = {"aws": False, "gcp": True}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e_helpers import LiveCluster
 from everspot_core.jobs.records import EventKind
-from everspot_local.options import METADATA_VARIABLES
+from everspot_local.options import DOORS
 from image_machine import BOOT, BootedMachine, until
 
 pytestmark = pytest.mark.timeout(1800)
@@ -58,7 +58,7 @@ class ImageCluster(LiveCluster):
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, image: Path) -> Iterator[ImageCluster]:
     """One cluster, which the tests below lead from one state to the next."""
-    boot = (*BOOT, "--image", str(image), "--metadata", METADATA_VARIABLES["aws"])
+    boot = (*BOOT, "--image", str(image), *DOORS["aws"])
     with ImageCluster(tmp_path_factory.mktemp("image"), boot=boot) as cluster:
         yield cluster
 

@@ -46,9 +46,13 @@ def writable(path: str) -> bool:
     return True
 
 
+def variable(settings: str, name: str) -> str:
+    return next((part.partition("=")[2] for part in settings.split('"') if part.startswith(f"{name}=")), "")
+
+
 def facts() -> dict[str, object]:
     settings = Path("/run/systemd/system.conf.d/machine.conf").read_text()
-    url = next((part.partition("=")[2] for part in settings.split('"') if part.startswith("SERVICE_URL=")), "")
+    url = variable(settings, "SERVICE_URL")
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -70,6 +74,10 @@ def main() -> None:
     properties = facts()
     Path("/written").write_text("by the machine")
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if health := variable(str(properties["settings"]), "HEALTH"):
+        host, _, port = health.rpartition(":")
+        server = [sys.executable, "-m", "http.server", "--bind", host, "--directory", "/etc", port]
+        subprocess.Popen(server, stderr=subprocess.DEVNULL)
     print(json.dumps({**properties, "order": order}), flush=True)
     if order.get("do") != "leave":
         signal.sigwait({signal.SIGRTMIN + 4})

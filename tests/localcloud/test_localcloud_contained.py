@@ -1,12 +1,17 @@
 """Machines in their own namespaces: isolation, shutdown, and removal of everything they made."""
 
+import contextlib
+import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +19,7 @@ from typing import Any
 
 import pytest
 from everspot_local.machines import contained, keeper, namespaces
-from everspot_local.options import METADATA_VARIABLES, Options
+from everspot_local.options import DOORS, Options
 
 INIT = Path(__file__).with_name("local_init.py")
 REASON = namespaces.why_not()
@@ -115,6 +120,26 @@ def test_a_machine_has_processes_clocks_network_and_name_of_its_own(tmp_path: Pa
 
 
 @boots
+def test_health_checks_reach_a_machine_and_its_metadata_service_has_a_name(tmp_path: Path, image: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ("--health", "HEALTH", "--metadata", "METADATA", "--metadata-name", "metadata.google.internal")
+    machine = start(tmp_path / "i-checked", image, *words, HEALTH=address, METADATA="127.0.0.1:1")
+    first_line(machine)
+    end = time.monotonic() + 120
+    hosts = ""
+    while not hosts:
+        assert time.monotonic() < end, "its server does not answer"
+        with contextlib.suppress(OSError, http.client.HTTPException):  # it starts after the machine's first line
+            hosts = urllib.request.urlopen(f"http://{address}/hosts", timeout=10).read().decode()
+    assert "169.254.169.254 metadata.google.internal\n" in hosts
+    order(machine, "T")
+    assert machine.returncode == 0
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{address}/hosts", timeout=10)
+
+
+@boots
 def test_a_machine_that_is_cut_off_leaves_no_process_and_no_mount(tmp_path: Path, image: Path) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     machine = start(tmp_path / "i-cut", image)
@@ -153,7 +178,7 @@ def test_an_image_without_an_init_is_told_on_the_console(tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory, image: Path) -> Options:
     program = (sys.executable, "-m", "everspot_local.machines.contained", "--image", str(image))
-    command = (*program, "--metadata", METADATA_VARIABLES["aws"])
+    command = (*program, *DOORS["aws"])
     state = Path(tmp_path_factory.mktemp("contained"))
     return Options(state_dir=state, scale=120, boot_command=command, data_dir=Path(sys.base_prefix))
 
@@ -172,7 +197,7 @@ def test_it_reads_its_metadata_at_the_link_local_address_and_ends_in_order(kit: 
     facts = json.loads(console.read_text().splitlines()[0])
     assert (facts["host"], facts["order"]) == (instance_id, {"do": "run"})
     assert f'"AWS_ENDPOINT_URL={kit.cloud.endpoint}"' in facts["settings"]
-    assert METADATA_VARIABLES["aws"] not in facts["settings"]
+    assert "AWS_EC2_METADATA_SERVICE_ENDPOINT" not in facts["settings"]
     with kit.still():  # or a busy machine cuts it off before it has done what it was asked
         kit.ec2.terminate_instances(InstanceIds=[instance_id])
         helpers.until(lambda: "was switched off" in console.read_text())
@@ -208,8 +233,13 @@ def test_a_machines_doors_lead_to_its_metadata_service_and_to_loopback_urls() ->
         ("127.0.0.1", 5000): ("127.0.0.1", 5000),
     }
     assert machine.environment == {"ENDPOINT": "http://127.0.0.1:5000/xml", "OTHER": "https://example.com"}
+    assert machine.health is None
+    checked = contained.read_settings({**variables, "HEALTH": "127.0.0.1:6000"}, "METADATA", "HEALTH")
+    assert (checked.health, checked.environment["HEALTH"]) == (("127.0.0.1", 6000), "127.0.0.1:6000")
     with pytest.raises(ValueError, match="METADATA has no address of a metadata service"):
         contained.read_settings({}, "METADATA")
+    with pytest.raises(ValueError, match="HEALTH has no address"):
+        contained.read_settings({}, "", "HEALTH")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +250,6 @@ def test_a_machines_doors_lead_to_its_metadata_service_and_to_loopback_urls() ->
         (["--machines", "contained"], "`everspot-local image` bakes one"),
         (["--machines", "contained", "--image", "."], "holds no image"),
         (["--machines", "contained", "--no-processes"], "run no --boot-command"),
-        (["--cloud", "gcp", "--machines", "contained"], "there are such machines for aws alone"),
         (["--machines", "contained", "--image", "IMAGE"], "is an image for gcp: everspot-local image --cloud aws"),
     ],
 )

@@ -26,7 +26,7 @@ from everspot_local.demo.phases import Phases
 from everspot_local.demo.site import CLOUDS, load_site
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
-from everspot_local.demo.world import ROOT, DemoError, DemoWorld
+from everspot_local.demo.world import MACHINES, ROOT, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = PlainConsole()
@@ -46,7 +46,9 @@ def main() -> int:
     checks: list[Check] = []
     code = 1
     try:
-        checks = _play(world, options.limit, phases)
+        with contextlib.ExitStack() if options.machines == MACHINES[0] else phases.phase("the training image", "image"):
+            boot = world.boot_options(options.machines)
+        checks = _play(world, boot, options.limit, phases)
         code = 0
     except processes.Interrupted as interrupted:
         console.print("  interrupted: taking everything down", style="yellow")
@@ -66,9 +68,9 @@ def main() -> int:
     return code
 
 
-def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
+def _play(world: DemoWorld, boot: list[str], limit: timedelta, phases: Phases) -> list[Check]:
     with phases.phase(f"a local cloud, {world.time_scale:g} times as fast as the world", "cloud"):
-        world.start()
+        world.start(*boot)
     account, cluster = world.site.stacks
     with phases.phase(f"pulumi up -s {account}", "account"):
         world.up(account)
@@ -157,6 +159,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cloud", choices=CLOUDS, default=CLOUDS[0], help="the cloud that the local one is")
     parser.add_argument(
         "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp)"
+    )
+    parser.add_argument(
+        "--machines", choices=MACHINES, default=MACHINES[0], help="what an instance is: a process, or the image, booted"
     )
     parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
     parser.add_argument(

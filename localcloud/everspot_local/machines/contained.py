@@ -6,6 +6,7 @@ of its own. What it writes lies in memory and ends with it.
 
 In its network there are only doors: the metadata service at 169.254.169.254, and at the very addresses outside whatever
 loopback URLs its environment names, such as the cloud's endpoint. Each connection is carried out to the true address.
+A machine that answers health checks has one door that leads inside, at the address of its environment's variable.
 
 SIGTERM is the power button. The machine ends when its process 1 does, and so does this process: with 0 after it was
 switched off, with 1 after anything else.
@@ -57,13 +58,30 @@ class MachineSettings:
 
     Attributes:
         doors: true address by the address inside.
+        health: address of its health checks, the same outside and inside; None if nothing asks for its health.
         environment: variables of the machine's services.
         data: folder of datasets that the machine reads at the same path; None for none.
     """
 
     doors: dict[Address, Address]
+    health: Address | None
     environment: dict[str, str]
     data: Path | None
+
+
+@dataclass(frozen=True)
+class BootOptions:
+    """How a machine is booted, beside its image and its environment.
+
+    Attributes:
+        added: layers above those of its image.
+        disk_mib: size of its disk.
+        metadata_name: name of its metadata service's address in /etc/hosts; empty for none.
+    """
+
+    added: tuple[Path, ...] = ()
+    disk_mib: int = DISK_MIB
+    metadata_name: str = ""
 
 
 def read_layers(image: Path) -> list[Path]:
@@ -81,22 +99,23 @@ def read_layers(image: Path) -> list[Path]:
     return layers
 
 
-def read_settings(variables: Mapping[str, str], metadata: str) -> MachineSettings:
+def read_settings(variables: Mapping[str, str], metadata: str, health: str = "") -> MachineSettings:
     """Divide a machine's variables into doors and what its services get.
 
-    `metadata`: the variable with the metadata service's address, which inside is the link-local one; empty for none.
+    Args:
+        variables: of the machine.
+        metadata: the variable with the metadata service's address, which inside is the link-local one; empty for none.
+        health: the variable with the address of the machine's health checks; empty for none.
 
     Raises:
-        ValueError: if the metadata service has no address.
+        ValueError: if the metadata service or the health checks have no address.
     """
     doors: dict[Address, Address] = {}
     environment = {name: value for name, value in variables.items() if name not in _HOSTS_OWN}
     if metadata:
-        url = environment.pop(metadata, "")
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        if parts.hostname is None or parts.port is None:
-            raise ValueError(f"{metadata} has no address of a metadata service: {url!r}")
-        doors[METADATA] = (parts.hostname, parts.port)
+        doors[METADATA] = _read_address(
+            environment.pop(metadata, ""), f"{metadata} has no address of a metadata service"
+        )
     for value in environment.values():
         parts = urlsplit(value)
         if parts.scheme == "http" and parts.hostname == "127.0.0.1" and parts.port:
@@ -104,7 +123,15 @@ def read_settings(variables: Mapping[str, str], metadata: str) -> MachineSetting
     folder = Path(environment.get(DATA_VARIABLE, "/nonexistent"))
     if not folder.is_dir():
         environment.pop(DATA_VARIABLE, None)
-    return MachineSettings(doors, environment, folder if folder.is_dir() else None)
+    health_address = _read_address(environment.get(health, ""), f"{health} has no address") if health else None
+    return MachineSettings(doors, health_address, environment, folder if folder.is_dir() else None)
+
+
+def _read_address(url: str, complaint: str) -> Address:
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    if parts.hostname is None or parts.port is None:
+        raise ValueError(f"{complaint}: {url!r}")
+    return parts.hostname, parts.port
 
 
 def manager_configuration(environment: Mapping[str, str]) -> str:
@@ -147,6 +174,15 @@ def carry(listener: socket.socket, outside: Address) -> None:
                 continue
             for source, sink in ((inner, outer), (outer, inner)):
                 threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def carry_inside(listener: socket.socket, inside: Address, network: int) -> None:
+    """Carry each connection of a listener to an address of another network, until the listener closes.
+
+    `network`: an open file of its namespace, which this thread enters.
+    """
+    namespaces.enter(network, namespaces.NEWNET)
+    carry(listener, inside)
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
@@ -199,7 +235,7 @@ class ControlGroup:
 
 
 def lay_root(
-    home: Path, layers: list[Path], host_name: str, terminal: str, machine: MachineSettings, disk_mib: int
+    home: Path, layers: list[Path], host_name: str, terminal: str, machine: MachineSettings, options: BootOptions
 ) -> Path:
     """Mount the machine's root tree below its home, and what the kernel gives every machine; return the root.
 
@@ -209,11 +245,14 @@ def lay_root(
     disk, root = home / "disk", home / "root"
     for folder in (disk, root):
         folder.mkdir(exist_ok=True)
-    namespaces.mount("tmpfs", disk, "tmpfs", data=f"size={disk_mib}m,mode=755")
+    namespaces.mount("tmpfs", disk, "tmpfs", data=f"size={options.disk_mib}m,mode=755")
     for part in ("upper", "work"):
         (disk / part).mkdir()
     namespaces.overlay(layers, disk / "upper", disk / "work", root)
-    for path, text in (("etc/hostname", f"{host_name}\n"), ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")):
+    hosts = "127.0.0.1 localhost\n::1 localhost\n"
+    if options.metadata_name:
+        hosts += f"{METADATA[0]} {options.metadata_name}\n"
+    for path, text in (("etc/hostname", f"{host_name}\n"), ("etc/hosts", hosts)):
         (root / path).unlink(missing_ok=True)  # through a link with a whole path, a file outside would be written
         (root / path).write_text(text)
 
@@ -275,9 +314,7 @@ def write_on(console: int) -> None:
             os.write(1, data)
 
 
-def boot(
-    home: Path, layers: list[Path], name: str, machine: MachineSettings, *, added: list[Path], disk_mib: int
-) -> int:
+def boot(home: Path, layers: list[Path], name: str, machine: MachineSettings, options: BootOptions) -> int:
     """Boot a machine and wait until it is off; return 0 if it was switched off, else 1.
 
     Args:
@@ -285,11 +322,10 @@ def boot(
         layers: of its image.
         name: its host name.
         machine: its doors and its environment.
-        added: layers above those of its image.
-        disk_mib: size of its disk.
+        options: how it is booted.
 
     Raises:
-        OSError: if the kernel refuses something.
+        OSError: if the kernel refuses something, or the address of its health checks is taken.
     """
     started = time.monotonic()
     namespaces.prctl(namespaces.SET_PDEATHSIG, signal.SIGKILL)  # it ends with who has booted it
@@ -297,7 +333,9 @@ def boot(
     group.make()
     kinds = {"net": namespaces.NEWNET, "pid": namespaces.NEWPID, "time": namespaces.NEWTIME}
     own = {os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC): kind for name, kind in kinds.items()}
+    health = socket.create_server(machine.health) if machine.health else None
     listeners = open_network(machine.doors)
+    network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     console, terminal = open_console()
     namespaces.start_uptime()
     namespaces.unshare(namespaces.NEWPID)
@@ -305,7 +343,7 @@ def boot(
     if child == 0:
         try:
             group.join()
-            _become_process_1(home, layers, name, terminal, machine, added, disk_mib)
+            _become_process_1(home, layers, name, terminal, machine, options)
         except BaseException as error:
             os.write(2, f"the machine does not boot: {error!r}\n".encode())
         os._exit(1)
@@ -316,6 +354,8 @@ def boot(
     writer.start()
     for listener, outside in listeners:
         threading.Thread(target=carry, args=(listener, outside), daemon=True).start()
+    if health is not None and machine.health is not None:
+        threading.Thread(target=carry_inside, args=(health, machine.health, network), daemon=True).start()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.close(terminal)  # not before: systemd has its console open only now and then
@@ -330,13 +370,13 @@ def boot(
 
 
 def _become_process_1(
-    home: Path, layers: list[Path], name: str, terminal: int, machine: MachineSettings, added: list[Path], disk_mib: int
+    home: Path, layers: list[Path], name: str, terminal: int, machine: MachineSettings, options: BootOptions
 ) -> None:
     """Turn this process, the first in its namespace of processes, into the image's init."""
     namespaces.prctl(namespaces.SET_PDEATHSIG, signal.SIGKILL)
     namespaces.unshare(namespaces.NEWNS | namespaces.NEWUTS | namespaces.NEWIPC | namespaces.NEWCGROUP)
     socket.sethostname(name)
-    root = lay_root(home, [*layers, *added], name, os.ttyname(terminal), machine, disk_mib)
+    root = lay_root(home, [*layers, *options.added], name, os.ttyname(terminal), machine, options)
     for capability in _HOSTS_KERNEL:
         namespaces.prctl(namespaces.CAPBSET_DROP, capability)
     os.setsid()
@@ -353,13 +393,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="contained", description="Boots a baked image as one machine.")
     parser.add_argument("--image", type=Path, required=True, help="folder of a baked image")
     parser.add_argument("--metadata", default="", help="variable with the address of the machine's metadata service")
+    parser.add_argument("--metadata-name", default="", help="name of that address in /etc/hosts")
+    parser.add_argument("--health", default="", help="variable with the address of the machine's health checks")
     parser.add_argument("--add", type=Path, action="append", default=[], help="a folder that is a layer above; often")
     parser.add_argument("--disk-mib", type=int, default=DISK_MIB, help="size of the disk (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        layers, machine = read_layers(options.image), read_settings(os.environ, options.metadata)
+        layers = read_layers(options.image)
+        machine = read_settings(os.environ, options.metadata, options.health)
         name = os.environ.get(keeper.MARK, "machine")
-        return boot(Path.cwd(), layers, name, machine, added=options.add, disk_mib=options.disk_mib)
+        chosen = BootOptions(tuple(options.add), options.disk_mib, options.metadata_name)
+        return boot(Path.cwd(), layers, name, machine, chosen)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         print(f"the machine does not boot: {error}", file=sys.stderr)  # noqa: T201
         return 1

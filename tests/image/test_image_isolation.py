@@ -257,6 +257,13 @@ def test_a_job_cannot(machine: JobMachine, name: str) -> None:
 SEAT = {"job_id": "j", "epoch": 1, "vcpus": 1, "memory_gib": 0.25, "share": 1.0, "changed_at": "2026-01-01T00:00:00Z"}
 
 
+def test_the_unit_of_a_job_has_walls(machine: JobMachine) -> None:
+    units = machine.run("systemctl", "list-units", "--plain", "--no-legend", "everspot-job-*.service").split()
+    victims = next(name for name in units if name.endswith(".service"))
+    text = machine.run("systemd-analyze", "security", "--no-pager", victims)
+    assert float(text.strip().splitlines()[-1].rpartition(": ")[2].split()[0]) <= 2.5
+
+
 def test_a_job_ends_with_the_code_of_its_program(machine: JobMachine) -> None:
     assert machine.run_job("code", "print('words'); raise SystemExit(3)") == {
         "code": 3,

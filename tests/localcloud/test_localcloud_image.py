@@ -77,8 +77,10 @@ def test_only_a_checkout_can_be_baked(tmp_path: Path) -> None:
         inputs.source_files(tmp_path, inputs.WHEEL)
 
 
-def test_the_wheel_of_an_image_has_its_packages_and_no_others(tmp_path: Path) -> None:
-    wheel = build_wheel(ROOT, tmp_path)
+def test_the_wheel_of_an_image_has_its_packages_and_no_others_in_the_same_bytes_each_time(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    wheel, again = (build_wheel(ROOT, folder) for folder in folders)
+    assert wheel.read_bytes() == again.read_bytes()
     packages = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info" not in name}
     assert packages == {"everspot_core", "everspot_store", "everspot_clouds", "everspot_scheduler", "everspot_train"}
 

@@ -244,6 +244,8 @@ _Make = Callable[[Callable[..., None], Path], None]
 def build_wheel(root: Path, folder: Path) -> Path:
     """Build the wheel of the packages that an image has, of a copy of their sources; return it.
 
+    Two wheels of the same sources and commit have the same digest: their files have the date of the commit.
+
     Raises:
         BakeFailed: if the build fails.
         NotACheckout: if `root` is none.
@@ -258,8 +260,9 @@ def build_wheel(root: Path, folder: Path) -> Path:
             (copy / name).mkdir()
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
         answer = subprocess.run(  # noqa: S603 - this environment's own pip
-            [*command, "--wheel-dir", str(folder), str(copy)], capture_output=True, text=True, check=False
-        )
+            [*command, "--wheel-dir", str(folder), str(copy)], capture_output=True, text=True, check=False,
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(inputs.commit_seconds(root))},
+        )  # fmt: skip
         if answer.returncode != 0:
             raise BakeFailed(f"the wheel cannot be built: {answer.stderr.strip()[-1000:]}")
     return next(folder.glob("everspot-*.whl"))

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOMS = ("core", "store", "clouds", "scheduler", "training_image")
 """Folders of the packages that an image has. Neither the components nor the command is among them."""
@@ -52,8 +53,21 @@ def commit(root: Path) -> str:
     """
     last = _git(root, "log", "-1", "--format=%H", "--", *WHEEL)
     if not last:
-        raise NotACheckout(f"{root} has no commit of Everspot")
+        _refuse(root)
     return f"{last}-dirty" if _git(root, "status", "--porcelain", "--", *WHEEL) else last
+
+
+def commit_seconds(root: Path) -> int:
+    """Return when the last commit that changed an image's files was made, in seconds since 1970.
+
+    Raises:
+        NotACheckout: if there is none.
+    """
+    return int(_git(root, "log", "-1", "--format=%ct", "--", *WHEEL) or _refuse(root))
+
+
+def _refuse(root: Path) -> NoReturn:
+    raise NotACheckout(f"{root} has no commit of Everspot")
 
 
 def _git(root: Path, *words: str) -> str:

@@ -28,7 +28,7 @@ MEANING_OF_REASON: dict[Reason, str] = {
     Reason.WINDOW: "the hours in which it may run were over",
     Reason.INFEASIBLE: "no capacity that there is could have kept its deadline",
     Reason.RETURNED: "its visit to another cluster ended",
-    Reason.NO_PROGRESS: "its instance or its lease was lost too often in a row, and it came no further",
+    Reason.NO_PROGRESS: "its instance, its lease or its attempts were lost too often in a row, and it came no further",
     Reason.SUPERSEDED: "its checkpoints belong to a later epoch than its record",
     Reason.STALLED: "it made no step for many times its usual, or gave no sign of life",
 }

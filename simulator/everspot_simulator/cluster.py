@@ -173,8 +173,10 @@ class Cluster:
         """End the job's lease and keep its progress: the job was stopped or preempted, or has finished."""
         assert task.record is not None  # noqa: S101 - it holds a lease
         self._note(task, reason)
+        before = task.done
         task.done = task.job.actual * 3600 if reason is Reason.FINISHED else task.done_by(self.now)
-        task.record = lease.release(task.record, reason, self.now, task.submission.spec)
+        progress = task.record.progress.model_copy(update={"new_checkpoints": int(task.done > before)})
+        task.record = lease.release(task.record, reason, self.now, task.submission.spec, progress=progress)
         for machine in task.instances:
             machine.leave(task.job.id, self.now)
         task.instances, task.began_at, task.works_from, task.stopped_at, task.back_at = (), None, None, None, None

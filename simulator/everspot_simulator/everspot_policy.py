@@ -126,7 +126,9 @@ class _Job:
         instance = self._instance()
         if instance is not None and state.mode is Mode.IDLE:
             assert self._record is not None and instance.pool is not None  # noqa: S101 - a job that holds something has both
-            self._record = lease.release(self._record, Reason.NOTICE, now, JobSpec(name=_JOB, recipe="simulated"))
+            spec = JobSpec(name=_JOB, recipe="simulated")
+            progress = self._record.progress.model_copy(update={"new_checkpoints": 1})  # each notice lets it save
+            self._record = lease.release(self._record, Reason.NOTICE, now, spec, progress=progress)
             self._lost = [*self._lost, now][-_REMEMBERED:]
             self._noticed[instance.pool] = now
             del self._instances[instance.instance_id]

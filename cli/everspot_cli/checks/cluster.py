@@ -7,6 +7,7 @@ from functools import partial
 from everspot_core.capacity.catalogue import Price
 from everspot_core.capacity.price_table import STALE, newest_last, unlisted
 from everspot_core.counting import counted
+from everspot_core.jobs.records import Reason
 from everspot_core.schedule.provisioning.suspension import PROVEN, suspended_types
 from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS
@@ -185,6 +186,12 @@ def _queue(session: Session) -> Check:
         return Check(
             "cluster", "queue", Verdict.WARN, f"drained, nothing starts; {counts}", "everspot cluster drain --undo"
         )
+    denied = [row for row in rows if row["last_reason"] == Reason.DENIED.value and row["owner"] is None]
+    if denied:
+        job, detail = denied[0]["job_id"], denied[0]["detail"].partition("\n")[0]
+        fix = "grant the permission: waiting jobs are tried again, and `everspot retry` takes up a failed one"
+        words = detail if denied[0]["state"] == "FAILED" else f"is denied what it needs: {detail}"
+        return Check("user", "queue", Verdict.WARN, f"{counts}; {job} {words}", fix)
     if failed:
         fix = f"the job's own error, not the cluster's: everspot logs {failed[0]['job_id']}"
         return Check("user", "queue", Verdict.WARN, counts, fix)

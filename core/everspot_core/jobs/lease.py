@@ -10,6 +10,7 @@ change within an ownership, so that a record that does not change belongs to a d
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
@@ -25,6 +26,9 @@ _FINAL = {
     Reason.SUPERSEDED: JobState.FAILED,
     Reason.RETURNED: JobState.CANCELLED,
 }
+_ENDED_THERE = (Reason.SHUTDOWN, Reason.FENCED)
+"""Ends of an attempt that neither the cloud nor the scheduler ordered. In a row without progress they have a back-off,
+since the next attempt may end for the same reason at once."""
 DETAIL_LIMIT = 4000
 """The most characters of a detail. The record is rewritten at every renewal and must stay small."""
 START_BACKOFF = timedelta(seconds=10)
@@ -36,10 +40,25 @@ START_INSTANCES = 4
 START_ATTEMPTS = 10
 """A job fails when it could not be started this many times in a row, even if only on one instance."""
 
+DENIED_STARTS = 12
+"""A job fails when it was denied what it needs this many times in a row before its program began: with the back-off,
+after about six hours without the permission."""
+DENIED_BACKOFF_MAX = timedelta(hours=3)
+"""Longest wait after such a denial. It is long because a person has to grant the permission."""
+DENIED_RUNS = 8
+"""A job fails when its program was denied what it needs this many times in a row without progress: after two hours of
+back-off. It is less than DENIED_STARTS, because each of these attempts pays for a start of the program."""
+DENIED_RUN_BACKOFF = timedelta(minutes=1)
+"""Wait after the first such end of a program. It doubles with each further one."""
+
 FRUITLESS_MOST = 6
 """A job fails when its owner has vanished this many times in a row without progress of the job."""
 UNTOLD = timedelta(minutes=30)
 """Market time with an owner after which a program that reports no steps is presumed to have made progress."""
+
+IDLE_ATTEMPTS_MOST = 20
+"""A job fails when this many attempts in a row ended without progress, whatever ended them. It is far above the other
+limits: it only ends loops that none of them sees, such as a notice before each first step."""
 
 FAILED_ON_KEPT = 16
 """The largest number of failed instances in a job's record."""
@@ -95,7 +114,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
             "assigned_durable_step": record.progress.durable_step,
             "progress": record.progress.model_copy(
-                update={"recent_use": None, "attempt_use": None, "low_gpu_share": None}
+                update={"recent_use": None, "attempt_use": None, "low_gpu_share": None, "new_checkpoints": None}
             ),
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
@@ -163,7 +182,7 @@ def release(
 
     `hopeless`: such an error is final immediately. `unstarted`: a preemption because the owner's machine or the store
     could not start the program, or failed it. The preemption puts the job back with its own back-off, until too many
-    instances in a row could not start it. Denied access to the store never fails the job.
+    in a row could not start it (`gives_up`).
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -184,19 +203,44 @@ def release(
     elif reason is not Reason.MOVE and not reason.put_off:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
-            update |= _unstarted(record, reason, now, detail)
+            update |= _unstarted(record, reason, now, detail, ran=exit_code is not None)
+        elif reason in _ENDED_THERE and update["idle_attempts"] > 1:
+            update["not_before"] = now + _doubled(START_BACKOFF, update["idle_attempts"] - 2, START_BACKOFF_MAX)
     return record.model_copy(update=update)
 
 
-def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
+def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False) -> bool:
     """Return whether the job fails if its present owner could not start it either, for this reason.
 
-    A missing permission fails no job, because all jobs of the cluster lack it until it is granted.
+    A missing permission is no fault of instances: only attempts count, and a person gets time to grant it.
+
+    Args:
+        record: The record with the progress of the attempt that ends.
+        reason: The attempt's end.
+        ran: Whether the program had begun.
     """
+    row = _unstarted_row(record, reason)
     if reason is Reason.DENIED:
-        return False
-    row = [*record.unstarted, record.owner]
+        return len(row) >= (DENIED_RUNS if ran else DENIED_STARTS)
     return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
+
+
+def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
+    """Return how often the job could not be started, the present owner included; what the last one said follows."""
+    row = _unstarted_row(record, reason)
+    if reason is Reason.DENIED:
+        return (
+            f"was denied what it needs {len(row)} times in a row without progress: grant the permission, then "
+            "`everspot retry` goes on from its newest checkpoint; the last answer was: "
+        )
+    verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
+    return f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+
+
+def idle_attempts_limit(spec: JobSpec) -> int:
+    """Return after how many attempts in a row without progress the job fails. Whoever allows more restarts from zero
+    gets them."""
+    return max(IDLE_ATTEMPTS_MOST, spec.retries.from_zero + 1)
 
 
 def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = False) -> JobRecord:
@@ -231,6 +275,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
             "preemptions": max(0, record.preemptions - 1),
             "fruitless": max(0, record.fruitless - 1),
             "fruitless_ended": min(record.fruitless_ended, max(0, record.fruitless - 1)),
+            "idle_attempts": max(0, record.idle_attempts - 1),
             "detail": "",
             "changed_at": now,
             "assigned_at": now,
@@ -256,17 +301,30 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     )
 
 
-def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
-    row = [*record.unstarted, record.owner][-START_ATTEMPTS:]
-    if gives_up(record, reason):
-        verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
-        words = f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str, *, ran: bool) -> dict[str, Any]:
+    row = _unstarted_row(record, reason)
+    if gives_up(record, reason, ran=ran):
+        words = describe_failed_starts(record, reason)
         return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: DETAIL_LIMIT - len(words)]}
-    wait = min(START_BACKOFF * 2 ** len(record.unstarted), START_BACKOFF_MAX)
+    denied = reason is Reason.DENIED
+    first = DENIED_RUN_BACKOFF if denied and ran else START_BACKOFF
+    wait = _doubled(first, len(row) - 1, DENIED_BACKOFF_MAX if denied else START_BACKOFF_MAX)
     return {"unstarted": row, "not_before": now + wait}
 
 
-def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+def _unstarted_row(record: JobRecord, reason: Reason) -> list[str | None]:
+    """Return the last instances in a row that could not start the job, the present owner included. Progress begins a
+    new row, and so does a denial after other troubles, or the other way round: their limits differ."""
+    same_kind = (record.last_reason is Reason.DENIED) == (reason is Reason.DENIED)
+    earlier = record.unstarted if same_kind and not _advanced(record) else []
+    return [*earlier, record.owner][-DENIED_STARTS:]
+
+
+def _doubled(first: timedelta, times: int, longest: timedelta) -> timedelta:
+    return min(first * (1 << times), longest)
+
+
+def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, Any]:
     held_time = record.held_time(
         now
     )  # two machines' clocks may tell of an end before its beginning: then it is nothing
@@ -284,6 +342,7 @@ def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -
         "held_seconds": None if held_time is None else held_time.total_seconds(),
         "fruitless": (fruitless := _fruitless(record, reason, now)),
         "fruitless_ended": min(record.fruitless_ended, fruitless),
+        "idle_attempts": _idle_attempts(record, reason, now),
         **_failed(record, reason),
     }
 
@@ -303,15 +362,41 @@ def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
 
     A program that reports no steps has made progress once it has run for UNTOLD: its saved work is unknown.
     """
-    furthest = _furthest(record.progress)
-    if furthest > (record.assigned_step or 0) or _saved(record):
+    if _advanced(record):
         return 0
     if reason is not Reason.LOST:
         return record.fruitless
-    began = record.assigned_at
-    if furthest == 0 and record.state is JobState.RUNNING and began is not None and now - began >= UNTOLD:
+    return 0 if _ran_untold(record, now) else record.fruitless + 1
+
+
+def _idle_attempts(record: JobRecord, reason: Reason, now: datetime) -> int:
+    """Return how many attempts in a row have ended without progress, with this one.
+
+    Failures of the program do not count: `retries` limits them. An agent that reports the checkpoints of programs
+    without steps leaves nothing to presume; neither does an attempt that machine, agent or store failed.
+    """
+    if _advanced(record):
         return 0
-    return record.fruitless + 1
+    if reason.failure:
+        return record.idle_attempts
+    presumed = record.progress.new_checkpoints is None and not reason.troubled
+    return 0 if presumed and _ran_untold(record, now) else record.idle_attempts + 1
+
+
+def _advanced(record: JobRecord) -> bool:
+    """Return whether the job is known to have made progress with its present owner."""
+    return (
+        _furthest(record.progress) > (record.assigned_step or 0)
+        or _saved(record)
+        or bool(record.progress.new_checkpoints)
+    )
+
+
+def _ran_untold(record: JobRecord, now: datetime) -> bool:
+    """Return whether a program that reports no steps has run for so long that it is presumed to have made progress."""
+    began = record.assigned_at
+    silent = _furthest(record.progress) == 0 and record.state is JobState.RUNNING
+    return silent and began is not None and now - began >= UNTOLD
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:

@@ -139,6 +139,10 @@ class Progress(Stored):
         description="The share of the time in which its GPUs computed, once it is below the limit of its file; None: "
         "it has no limit, or is not below.",
     )
+    new_checkpoints: int | None = Field(
+        default=None,
+        description="Checkpoints of its folder that this attempt has published; None: not reported, or no folder.",
+    )
     preparing: bool = Field(default=False, description="Its data, packages or set-up are being prepared.")
     memory_gib: Gib = Field(default=None, description="The largest measured memory, GiB; None: not measured.")
     gpu_memory_gib: Gib = Field(
@@ -182,6 +186,9 @@ class JobRecord(Document):
     fruitless: int = Field(default=0, description="How often in a row its owner vanished without progress of the job.")
     fruitless_ended: int = Field(
         default=0, description="How many of these losses came because the cloud had taken or ended the instance."
+    )
+    idle_attempts: int = Field(
+        default=0, description="How many attempts in a row ended without progress, failures of its program left out."
     )
     assigned_step: Steps = Field(default=None, description="Its highest step when its owner got it.")
     assigned_durable_step: Steps = Field(

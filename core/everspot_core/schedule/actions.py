@@ -44,12 +44,14 @@ class Why(StrEnum):
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
     LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further;
     # ended: how many of them because the cloud had taken or ended its instance
+    IDLE_ATTEMPTS = "idle-attempts"  # times: attempts in a row without progress; reason: the last one's end
     HEAD_AHEAD = "head-ahead"  # head, epoch: its checkpoints belong to a later epoch than its record
     NOT_YET = "not-yet"  # start: it does not begin before
     OUTSIDE_WINDOW = "outside-window"  # window, opens
     TEAM_BUDGET = "team-budget"  # team, spent, committed, asked, cap, unit, period, until
     ENVIRONMENT_BUDGET = "environment-budget"  # spent, committed, asked, cap, unit, period, until
     BACK_OFF = "back-off"  # seconds
+    DENIED = "denied"  # times: the store refused what it needs so often in a row; until, detail
     NO_FREE_INSTANCE = "no-free-instance"  # present: healthy instances that are large enough
     KEPT_FOR_CRITICAL = "kept-for-critical"
     NO_TYPE_FITS = "no-type-fits"  # lacks, types

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from everspot_core.documents import format_duration
 from everspot_core.jobs.checkpoint_interval import LONGEST
 from everspot_core.jobs.job import LimitAction, Priority
-from everspot_core.jobs.lease import FRUITLESS_MOST, waits_since
+from everspot_core.jobs.lease import FRUITLESS_MOST, idle_attempts_limit, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
@@ -141,6 +141,9 @@ def _stuck(job: JobView) -> End | None:
     if record is not None and record.last_reason is Reason.LOST and record.fruitless >= FRUITLESS_MOST:
         losses: Figures = {"times": record.fruitless, "ended": record.fruitless_ended}
         return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, losses
+    if record is not None and record.idle_attempts >= idle_attempts_limit(job.submission.spec):
+        attempts: Figures = {"times": record.idle_attempts, "reason": str(record.last_reason)}
+        return JobState.FAILED, Reason.NO_PROGRESS, Why.IDLE_ATTEMPTS, attempts
     return None
 
 

@@ -46,6 +46,8 @@ _BECAUSE = {
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
     Why.LOST_OFTEN: "{loss} {times} times in a row, and it came no further; "
     "`everspot retry` goes on from its newest checkpoint",
+    Why.IDLE_ATTEMPTS: "its last {times} attempts ended without progress, the newest one by `{reason}`; "
+    "`everspot retry` goes on from its newest checkpoint",
     Why.HEAD_AHEAD: "its checkpoints belong to epoch {head} and its record to epoch {epoch}, so that no instance could "
     "save its work; `everspot retry` goes on from its newest checkpoint as a new job",
     Why.NOT_YET: "it begins at {start} or later",
@@ -53,6 +55,7 @@ _BECAUSE = {
     Why.TEAM_BUDGET: "team {team} {purse}",
     Why.ENVIRONMENT_BUDGET: "the environment {purse}",
     Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
+    Why.DENIED: "a permission is missing; it was denied {times} times in a row and is tried again at {until}: {detail}",
     Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
     Why.KEPT_FOR_CRITICAL: "the on-demand instance that is free is kept for a critical job",
     Why.NO_TYPE_FITS: "none of the {types} known instance types can hold it; {nearest} comes nearest and lacks {lacks}",

@@ -124,6 +124,7 @@ class FolderCheckpoints:
         durable: whether the job has any checkpoint.
         durable_step: the optimizer steps that the newest one holds; None: the program does not say.
         restored: the checkpoint that was put back.
+        publications: how many it has published itself.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class FolderCheckpoints:
         self._dirty: set[bytes] = set()
         self._torn: dict[bytes, tuple[Stamp, str]] = {}  # files that were not whole, as they were then, and why
         self._failures: set[str] = set()
-        self._next, self._publications = 1, 0
+        self._next, self.publications = 1, 0
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
         self._overdue = OVERDUE_INTERVALS
@@ -261,7 +262,7 @@ class FolderCheckpoints:
         head = self._checkpoints.head()
         stored = head.checkpoints if head is not None else []
         loaded = by_failed_loads(stored)[0] if stored and library else self.restored
-        if loaded is not None and self._publications == 0 and not self._assessor.wrote and len(stored) > 1:
+        if loaded is not None and self.publications == 0 and not self._assessor.wrote and len(stored) > 1:
             _log.warning("the program failed while it loaded checkpoint %d", loaded.step)
             self._checkpoints.note_failed_load(loaded.step, loaded.epoch)
 
@@ -308,7 +309,7 @@ class FolderCheckpoints:
         """Return the settings files that belong to each round, as is known now, and came after the newest checkpoint
         was published with the other files of their round."""
         late, kept_at = self._assessor.late_settings, self._kept_at
-        return {path for path, since in late.items() if self._publications and kept_at is not None and kept_at > since}
+        return {path for path, since in late.items() if self.publications and kept_at is not None and kept_at > since}
 
     def _torn_still(self, look: Look) -> dict[bytes, str]:
         """Return why files that were not whole are left out, as long as they have not changed since."""
@@ -411,7 +412,7 @@ class FolderCheckpoints:
         self._published = _Published(publication, {part.name: part for part in done.parts}, sent)
         self._dirty -= draft.present
         self._dirty |= look.mapped
-        self._publications += 1
+        self.publications += 1
         kept_at, self._kept_at = self._kept_at, self._clock.monotonic()
         if kept_at is not None:
             self._usual_gap = self._kept_at - kept_at

@@ -75,6 +75,11 @@ class JobArtifacts:
         """The optimizer steps that the newest checkpoint of the folder holds; None: not known."""
         return self.folder.durable_step if self.folder is not None else None
 
+    @property
+    def new_checkpoints(self) -> int | None:
+        """How many checkpoints of the folder this agent has published; None without a folder."""
+        return self.folder.publications if self.folder is not None else None
+
     def upload(self) -> timedelta:
         """Return how long the last upload of the folder of checkpoints took."""
         return self.folder.took if self.folder is not None else timedelta()

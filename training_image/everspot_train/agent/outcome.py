@@ -41,8 +41,8 @@ def write_outcome(
     metrics: Mapping[str, float],
     use: Utilization | None,
 ) -> None:
-    """Write the events that end an ownership. `record` is the job's record before the release; `metrics`: the newest
-    of the program; `use`: what it used of the machine.
+    """Write the events that end an ownership. `record` is the job's record before the release, with its last
+    progress; `metrics`: the newest of the program; `use`: what it used of the machine.
 
     A job that was given back without a start gets no event `interrupted`.
     """
@@ -58,8 +58,11 @@ def write_outcome(
         emit(EventKind.FAILED, reason=reason.value, message="its GPUs computed less than its limits allow", **measured)
     elif reason.failure:
         _write_failure(emit, ending, record, spec, tail, measured)
-    elif ending.unstarted and transitions.gives_up(record, reason):
-        emit(EventKind.FAILED, reason=_failed_as(reason).value, message=short_message(ending, tail))
+    elif ending.unstarted and transitions.gives_up(record, reason, ran=ending.exit_code is not None):
+        message = short_message(ending, tail)
+        if reason is Reason.DENIED:
+            message = (transitions.describe_failed_starts(record, reason) + message)[:MESSAGE_CHARACTERS]
+        emit(EventKind.FAILED, reason=_failed_as(reason).value, message=message)
     elif started:
         emit(
             EventKind.INTERRUPTED,

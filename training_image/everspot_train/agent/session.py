@@ -440,6 +440,9 @@ class JobSession:
             used["stalled_seconds"] = (
                 round((self._clock.monotonic() - since).total_seconds(), 1) if self._life.last <= since else None
             )
+        if (new_checkpoints := self.artifacts.new_checkpoints) is not None:
+            # An earlier agent of this attempt may have published some.
+            used["new_checkpoints"] = max(new_checkpoints, last.new_checkpoints or 0)
         if status is None and self.artifacts.durable_step is not None:
             used["durable_step"] = self.artifacts.durable_step
         if status is None:
@@ -451,7 +454,8 @@ class JobSession:
     def _write_ending(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
             self._beginning.write_training(self._lease.record.progress, restored=self.artifacts.restored)
-            record, spec, status = self._lease.record, self.submission.spec, self.status()
+            record = self._lease.record.model_copy(update={"progress": self._progress()})
+            spec, status = self.submission.spec, self.status()
             started = self.process is not None
             if ending.step is None:
                 ending = replace(ending, step=self._steps.step)

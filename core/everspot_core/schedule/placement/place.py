@@ -80,7 +80,7 @@ class _Placement:
         hold = self._not_now(job, request.want) or self._admission.hold(job)
         if hold is not None:
             self.actions.append(hold)
-            if hold.cause is Why.BACK_OFF and request.critical:
+            if hold.cause in (Why.BACK_OFF, Why.DENIED) and request.critical:
                 self._held_back.append(request)
             return
         if not request.critical:
@@ -141,6 +141,10 @@ class _Placement:
             return Hold(job_id=job.job_id, cause=Why.DRAIN)
         if record is not None and record.not_before is not None and record.not_before > self.now:
             seconds = round((record.not_before - self.now).total_seconds(), 3)
+            if record.last_reason is Reason.DENIED:
+                until, detail = f"{record.not_before:%Y-%m-%d %H:%M} UTC", record.detail.partition("\n")[0]
+                figures: Figures = {"times": len(record.unstarted), "until": until, "detail": detail}
+                return Hold(job_id=job.job_id, cause=Why.DENIED, figures=figures)
             return Hold(job_id=job.job_id, cause=Why.BACK_OFF, figures={"seconds": seconds})
         return None
 
@@ -176,6 +180,8 @@ def _avoided(job: JobView) -> frozenset[str]:
     record = job.record
     if record is None:
         return frozenset()
+    if record.last_reason is Reason.DENIED:
+        return frozenset(record.failed_on)  # what the store refuses one instance, it refuses all of them
     avoided = {*record.failed_on, *record.unstarted}
     if record.last_owner is not None and record.last_reason is not None and record.last_reason.preemption:
         avoided.add(record.last_owner)

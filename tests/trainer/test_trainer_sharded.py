@@ -12,6 +12,8 @@ pytestmark = pytest.mark.torch
 
 SCRIPT = Path(__file__).with_name("trainer_sharded.py")
 STOP = 17
+RESUMES = [(1, 2), (2, 1), (2, 2), (2, 3), (4, 2), (4, 3)]
+"""Numbers of ranks before and after an interruption."""
 
 
 def run(root: Path, store: Path, ranks: int, epoch: int = 1, **settings: object) -> Post:
@@ -43,7 +45,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Post:
     return run(root / "run", root / "store", 2)
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
+@pytest.fixture(scope="module")
 def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Post]:
     """A run on one, two or four ranks that was interrupted by a notice."""
     root = tmp_path_factory.mktemp("interrupted")
@@ -52,11 +54,11 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return request.param, post
 
 
+@pytest.mark.parametrize(("interrupted", "after"), RESUMES, indirect=["interrupted"])
 def test_a_sharded_model_resumes_exactly_and_on_another_number_of_ranks_within_rounding(
-    interrupted: tuple[int, Post], undisturbed: Post, tmp_path: Path
+    interrupted: tuple[int, Post], after: int, undisturbed: Post, tmp_path: Path
 ) -> None:
     before, first = interrupted
-    after = {1: 2, 2: 2, 4: 3}[before]
     shutil.copytree(first.store_root, tmp_path / "store")
     second = run(tmp_path / "second", tmp_path / "store", after, epoch=2)
     assert (second.status.phase, second.status.resumed_from, second.status.step) == ("finished", STOP, 30)
@@ -82,14 +84,6 @@ def test_a_sharded_model_resumes_exactly_and_on_another_number_of_ranks_within_r
         torch.testing.assert_close(weights(second), weights(undisturbed))
 
 
-def test_a_sharded_checkpoint_is_taken_up_by_a_single_process(tmp_path: Path, undisturbed: Post) -> None:
-    first = run(tmp_path / "first", tmp_path / "store", 2, STOP_AT=STOP)
-    assert first.status.durable_step == STOP
-    second = run(tmp_path / "second", tmp_path / "store", 1, epoch=2)
-    assert (second.status.phase, second.status.resumed_from) == ("finished", STOP)
-    torch.testing.assert_close(weights(second), weights(undisturbed))
-
-
 def test_each_rank_uploads_its_shards_and_no_shard_twice(tmp_path: Path) -> None:
     first = run(tmp_path / "first", tmp_path / "store", 2, STOP_AT=STOP)
     manifest = first.store.checkpoints("digits-1").restore(tmp_path / "restored")
@@ -98,6 +92,8 @@ def test_each_rank_uploads_its_shards_and_no_shard_twice(tmp_path: Path) -> None
     sharded = {path: entry for path, entry in tensors.items() if entry.placements}
     assert sharded.keys() >= {"model/3.weight", "optimizer/state/4/exp_avg"}
     assert all({chunk.stream for chunk in entry.chunks} == {0, 1} for entry in sharded.values())
+    frozen = sharded["model/0.weight"]
+    assert {chunk.at for chunk in frozen.chunks} == {0}  # first, so that its segments are not uploaded again
     whole = {path: entry for path, entry in tensors.items() if path.startswith("model/") and path not in sharded}
     assert whole.keys() >= {"model/2.running_mean"}
     assert all(len(entry.chunks) == 1 for entry in whole.values())  # not once by each rank

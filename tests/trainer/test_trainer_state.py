@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest
 from everspot_train.trainer import StateMismatch, UnsafeState
+from everspot_train.trainer.model_setup import checkpoint_activations
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.state import TrainState
@@ -87,6 +89,22 @@ def test_sparse_and_expanded_buffers_of_a_module_come_back(tmp_path: Path) -> No
             state.load(target, 0)
     assert all(torch.equal(getattr(loaded, name), getattr(saved, name)) for name in ("mask", "bias"))
     assert torch.equal(loaded.adjacency.to_dense(), saved.adjacency.to_dense())
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_frozen_layers_come_first_in_a_stream_so_that_their_segments_stay_the_same(
+    recomputed: bool, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 64), nn.Tanh()), nn.Linear(64, 2))
+    model[1].requires_grad_(False)
+    if recomputed:
+        checkpoint_activations(model, nn.Sequential)
+    state = TrainState()
+    state.shared["model"] = model
+    save(state, tmp_path)
+    entries = CheckpointManifest.load(tmp_path / MANIFEST).tensors
+    places = sorted(entries, key=lambda path: entries[path].chunks[0].at)
+    assert set(places[:2]) == {"model/1.0.weight", "model/1.0.bias"}
 
 
 def test_a_checkpoint_without_a_tracked_piece_is_refused_by_name(tmp_path: Path) -> None:

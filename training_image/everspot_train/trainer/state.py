@@ -23,6 +23,7 @@ from everspot_train.checkpoint.sharding import Sharding, find_mesh
 from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
+from everspot_train.trainer.model_setup import plain_name
 from everspot_train.trainer.module_state import unexpand_buffers
 from everspot_train.trainer.optimizers import restore_dtypes
 from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, iterate_tensors, signature
@@ -202,7 +203,7 @@ class TrainState:
     def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
         """Return the paths of frozen parameters."""
         frozen = {
-            f"{name}/{parameter}"
+            f"{name}/{plain_name(parameter)}"
             for name, piece in self.shared.items()
             if isinstance(piece, torch.nn.Module)
             for parameter, value in piece.named_parameters(remove_duplicate=False)

@@ -24,6 +24,7 @@ from everspot_simulator.engine import (
 from everspot_simulator.everspot_policy import EverspotPolicy
 from everspot_simulator.optimum import Schedule, best, optima, optimum
 from everspot_simulator.policies import POLICIES, Greedy, OnDemand, SlackMargin, UniformProgress
+from everspot_simulator.regions import Regions
 from everspot_simulator.settings import Setting, starts
 from everspot_simulator.synthetic import GENERATORS, Generator, with_prices
 from everspot_simulator.trace import Spells, Trace, parse
@@ -42,6 +43,7 @@ __all__ = [
     "Outcome",
     "Policy",
     "PoolCapacity",
+    "Regions",
     "Schedule",
     "Setting",
     "SlackMargin",

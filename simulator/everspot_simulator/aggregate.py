@@ -9,7 +9,7 @@ from everspot_simulator.engine import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """The figures of a number of runs. Hours and changeovers are means over the runs; misses are counted.
+    """The figures of a number of runs. Hours, changeovers and moves are means over the runs; misses are counted.
 
     Attributes:
         saving_percent: against the job on one on-demand instance without any changeover.
@@ -25,6 +25,7 @@ class Aggregate:
     on_demand_hours: float
     idle_hours: float
     changeovers: float
+    moves: float
 
 
 def aggregate_runs(outcomes: Sequence[Outcome]) -> Aggregate:
@@ -46,6 +47,7 @@ def aggregate_runs(outcomes: Sequence[Outcome]) -> Aggregate:
         on_demand_hours=statistics.fmean(o.on_demand_hours for o in outcomes),
         idle_hours=statistics.fmean(o.idle_hours for o in outcomes),
         changeovers=statistics.fmean(o.changeovers for o in outcomes),
+        moves=statistics.fmean(o.moves for o in outcomes),
     )
 
 
@@ -68,4 +70,5 @@ def aggregate_traces(aggregates: Mapping[str, Aggregate] | Sequence[Aggregate]) 
         on_demand_hours=statistics.fmean(t.on_demand_hours for t in each),
         idle_hours=statistics.fmean(t.idle_hours for t in each),
         changeovers=statistics.fmean(t.changeovers for t in each),
+        moves=statistics.fmean(t.moves for t in each),
     )

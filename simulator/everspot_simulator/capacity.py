@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 from everspot_core.validation.problems import Problems
 
+from everspot_simulator.regions import Regions, one_region
 from everspot_simulator.settings import Setting
 from everspot_simulator.trace import Trace
 
@@ -17,39 +18,45 @@ class PoolCapacity:
 
     `up[pool][tick]`: whether the pool has capacity. `change[tick]`: the next tick at which any pool comes or goes.
     `prices[pool][tick]`: $/h. `paid[pool][tick]`: the cost of holding the pool from tick 0 to this one; it has one
-    element more. Both are None where spot costs 1. These are lists because reading single elements is several times
-    faster than from arrays.
+    element more. Both are None where spot costs 1. `on_demand_prices[region]`: $/h. These are lists because reading
+    single elements is several times faster than from arrays.
     """
 
     ticks: int
     tick_seconds: float
-    on_demand_price: float
+    regions: Regions
+    on_demand_prices: tuple[float, ...]
     up: tuple[list[bool], ...]
     change: list[int]
     prices: tuple[list[float], ...] | None
     paid: tuple[list[float], ...] | None
 
     @classmethod
-    def from_traces(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
+    def from_traces(
+        cls, traces: Trace | Sequence[Trace], setting: Setting, regions: Regions | None = None
+    ) -> "PoolCapacity":
         """Return the capacity in the traces, by the ticks of the setting's clock. Several traces are the pools of one
-        job, cut to the shortest.
+        job, cut to the shortest. `regions`: None: all pools are in one region.
 
         Raises:
-            BadInputs: if their ticks are not equally long, if only some of them have prices, or if one is shorter than
-                a tick.
+            BadInputs: if their ticks are not equally long, if only some of them have prices, if one is shorter than a
+                tick, or if the regions are of another number of pools.
         """
         pools = setting.on_clock(traces)
-        _check(pools)
+        regions = regions or one_region(len(pools), setting.price_ratio)
+        _check(pools, regions)
         ticks = min(len(t) for t in pools)
         hours = pools[0].tick_seconds / 3600
         up = np.stack([t.up(setting.nodes)[:ticks] for t in pools])
         changes = np.flatnonzero((up[:, 1:] != up[:, :-1]).any(axis=0)) + 1
         edges = np.concatenate(([0], changes, [ticks]))
         prices = [t.prices[:ticks] for t in pools if t.prices is not None]
+        mean = float(np.mean(prices)) if prices else 1.0
         return cls(
             ticks=ticks,
             tick_seconds=pools[0].tick_seconds,
-            on_demand_price=setting.price_ratio * (float(np.mean(prices)) if prices else 1.0),
+            regions=regions,
+            on_demand_prices=tuple(ratio * mean for ratio in regions.price_ratios),
             up=tuple(row.tolist() for row in up),
             change=np.repeat(edges[1:], np.diff(edges)).tolist(),
             prices=tuple(p.tolist() for p in prices) or None,
@@ -65,11 +72,12 @@ class PoolCapacity:
             return tuple(1.0 if up[tick] else None for up in self.up)
         return tuple(prices[pool][tick] if up[tick] else None for pool, up in enumerate(self.up))
 
-    def cheapest(self, tick: int) -> int | None:
-        """Return the cheapest pool that is up at this tick, the first of equals; None if none is up."""
+    def cheapest(self, tick: int, region: int = 0) -> int | None:
+        """Return the cheapest pool of the region that is up at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:
             return None
-        up_pools, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
+        located, prices = zip(self.up, self.regions.pools, strict=True), self.prices
+        up_pools = [pool for pool, (up, at) in enumerate(located) if at == region and up[tick]]
         if prices is None or len(up_pools) < 2:
             return up_pools[0] if up_pools else None
         return min(up_pools, key=lambda pool: prices[pool][tick])
@@ -84,7 +92,7 @@ class PoolCapacity:
         return cost + self.prices[pool][tick + whole] * remainder / 3600 if remainder > 0 else cost
 
 
-def _check(pools: list[Trace]) -> None:
+def _check(pools: list[Trace], regions: Regions) -> None:
     problems = Problems()
     if not problems.need(bool(pools), "traces", "at least one is needed"):
         problems.raise_any("simulation")
@@ -93,6 +101,8 @@ def _check(pools: list[Trace]) -> None:
         problems.need(trace.gap == pools[0].gap, "gap_seconds", f"pools need equal ticks; {reason}")
     for trace in pools:
         problems.need(len(trace) > 0, "tick_seconds", f"is longer than the trace {trace.name}")
+    count = len(regions.pools)
+    problems.need(count == len(pools), "regions", f"there are {len(pools)} pools, and regions of {count}")
     without = [t.name for t in pools if t.prices is None]
     reason = f"all pools need them or none; missing in {', '.join(without)}"
     problems.need(len(without) in (0, len(pools)), "prices", reason)

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from everspot_simulator.capacity import PoolCapacity
+from everspot_simulator.regions import Regions
 from everspot_simulator.settings import Setting
 from everspot_simulator.trace import Trace
 
@@ -54,9 +55,11 @@ class State(NamedTuple):
         remaining: seconds of computing left.
         mode: the market that the job holds, IDLE if it has just lost spot.
         changing: seconds left of the changeover under way.
-        available: a spot pool is up or held.
+        available: a spot pool of the region is up or held.
         spot: price of an hour by pool, None where the pool is not up.
-        on_demand: price of an hour on-demand.
+        on_demand: price of an hour on-demand in each region.
+        region: the region in which the job is. It can hold only what is there.
+        regions: all of them; None in a policy's own tests of a single one.
     """
 
     tick: int
@@ -67,7 +70,9 @@ class State(NamedTuple):
     available: bool
     terms: Terms
     spot: tuple[float | None, ...] = ()
-    on_demand: float = 0.0
+    on_demand: tuple[float, ...] = (0.0,)
+    region: int = 0
+    regions: Regions | None = None
 
     @property
     def slack(self) -> float:
@@ -79,13 +84,14 @@ class Choice(NamedTuple):
     """The choice of a policy from now on. The policy is asked again after `ticks`, or when availability changes.
 
     `final`: on-demand to the end, without being asked again. `pool`: None for the pool that is held, otherwise the
-    cheapest.
+    cheapest. `region`: move there, which takes some ticks without an instance; only with the mode IDLE.
     """
 
     mode: Mode
     ticks: int = 1
     final: bool = False
     pool: int | None = None
+    region: int | None = None
 
 
 class Policy(Protocol):
@@ -104,6 +110,7 @@ class Step(NamedTuple):
         seconds: its length.
         progress: seconds of computing done in it.
         entered: it began with a changeover.
+        moved: it is a move to another region, whose egress is the cost.
     """
 
     tick: int
@@ -113,6 +120,7 @@ class Step(NamedTuple):
     progress: float
     cost: float
     entered: bool
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +130,7 @@ class Outcome:
 
     Attributes:
         finished_at: hours from submission.
-        undisturbed: the cost of the job on one on-demand instance without any changeover.
+        undisturbed: the cost of the job on one on-demand instance of the first region without any changeover.
     """
 
     cost: float
@@ -133,6 +141,7 @@ class Outcome:
     on_demand_hours: float
     idle_hours: float
     changeovers: int
+    moves: int = 0
 
     @property
     def saving(self) -> float:
@@ -140,14 +149,22 @@ class Outcome:
         return 1 - self.cost / self.undisturbed
 
 
-def run(traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: Policy) -> Outcome:
+def run(
+    traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: Policy, regions: Regions | None = None
+) -> Outcome:
     """Run one job, submitted at tick `start`. Several traces are the pools of the job."""
-    return runs(traces, [start], setting, policy)[0]
+    return runs(traces, [start], setting, policy, regions)[0]
 
 
-def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, policy: Policy) -> list[Outcome]:
-    """Run a job from each of the starts."""
-    capacity = PoolCapacity.from_traces(traces, setting)
+def runs(
+    traces: Trace | Sequence[Trace],
+    starts: Iterable[int],
+    setting: Setting,
+    policy: Policy,
+    regions: Regions | None = None,
+) -> list[Outcome]:
+    """Run a job from each of the starts. `regions`: of the pools; None: they are in one."""
+    capacity = PoolCapacity.from_traces(traces, setting, regions)
     return [outcome(steps(capacity, int(s), setting, policy), setting, capacity) for s in starts]
 
 
@@ -162,16 +179,24 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
     whole, changeover = setting.tick_seconds is not None, setting.actual_changeover
     terms = Terms(setting.job, setting.deadline, setting.changeover, length, length if whole else 0.0)
     tick, remaining, changing = 0, terms.job, 0.0
-    mode, pool = Mode.IDLE, None
+    mode, pool, region = Mode.IDLE, None, 0
+    regions = capacity.regions
     while remaining > EPSILON:
         at = start + tick
         if pool is not None and not (at < capacity.ticks and capacity.up[pool][at]):
             mode, pool, changing = Mode.IDLE, None, 0.0
-        available = pool is not None or capacity.cheapest(at) is not None
-        spot, on_demand = capacity.offers(at), capacity.on_demand_price
-        state = State(tick, tick * length, remaining, mode, changing, available, terms, spot, on_demand)
+        available = pool is not None or capacity.cheapest(at, region) is not None
+        spot, on_demand = capacity.offers(at), capacity.on_demand_prices
+        now = tick * length
+        state = State(tick, now, remaining, mode, changing, available, terms, spot, on_demand, region, regions)
         choice = policy.choose(state)
-        target = _pool(choice, mode, pool, capacity, at)
+        if choice.region is not None:
+            _check_move(choice, regions, region)
+            away = regions.move_ticks(length)
+            yield Step(tick, Mode.IDLE, None, away * length, 0.0, regions.move_usd(region), False, moved=True)
+            tick, mode, pool, changing, region = tick + away, Mode.IDLE, None, 0.0, choice.region
+            continue
+        target = _pool(choice, mode, pool, capacity, at, region)
         entered = choice.mode is not Mode.IDLE and (choice.mode is not mode or target != pool)
         mode, pool = choice.mode, target
         changing = changeover if entered else changing
@@ -186,7 +211,7 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
         needed = changing + remaining
         seconds = needed if choice.final else min(ticks * length, needed)
         progress = max(0.0, seconds - changing)
-        cost = capacity.on_demand_price * seconds / 3600
+        cost = on_demand[region] * seconds / 3600
         if pool is not None:
             cost = capacity.spot_cost(pool, at, seconds)
         yield Step(tick, mode, pool, seconds, progress, cost, entered)
@@ -194,7 +219,14 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
         tick += ticks
 
 
-def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, at: int) -> int | None:
+def _check_move(choice: Choice, regions: Regions, region: int) -> None:
+    if choice.mode is not Mode.IDLE:
+        raise ValueError("a job that moves to another region holds nothing")
+    if choice.region == region or choice.region not in range(len(regions.names)):
+        raise ValueError(f"there is no other region {choice.region}")
+
+
+def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, at: int, region: int) -> int | None:
     """Return the pool that the choice selects; None if it is not spot."""
     if choice.final and choice.mode is not Mode.ON_DEMAND:
         raise ValueError("only on-demand can be held to the end whatever comes")
@@ -203,9 +235,10 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
     if choice.mode is not Mode.SPOT:
         return None
     if choice.pool is None:
-        target = pool if mode is Mode.SPOT else capacity.cheapest(at)
+        target = pool if mode is Mode.SPOT else capacity.cheapest(at, region)
     else:
-        target = choice.pool if at < capacity.ticks and capacity.up[choice.pool][at] else None
+        here = capacity.regions.pools[choice.pool] == region
+        target = choice.pool if here and at < capacity.ticks and capacity.up[choice.pool][at] else None
     if target is None:
         raise ValueError(f"spot was chosen at tick {at}, where there is none")
     return target
@@ -213,20 +246,22 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
 
 def outcome(run_steps: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
     """Return the result of a run's steps."""
-    cost, changeovers, finished = 0.0, 0, 0.0
+    cost, changeovers, moves, finished = 0.0, 0, 0, 0.0
     seconds_by_mode = dict.fromkeys(Mode, 0.0)
     for step in run_steps:
         cost += step.cost
         seconds_by_mode[step.mode] += step.seconds
         changeovers += step.entered
+        moves += step.moved
         finished = step.tick * capacity.tick_seconds + step.seconds
     return Outcome(
         cost=cost,
-        undisturbed=capacity.on_demand_price * setting.job / 3600,
+        undisturbed=capacity.on_demand_prices[0] * setting.job / 3600,
         finished_at=finished / 3600,
         missed=finished > setting.deadline + ON_TIME,
         spot_hours=seconds_by_mode[Mode.SPOT] / 3600,
         on_demand_hours=seconds_by_mode[Mode.ON_DEMAND] / 3600,
         idle_hours=seconds_by_mode[Mode.IDLE] / 3600,
         changeovers=changeovers,
+        moves=moves,
     )

@@ -2,6 +2,9 @@
 
 The policy makes a view of the engine's state, runs the plan, and carries out its actions until no action is left. The
 market that the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
+
+Each region is a cluster of a federation. Before it plans, the job moves to another one if `decide` says so, by the
+forecasts of all of them.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,7 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.cluster.manifest import Limits
+from everspot_core.federation.decision import DEFAULT, Forecast, Traveller, decide, well_off
+from everspot_core.federation.forecast import COPIED_PER_HOUR, Passage, forecast_job
+from everspot_core.federation.market import ClusterMarket
 from everspot_core.jobs import lease
+from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import (
     Assignment,
@@ -42,6 +49,7 @@ from everspot_core.schedule import (
 )
 
 from everspot_simulator.engine import UNTIL_CHANGE, Choice, Mode, State
+from everspot_simulator.regions import Regions, one_region
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _JOB = "job"
@@ -62,17 +70,18 @@ class EverspotPolicy:
     """Asks the plan. It begins afresh at the first tick of each run, without knowledge of the trace before that.
 
     `expected`, `upper`: the expected and the greatest duration of the job and of a changeover, relative to their true
-    durations. With 1 and 1 the plan knows the true durations.
+    durations. With 1 and 1 the plan knows the true durations. `moves`: False: the job stays in its first region.
     """
 
     expected: float = 1.0
     upper: float = 1.0
+    moves: bool = True
     _job: "_Job" = field(init=False, repr=False, compare=False)
 
     def choose(self, state: State) -> Choice:
         """Return the choice that the plan makes from this tick on."""
         if state.tick == 0:
-            self._job = _Job(state)
+            self._job = _Job(state, self.moves)
         return self._job.choose(state, self._outlook(state))
 
     def _outlook(self, state: State) -> Outlook:
@@ -90,7 +99,8 @@ class EverspotPolicy:
 class _Job:
     """One run: a job, the pools as observed so far, and the instance that the job holds."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, moves: bool) -> None:
+        self._moves = moves
         spec = JobSpec(name=_JOB, recipe="simulated")
         deadline = _BEGIN + timedelta(seconds=state.terms.deadline)
         self._submission = JobSubmission(job_id=_JOB, spec=spec, submitted_at=_BEGIN, deadline_at=deadline)
@@ -100,15 +110,25 @@ class _Job:
         self._keys = [PoolKey(_TYPE.name, f"pool-{n}", Market.SPOT) for n in range(len(state.spot))]
         self._behaviours = {key: Behaviour() for key in self._keys}
         self._noticed: dict[PoolKey, datetime] = {}
-        self._union = Behaviour()
+        regions = state.regions or one_region(len(self._keys), 1.0)
+        self._regions = regions
+        self._keys_of = [
+            [key for key, at in zip(self._keys, regions.pools, strict=True) if at == region]
+            for region in range(len(regions.names))
+        ]
+        self._unions = [Behaviour() for _ in self._keys_of]
+        self._moved_at: datetime | None = None
         self._launched = 0
 
     def choose(self, state: State, outlook: Outlook) -> Choice:
         """Plan until nothing changes, and return the market that the job holds then."""
         now = _BEGIN + timedelta(seconds=state.now)
         self._look(state, now)
+        goal = self._goal(state, outlook, now) if self._moves and len(self._keys_of) > 1 else None
+        if goal is not None:
+            return self._depart(goal, now)
         for _ in range(_ROUNDS):
-            actions = plan(self._view(state, outlook), now)
+            actions = plan(self._view(state, outlook, state.region), now)
             if any(isinstance(a, Refuse) for a in actions):
                 return Choice(Mode.ON_DEMAND, UNTIL_CHANGE, final=True)
             changes = [a for a in actions if not isinstance(a, Hold | Stay)]
@@ -122,22 +142,64 @@ class _Job:
         """Observe which pools are up, and whether the held instance is lost."""
         for key, price in zip(self._keys, state.spot, strict=True):
             self._behaviours[key] = self._behaviours[key].observe(price is not None, now)
-        self._union = self._union.observe(any(p is not None for p in state.spot), now)
+        self._unions = [
+            union.observe(any(self._behaviours[key].up for key in keys), now)
+            for union, keys in zip(self._unions, self._keys_of, strict=True)
+        ]
         instance = self._instance()
         if instance is not None and state.mode is Mode.IDLE:
             assert self._record is not None and instance.pool is not None  # noqa: S101 - a job that holds something has both
-            spec = JobSpec(name=_JOB, recipe="simulated")
-            progress = self._record.progress.model_copy(update={"new_checkpoints": 1})  # each notice lets it save
-            self._record = lease.release(self._record, Reason.NOTICE, now, spec, progress=progress)
+            self._give_up(instance, Reason.NOTICE, now)
             self._lost = [*self._lost, now][-_REMEMBERED:]
             self._noticed[instance.pool] = now
-            del self._instances[instance.instance_id]
+
+    def _give_up(self, instance: InstanceView, reason: Reason, now: datetime) -> None:
+        assert self._record is not None  # noqa: S101 - a job that holds something has one
+        progress = self._record.progress.model_copy(update={"new_checkpoints": 1})  # each notice and move lets it save
+        self._record = lease.release(self._record, reason, now, self._submission.spec, progress=progress)
+        del self._instances[instance.instance_id]
+
+    def _goal(self, state: State, outlook: Outlook, now: datetime) -> int | None:
+        """Return the region to move to; None to stay."""
+        instance, view = self._instance(), self._view_of_job(outlook)
+        traveller = Traveller(
+            job_id=_JOB,
+            deadline_at=self._submission.deadline_at,
+            has_instance=instance is not None,
+            moved_at=self._moved_at,
+        )
+        held_pool = instance.pool if instance is not None else None
+        market = ClusterMarket.from_view(self._regions.names[state.region], self._view(state, outlook, state.region))
+        here = forecast_job(view, market, now, held_pool=held_pool)
+        if well_off(traveller, here, DEFAULT):
+            return None
+        others = [n for n in range(len(self._keys_of)) if n != state.region]
+        move = decide(traveller, here, [self._elsewhere(state, outlook, now, n) for n in others], DEFAULT, now)
+        return None if move is None else self._regions.names.index(move.cluster)
+
+    def _elsewhere(self, state: State, outlook: Outlook, now: datetime, region: int) -> Forecast:
+        """Return the forecast of another region."""
+        market = ClusterMarket.from_view(
+            self._regions.names[region],
+            self._view(state, outlook, region),
+            changeover=Changeover(outlook.changeover, outlook.changeover_upper),
+        )
+        passage = _passage(state, self._regions)
+        return forecast_job(self._view_of_job(outlook), market, now, passage=passage)
+
+    def _depart(self, region: int, now: datetime) -> Choice:
+        instance = self._instance()
+        if instance is not None:
+            self._give_up(instance, Reason.MOVE, now)
+        self._moved_at = now
+        return Choice(Mode.IDLE, region=region)
 
     def _instance(self) -> InstanceView | None:
         owner = self._record.owner if self._record is not None else None
         return self._instances.get(owner) if owner is not None else None
 
-    def _view(self, state: State, outlook: Outlook) -> ClusterView:
+    def _view(self, state: State, outlook: Outlook, region: int) -> ClusterView:
+        """Return the view of the cluster in a region."""
         spot = [
             PoolView(
                 instance_type=_TYPE,
@@ -152,13 +214,14 @@ class _Job:
                 noticed_at=self._noticed.get(key),
                 changeover=None,
             )
-            for key, price in zip(self._keys, state.spot, strict=True)
+            for key, price, at in zip(self._keys, state.spot, self._regions.pools, strict=True)
+            if at == region
         ]
         on_demand = PoolView(
             instance_type=_TYPE,
             zone="on-demand",
             market=Market.ON_DEMAND,
-            usd_per_hour=state.on_demand,
+            usd_per_hour=state.on_demand[region],
             available=None,
             reserved=False,
             behaviour=Behaviour(),
@@ -171,7 +234,7 @@ class _Job:
             jobs=(self._view_of_job(outlook),),
             instances=tuple(self._instances.values()),
             pools=(*spot, on_demand),
-            unions={frozenset(self._keys): self._union},
+            unions={frozenset(self._keys_of[region]): self._unions[region]},
             tick=timedelta(seconds=state.terms.tick),
             limits=_LIMITS,
             draining=False,
@@ -275,3 +338,11 @@ class _Job:
             pool=pool,
             residents=(),
         )
+
+
+def _passage(state: State, regions: Regions) -> Passage:
+    """Return the way out of the present region. It takes whole ticks here."""
+    way = Passage.for_bytes(regions.checkpoint_gb, regions.egress_usd[state.region], COPIED_PER_HOUR)
+    tick = state.terms.tick
+    whole = timedelta(seconds=regions.move_ticks(tick) * tick)
+    return replace(way, expected=whole, upper=max(way.upper, whole))

@@ -3,14 +3,16 @@
 The state of the program is the tick, what is held, and the slack used so far. (Slack is the time to the deadline beyond
 the computing that is left.) Running uses no slack, a tick of waiting uses a tick, a changeover uses a changeover. So
 the slack used is always a multiple of the greatest common divisor of tick and changeover, whatever the job and the
-deadline. The table has one row per multiple, up to the slack at submission; a column of rows is one numpy vector.
+deadline. A move to another region takes whole ticks, and a job that holds nothing has one state for each region. The
+table has one row per multiple, up to the slack at submission; a column of rows is one numpy vector.
 An optimal run never breaks off a changeover: without that changeover it would be cheaper.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from everspot_simulator.capacity import PoolCapacity
 from everspot_simulator.engine import EPSILON, Choice, Mode, Outcome, Policy, State, outcome, steps
 from everspot_simulator.policies import OnDemand
+from everspot_simulator.regions import Regions
 from everspot_simulator.settings import Setting
 from everspot_simulator.trace import Trace
 
@@ -30,38 +33,47 @@ _Row = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A policy that replays a fixed run: it holds `held[i]` at tick i; None is idle, -1 on-demand, else the pool."""
+    """A policy that replays a fixed run.
+
+    `holdings`: by tick: None is idle, -1 on-demand, else the pool. `moves`: the region that the job moves to, by the
+    tick at which the move begins.
+    """
 
     holdings: tuple[int | None, ...]
+    moves: Mapping[int, int] = field(default_factory=dict)
 
     def choose(self, state: State) -> Choice:
         """Return the choice of the run at the tick."""
         # Rounding may leave a little work after the last tick; it is done on what was held last.
         tick = min(state.tick, len(self.holdings) - 1)
+        if tick in self.moves:
+            return Choice(Mode.IDLE, region=self.moves[tick])
         holding = self.holdings[tick]
         ticks = 1
-        while tick + ticks < len(self.holdings) and self.holdings[tick + ticks] == holding:
+        while self.holdings[tick + ticks : tick + ticks + 1] == (holding,) and tick + ticks not in self.moves:
             ticks += 1
         if holding is None:
             return Choice(Mode.IDLE, ticks)
         return Choice(Mode.ON_DEMAND, ticks) if holding < 0 else Choice(Mode.SPOT, ticks, pool=holding)
 
 
-def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Outcome:
+def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting, regions: Regions | None = None) -> Outcome:
     """Return the outcome of the cheapest run from tick `start`. Several traces are the pools of the job.
 
     If no run can meet the deadline, it is the outcome of on-demand from the start, which is the least late.
     """
-    return optima(traces, [start], setting)[0]
+    return optima(traces, [start], setting, regions)[0]
 
 
-def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting) -> list[Outcome]:
-    """Return the optimum from each of the starts.
+def optima(
+    traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, regions: Regions | None = None
+) -> list[Outcome]:
+    """Return the optimum from each of the starts. `regions`: of the pools; None: they are in one.
 
     A run of some days takes some hundredths of a second with ticks of minutes. It takes up to seconds with ticks of
     half a minute, or where tick and changeover have a small common divisor, because the table has more rows then.
     """
-    capacity = PoolCapacity.from_traces(traces, setting)
+    capacity = PoolCapacity.from_traces(traces, setting, regions)
     return [
         outcome(steps(capacity, int(s), setting, best(capacity, int(s), setting)), setting, capacity) for s in starts
     ]
@@ -93,7 +105,8 @@ def unit(setting: Setting, tick: timedelta) -> float:
 
 class _Table:
     """The table of one start. Row m of a column is m units of slack used. Columns are computed from the last tick back.
-    Holding j is pool j; the last holding is on-demand."""
+    Holding j is pool j; the last holdings are on-demand, one a region, and after them come the idle states, one a
+    region."""
 
     def __init__(self, capacity: PoolCapacity, start: int, setting: Setting) -> None:
         self.capacity, self.start = capacity, start
@@ -105,7 +118,10 @@ class _Table:
         self.changing_ticks = max(1, math.ceil(self.change / self.wait))
         self.rows = math.floor((setting.deadline - self.job) / self.unit + EPSILON) + 1
         self.ticks = math.ceil(setting.deadline / self.tick - EPSILON)
-        self.holdings = len(capacity.up) + 1
+        self.regions = len(capacity.regions.names)
+        self.region: tuple[int, ...] = (*capacity.regions.pools, *range(self.regions))
+        self.holdings = len(self.region)
+        self.move_ticks = capacity.regions.move_ticks(self.tick)
 
     def solve(self) -> Schedule | None:
         """Return the cheapest run; None if no run meets the deadline."""
@@ -114,8 +130,8 @@ class _Table:
         choices: list[NDArray[np.uint8]] = []
         leave_table: list[NDArray[np.uint8]] = []
         # The columns of the ticks that a changeover spans, nearest first. After the deadline nothing is left to do.
-        done = np.zeros((self.holdings + 1, self.rows))
-        ahead = [done] * self.changing_ticks
+        done = np.zeros((self.holdings + self.regions, self.rows))
+        ahead = [done] * max(self.changing_ticks, self.move_ticks if self.regions > 1 else 0)
         for tick in range(self.ticks - 1, -1, -1):
             column, choice, leave = self._column(tick, ahead)
             ahead = [column, *ahead[:-1]]
@@ -124,25 +140,27 @@ class _Table:
         return self._walk(choices[::-1], leave_table[::-1])
 
     def _column(self, tick: int, ahead: list[_Row]) -> tuple[_Row, NDArray[np.uint8], NDArray[np.bool_]]:
-        """Return cost to the end by holding (idle last) and row; the best choice when idle; whether to leave each
-        holding."""
-        column = np.full((self.holdings + 1, self.rows), np.inf)
-        choice = np.zeros(self.rows, dtype=np.uint8)
+        """Return cost to the end by holding (idle last) and row; the best choice when idle, by region and row; whether
+        to leave each holding."""
+        column = np.full((self.holdings + self.regions, self.rows), np.inf)
+        choice = np.zeros((self.regions, self.rows), dtype=np.uint8)
         leave = np.zeros((self.holdings, self.rows), dtype=np.bool_)
         remaining = self._remaining(tick)
-        idle = column[-1]
-        idle[: -self.wait] = ahead[0][-1, self.wait :]
-        for holding in range(self.holdings):
-            entered = self._enter(holding, tick, remaining, ahead[-1][holding])
+        idle = column[self.holdings :]
+        idle[:, : -self.wait] = ahead[0][self.holdings :, self.wait :]
+        for holding, region in enumerate(self.region):
+            entered = self._enter(holding, tick, remaining, ahead[self.changing_ticks - 1][holding])
             if entered is not None:
-                better = entered < idle[: len(entered)]
-                idle[: len(entered)][better] = entered[better]
-                choice[: len(entered)][better] = holding + 1
-        for holding in range(self.holdings):
+                _improve(idle[region], choice[region], entered, holding + 1)
+        for origin, goal in permutations(range(self.regions), 2):
+            later = ahead[self.move_ticks - 1][self.holdings + goal, self.move_ticks * self.wait :]
+            moved = later + self.capacity.regions.move_usd(origin)
+            _improve(idle[origin], choice[origin], moved, self.holdings + goal + 1)
+        for holding, region in enumerate(self.region):
             price = self._price(holding, tick)
             stay_cost = np.inf if price is None else ahead[0][holding] + price / 3600 * np.minimum(remaining, self.tick)
-            np.less(idle, stay_cost, out=leave[holding])
-            np.minimum(idle, stay_cost, out=column[holding])
+            np.less(idle[region], stay_cost, out=leave[holding])
+            np.minimum(idle[region], stay_cost, out=column[holding])
         column[:, : self._rows_done(tick)] = 0.0
         return column, choice, leave
 
@@ -162,8 +180,8 @@ class _Table:
     def _price(self, holding: int, tick: int) -> float | None:
         """Return the price of a holding at a tick, $/h; None if it is not available."""
         at = self.start + tick
-        if holding == self.holdings - 1:
-            return self.capacity.on_demand_price
+        if holding >= len(self.capacity.up):
+            return self.capacity.on_demand_prices[self.region[holding]]
         if at >= self.capacity.ticks or not self.capacity.up[holding][at]:
             return None
         return 1.0 if self.capacity.prices is None else self.capacity.prices[holding][at]
@@ -184,21 +202,33 @@ class _Table:
     def _walk(self, choices: list[NDArray[np.uint8]], leave_table: list[NDArray[np.uint8]]) -> Schedule:
         """Return the run that the decisions give, from the first tick on."""
         holdings: list[int | None] = []
-        holding, row = None, 0
+        moves: dict[int, int] = {}
+        holding, region, row = None, 0, 0
         while len(holdings) < self.ticks and row >= self._rows_done(len(holdings)):
             tick = len(holdings)
             if holding is not None and leave_table[tick][holding, row >> 3] >> (7 - (row & 7)) & 1:
                 holding = None
             if holding is not None:
                 holdings.append(self._name(holding))
-            elif choices[tick][row] == _WAIT:
+            elif choices[tick][region, row] == _WAIT:
                 holdings.append(None)
                 row += self.wait
+            elif (goal := int(choices[tick][region, row]) - 1 - self.holdings) >= 0:
+                holdings.extend([None] * self.move_ticks)
+                moves[tick] = region = goal
+                row += self.move_ticks * self.wait
             else:
-                holding = int(choices[tick][row]) - 1
+                holding = int(choices[tick][region, row]) - 1
                 holdings.extend([self._name(holding)] * self.changing_ticks)
                 row += self.change
-        return Schedule(tuple(holdings))
+        return Schedule(tuple(holdings), moves)
 
     def _name(self, holding: int) -> int:
-        return -1 if holding == self.holdings - 1 else holding
+        return -1 if holding >= len(self.capacity.up) else holding
+
+
+def _improve(costs: _Row, choices: NDArray[np.uint8], other: _Row, choice: int) -> None:
+    """Take the other costs, and the choice that leads to them, where they are lower. `other` has the first rows."""
+    better = other < costs[: len(other)]
+    costs[: len(other)][better] = other[better]
+    choices[: len(other)][better] = choice

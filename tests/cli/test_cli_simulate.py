@@ -12,6 +12,7 @@ import pytest
 from everspot_simulator import (
     GENERATORS,
     POLICIES,
+    Regions,
     Setting,
     Trace,
     aggregate_runs,
@@ -92,6 +93,21 @@ def test_pools_are_one_job_s(world, files):
     assert [pool["path"] for pool in row["pools"]] == [str(path) for path in files]
     assert sum(pool["spot_hours"] for pool in row["pools"]) == pytest.approx(expected.spot_hours)
     assert all(pool["spot_hours"] > 0 for pool in row["pools"])
+
+
+def test_a_job_moves_between_the_regions_of_its_pools(world, files):
+    where = ("--pools", "--region", "east", "--region", "west:2.5", "--checkpoint-gb", "50", "--egress-usd", "0.01")
+    answer = world.run("simulate", *options(files), *JOB, *where, "--policy", "optimal", "--json").json
+    traces = [parse(path.read_text(), str(path)) for path in files]
+    regions = Regions(
+        names=("east", "west"), pools=(0, 1), price_ratios=(SETTING.price_ratio, 2.5), checkpoint_gb=50.0,
+        egress_usd=(0.01, 0.01),
+    )  # fmt: skip
+    expected = aggregate_runs(optima(traces, starts(traces, SETTING, 7, 3), SETTING, regions))
+    assert answer["overall"] == asdict(expected) and expected.moves > 0
+    shown = world.run("simulate", *options(files), *JOB, *where, "--policy", "optimal").out
+    (row,) = (line for line in shown.splitlines() if line.startswith("moves to another region"))
+    assert row.split()[-1] == f"{expected.moves:.1f}"
 
 
 def test_a_gang_needs_all_its_nodes(world, files):

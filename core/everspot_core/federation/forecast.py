@@ -9,7 +9,6 @@ does when it must.
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from math import inf
 
 from everspot_core.capacity.market import Market
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
@@ -18,9 +17,9 @@ from everspot_core.federation.standing import aboard, berth
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.lifetimes import DOWNS, learnt
+from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.offers import Offers, build_need, build_offers, describe_held
-from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, best_way, choose_market, is_safe, to_spare
+from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe, to_spare, way_table
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
@@ -212,20 +211,32 @@ def _on_demand_alone(
 def _alternating(need: Need, spot: Spot, has: HeldCapacity | None, wait: float) -> float:
     """Return the dollars for the rest of the work by the best way to alternate between the markets.
 
-    The price of a way is an average over many spells. The present outage is one spell, and may be a long one. The job
-    works on on-demand for the part of the outage that is longer than it can `wait` (hours).
+    The price of a way is an average over many spells, but the present spell is one, and may be a long one. While spot
+    lasts the job works there. In an outage it waits for as long as the way does, and at most for `wait` (hours); then
+    it works on on-demand. What it waits is not there later, so that the rest of the work must be done faster.
     """
-    way = best_way(need, spot)
-    usd = way.usd if way.usd < inf else spot.on_demand_usd
+    table = way_table(need, spot)
     if spot.up or (has is not None and has.market is Market.SPOT):
-        return usd * need.remaining
-    early = min(need.remaining, max(0.0, _residual(spot) - max(0.0, wait)))
+        age = spot.age if spot.up else 0.0
+        now = min(need.remaining, learnt(UPS, spot.ups, age).residual(age))
+        return now * spot.usd + (need.remaining - now) * table.usd_at(_after(need, now, now).mean_pace)
+    outage = learnt(DOWNS, spot.downs, spot.age).residual(spot.age)
+    waiting = 0.0
+    if has is None:
+        waiting = max(0.0, min(outage, wait, table.best(need.pace).wait - spot.age))
+    early = min(need.remaining, outage - waiting)
+    usd = table.usd_at(_after(need, early + waiting, early).mean_pace)
     return early * spot.on_demand_usd + (need.remaining - early) * usd
 
 
-def _residual(spot: Spot) -> float:
-    """Return the expected hours until the present outage ends."""
-    return learnt(DOWNS, spot.downs, spot.age).residual(spot.age)
+def _after(need: Need, hours: float, work: float) -> Need:
+    """Return the need after so many hours with so much work."""
+    return replace(
+        need,
+        time=need.time - hours,
+        remaining=need.remaining - work,
+        remaining_upper=need.remaining_upper - work,
+    )
 
 
 def _patience(job: JobView, now: datetime) -> float:

@@ -71,6 +71,19 @@ _Tick = Annotated[
     ),
 ]  # fmt: skip
 _Pools = Annotated[bool, typer.Option("--pools", help="Treat the traces as the pools of one job.")]
+_Region = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--region", metavar="NAME[:K]",
+        help="The region of each pool, in the order of the traces, and its price ratio. A move copies the checkpoint.",
+    ),
+]  # fmt: skip
+_Checkpoint = Annotated[
+    float | None, typer.Option("--checkpoint-gb", metavar="GB", help="What a move copies. Default: 20.")
+]
+_Egress = Annotated[
+    float | None, typer.Option("--egress-usd", metavar="USD", help="For a GB that leaves a region. Default: 0.02.")
+]
 _Starts = Annotated[
     str,
     typer.Option(
@@ -132,6 +145,9 @@ def simulate(
     nodes: _Nodes = 1,
     tick: _Tick = None,
     pools: _Pools = False,
+    region: _Region = None,
+    checkpoint_gb: _Checkpoint = None,
+    egress_usd: _Egress = None,
     starts: _Starts = "100",
     seed: _Seed = 1,
     policy: _Policy = None,
@@ -156,6 +172,7 @@ def simulate(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
             write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,
             changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, tick=tick, pools=pools,
+            regions=tuple(region or ()), checkpoint_gb=checkpoint_gb, egress_usd=egress_usd,
             starts=starts, seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
         )
     )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from everspot_core.validation.problems import BadInputs, Problem, near
-from everspot_simulator import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
+from everspot_simulator import GENERATORS, POLICIES, PoolCapacity, Regions, Setting, Trace, parse, starts
 
 from everspot_cli.errors import CliError, Exit, list_problems
 
@@ -20,6 +20,9 @@ KNOWN = (*POLICIES, OPTIMAL)
 DEFAULT_POLICY = "everspot"
 DEFAULT_DAYS = 30.0
 DEFAULT_GAP = 300.0
+DEFAULT_CHECKPOINT_GB = 20.0
+DEFAULT_EGRESS_USD = 0.02
+"""Dollars for a gigabyte: the usual price between two regions of one cloud."""
 MADE_UP = "synthetic:"
 PICTURES = (".png", ".svg", ".pdf")
 MOST_TICKS = 10_000_000
@@ -32,7 +35,7 @@ MOST_STARTS = 1_000_000
 """The most starts that `--starts` takes."""
 
 # The first two faults come from taking traces together as the pools of one job.
-_OPTIONS = {"gap_seconds": "--pools", "prices": "--pools", "tick_seconds": "--tick"}
+_OPTIONS = {"gap_seconds": "--pools", "prices": "--pools", "tick_seconds": "--tick", "price_ratios": "--region"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,9 @@ class SimulationOptions:
     nodes: int
     tick: float | None
     pools: bool
+    regions: tuple[str, ...]
+    checkpoint_gb: float | None
+    egress_usd: float | None
     starts: str
     seed: int
     policies: tuple[str, ...]
@@ -128,7 +134,8 @@ def check_options(options: SimulationOptions) -> SimulationRequest:
     cases = []
     if setting is not None and named_traces:
         groups = [named_traces] if options.pools else [[trace] for trace in named_traces]
-        cases = [_case(group, setting, count, options.seed, faults) for group in groups]
+        regions = _regions(options, len(named_traces), setting, faults)
+        cases = [_case(group, setting, regions, count, options.seed, faults) for group in groups]
     faults.raise_any()
     assert setting is not None  # noqa: S101 - without one there was a fault
     return SimulationRequest(
@@ -252,12 +259,50 @@ def _make_names_unique(traces: Sequence[Trace]) -> list[Trace]:
     return apart
 
 
+def _regions(options: SimulationOptions, pools: int, setting: Setting, faults: _Faults) -> Regions | None:
+    """Return the regions of the pools; None without the option."""
+    if not options.regions:
+        for option, value in (("--checkpoint-gb", options.checkpoint_gb), ("--egress-usd", options.egress_usd)):
+            if value is not None:
+                faults.add(option, "is for several regions; --region NAME gives a pool its region")
+        return None
+    if not options.pools or len(options.regions) != pools:
+        reason = f"needs --pools, and one region for each of the {pools} traces; it has {len(options.regions)}"
+        faults.add("--region", reason)
+        return None
+    names, ratios = list[str](), dict[str, float]()
+    for region in options.regions:
+        name, _, ratio = region.partition(":")
+        names.append(name)
+        try:
+            ratios.setdefault(name, setting.price_ratio)
+            if ratio:
+                ratios[name] = float(ratio)
+        except ValueError:
+            faults.add("--region", f"{region!r} must be a name, or a name and a number: us-east-1:3.1")
+    try:
+        return Regions.from_names(
+            names,
+            ratios,
+            checkpoint_gb=DEFAULT_CHECKPOINT_GB if options.checkpoint_gb is None else options.checkpoint_gb,
+            egress_usd=DEFAULT_EGRESS_USD if options.egress_usd is None else options.egress_usd,
+        )
+    except BadInputs as error:
+        faults.take(error)
+    return None
+
+
 def _case(
-    group: Sequence[tuple[str, Trace]], setting: Setting, count: int | None, seed: int, faults: _Faults
+    group: Sequence[tuple[str, Trace]],
+    setting: Setting,
+    regions: Regions | None,
+    count: int | None,
+    seed: int,
+    faults: _Faults,
 ) -> Case | None:
     traces = tuple(t for _, t in group)
     try:
-        capacity = PoolCapacity.from_traces(traces, setting)
+        capacity = PoolCapacity.from_traces(traces, setting, regions)
         at = starts(traces, setting, count, max(0, seed))
     except BadInputs as error:
         faults.take(error)

@@ -160,7 +160,7 @@ def _prices(axes: Axes, scene: _Scene) -> None:
         shown = scene.of_ticks(prices)
         edges = [i * scene.tick for i in range(len(shown) + 1)]
         axes.stairs(shown, edges, baseline=None, color=BLUE, label="" if pool else "spot")
-    axes.axhline(capacity.on_demand_price, color=ORANGE, linewidth=1.5, label="on-demand")
+    axes.axhline(capacity.on_demand_prices[0], color=ORANGE, linewidth=1.5, label="on-demand")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.set_ylabel("price\n($/h)")

@@ -86,6 +86,8 @@ def _pools(results: Sequence[Result], folder: str) -> Table:
     for pool, path in enumerate(results[0].rows[0].case.paths):
         hours = [f"{result.rows[0].pool_hours[pool]:.1f}" for result in results]
         table.add_row(_short(path, folder), *hours)
+    if len(results[0].rows[0].case.capacity.regions.names) > 1:
+        table.add_row("moves to another region", *(f"{result.overall.moves:.1f}" for result in results))
     return table
 
 

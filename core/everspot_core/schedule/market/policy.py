@@ -13,7 +13,7 @@ from math import inf, sqrt
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
-from everspot_core.schedule.market.renewal import Way, ways
+from everspot_core.schedule.market.renewal import Way, WayTable, ways
 
 RESERVE_CHANGEOVERS, RESERVE_LUCK = 1.2, 0.35
 """The slack that is set aside: factors on the upper bound of a changeover, and on sqrt(time left x changeover)."""
@@ -47,19 +47,23 @@ class Need:
         return self.time - self.remaining_upper
 
     @property
+    def mean_pace(self) -> float:
+        """The progress that the job must make in each remaining hour, on average, so that some slack stays in
+        reserve."""
+        reserve = RESERVE_CHANGEOVERS * self.changeover_upper
+        reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
+        usable = self.remaining + self.slack - reserve
+        return self.remaining / usable if usable > 0 else inf
+
+    @property
     def pace(self) -> float:
-        """The progress that the job must make in each remaining hour, so that some slack stays in reserve.
+        """The pace that the job keeps now.
 
         The square lowers it while there is plenty of slack. On-demand hours that turn out to have been needless cannot
         be undone, but a wait that was too long can be made up for as long as there is slack.
         """
-        reserve = RESERVE_CHANGEOVERS * self.changeover_upper
-        reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
-        usable = self.remaining + self.slack - reserve
-        if usable <= 0:
-            return inf
-        needed = self.remaining / usable
-        return needed * min(needed, 1.0)
+        mean_pace = self.mean_pace
+        return mean_pace * min(mean_pace, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +148,14 @@ def best_way(need: Need, spot: Spot) -> Way:
     The present outage does not count; its age is compared with the time that is worth waiting. If it counted, a single
     long outage would make all later ones look as long, and the job would go on-demand too soon.
     """
+    return way_table(need, spot).best(need.pace)
+
+
+def way_table(need: Need, spot: Spot) -> WayTable:
+    """Return all ways for this job, by how spot has behaved. The present outage does not count."""
     up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
     outage = learnt(DOWNS, spot.downs, 0.0)
-    turns = ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
-    return turns.best(need.pace)
+    return ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
 
 
 def _may_stay(need: Need, current: HeldCapacity) -> bool:

@@ -50,6 +50,18 @@ class WayTable:
         wait, back = divmod(at, len(RETURNS))
         return Way(float(WAITS[wait]), float(RETURNS[back]), float(self.pace[wait, back]), float(self.usd[wait, back]))
 
+    def usd_at(self, pace: float) -> float:
+        """Return the least dollars for an hour of progress at `pace`. A way that is too slow is kept for a part of the
+        time, and the job is on on-demand for the rest."""
+        if pace >= 1:
+            return self.on_demand
+        finite = np.isfinite(self.usd) & (self.pace > 0)
+        slow, usd = self.pace[finite], self.usd[finite]
+        share = np.clip((pace - slow) / np.maximum(1 - slow, 1e-12), 0.0, 1.0)
+        progress = (1 - share) * slow + share
+        each = ((1 - share) * slow * usd + share * self.on_demand) / np.maximum(progress, 1e-12)
+        return min(self.on_demand, float(each.min())) if each.size else self.on_demand
+
 
 @lru_cache(maxsize=1024)
 def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> WayTable:

@@ -123,3 +123,17 @@ def test_spot_prices_are_known_of_every_pool_that_is_sold(kit: Any) -> None:
     assert kit.log("price") == []  # a request for all prices creates no pool
     kit.spot(1)
     assert {f"{line['usd']:.6f}" for line in kit.log("price")} <= set(prices.values())  # each as it was announced
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [
+        ("attach_volume", {"Device": "/dev/sdf", "InstanceId": "i-0123456789abcdef0", "VolumeId": "vol-1"}),
+        ("detach_volume", {"VolumeId": "vol-1"}),
+        ("request_spot_instances", {"InstanceCount": 1, "LaunchSpecification": {"InstanceType": "m6i.large"}}),
+        ("create_capacity_reservation", {"InstanceType": "m6i.large", "InstancePlatform": "Linux/UNIX",
+                                         "InstanceCount": 1}),
+    ],
+)  # fmt: skip
+def test_what_the_documents_list_as_not_emulated_is_refused(rig: Any, action: str, arguments: dict[str, Any]) -> None:
+    assert refused(getattr(rig.ec2, action), **arguments) in {"NotImplemented", "UnsupportedOperation"}

@@ -21,6 +21,7 @@ from everspot_local.aws.ec2 import (
     template_rules,
     throttle,
 )
+from everspot_local.aws.ec2.exceptions import UnsupportedHere
 from everspot_local.aws.strict import strict
 
 Check = Callable[[Any, str, dict[str, Any]], None]
@@ -108,6 +109,10 @@ def _vpc(backend: Any, _action: str, _params: dict[str, Any]) -> None:
     quota_rules.check_vpcs(len(backend.vpcs))
 
 
+def _volume(_backend: Any, action: str, _params: dict[str, Any]) -> None:
+    raise UnsupportedHere(f"{action}: volumes come and go with their instances")
+
+
 _CHECKS: dict[str, Check] = {
     "CreateLaunchTemplate": _template,
     "CreateLaunchTemplateVersion": _template,
@@ -125,4 +130,6 @@ _CHECKS: dict[str, Check] = {
     "DetachInternetGateway": _detachment,
     "DeleteSubnet": _delete_subnet,
     "DeleteVpc": _delete_vpc,
+    "AttachVolume": _volume,
+    "DetachVolume": _volume,
 }

@@ -1,5 +1,8 @@
 """A cluster without standing instances: its scheduler process launches and releases instances for jobs."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -85,3 +88,15 @@ class ElasticLive(LiveCluster):
         pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
         instances = {i["InstanceId"]: i for page in pages for r in page["Reservations"] for i in r["Instances"]}
         return {name: i for name, i in instances.items() if not states or i["State"]["Name"] in states}
+
+
+def probe(*options: str) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    """Probe the cluster. Return the exit code, and verdict, detail and fix of each check by its name."""
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", "--json"]
+    done = subprocess.run(
+        [*command, "preflight", "--probe", *options], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.stdout, done.stderr
+    (cluster,) = json.loads(done.stdout)["clusters"].values()
+    assert cluster["ok"] is (done.returncode == 0)
+    return done.returncode, {c["name"]: (c["verdict"], c["detail"], c["fix"]) for c in cluster["checks"]}

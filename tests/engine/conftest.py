@@ -199,9 +199,11 @@ def copied(home: Path) -> Path:
 
 
 @contextmanager
-def running(home: Path, cloud: str, *options: str) -> Iterator[Rig]:
+def running(home: Path, cloud: str, *options: str, processes: bool = False) -> Iterator[Rig]:
+    """Run a local cloud for a project. `processes`: whether its instances run the agent and the scheduler."""
     state = ["--state-dir", str(home / "local")]
-    begin = ["up", "--cloud", cloud, "--no-processes", "--port", "0", *HURRY, *options, *state]
+    bare = () if processes else ("--no-processes",)
+    begin = ["up", "--cloud", cloud, *bare, "--port", "0", *HURRY, *options, *state]
     local(begin, folder=home)  # a project with price tables decides what the cloud offers
     plugins = Plugins(cloud)
     try:

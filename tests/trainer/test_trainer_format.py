@@ -102,6 +102,30 @@ def test_other_layouts_and_containers_come_back(tmp_path: Path) -> None:
     assert not loaded["parameter"].requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # deprecated, and still in use
+@pytest.mark.filterwarnings("ignore:Sparse CS:UserWarning")  # in beta state for years
+@pytest.mark.filterwarnings("ignore:Sparse BS:UserWarning")
+def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
+    values = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
+    scales, zeros = torch.tensor([0.1, 0.2], dtype=torch.float64), torch.tensor([0, 3])
+    state = {
+        "tensor": torch.quantize_per_tensor(values, 0.1, 2, torch.qint8),
+        "channel": torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8),
+        "csr": values.to_sparse_csr(),
+        "csc": values.to_sparse_csc(),
+        "bsr": values.to_sparse_bsr((1, 1)),
+    }
+    loaded = save_and_load(state, tmp_path)
+    for name in ("tensor", "channel"):
+        original, copy = state[name], loaded[name]
+        assert (copy.dtype, copy.qscheme()) == (original.dtype, original.qscheme())
+        assert torch.equal(copy.int_repr(), original.int_repr())
+        assert torch.equal(copy.dequantize(), original.dequantize())
+    for name in ("csr", "csc", "bsr"):
+        assert loaded[name].layout is state[name].layout
+        assert torch.equal(loaded[name].to_dense(), values)
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

@@ -6,10 +6,11 @@ themselves, and keep real time.
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.iam.boundaries import Boundary
 
 OWNER_TOKEN = "everspot-local"  # noqa: S105 - it opens nothing but the local cloud
 OWNER = "owner@everspot-local.example"
@@ -29,11 +30,13 @@ class ApiCaller:
         email: of the service account or of the owner; empty for a caller from another cloud.
         instance: id of the instance that the token was issued to.
         principals: names in policies of a caller from another cloud.
+        boundary: the limits of a downscoped token; None for a token without limits.
     """
 
     email: str
     instance: str = ""
     principals: tuple[str, ...] = ()
+    boundary: Boundary | None = None
 
     @property
     def owner(self) -> bool:
@@ -88,6 +91,14 @@ class Sessions:
         token = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + life)
         self._tokens[token.text] = token
         return token
+
+    def downscoped(self, text: str, boundary: Boundary, now: datetime) -> Token | None:
+        """Create a token that is limited by a boundary and ends with its source, the token `text`. Return None if the
+        source is no valid token of a service account, or is limited itself. `now`: real time."""
+        source = self._tokens.get(text)
+        if source is None or source.expires <= now or not source.caller.email or source.caller.boundary is not None:
+            return None
+        return self.issue(replace(source.caller, boundary=boundary), now, source.expires - now)
 
     def caller(self, authorization: str, now: datetime) -> ApiCaller:
         """Return the caller of a request, by its header. `now`: real time.

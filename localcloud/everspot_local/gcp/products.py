@@ -21,6 +21,7 @@ from everspot_local.gcp.budgets import Budgets
 from everspot_local.gcp.callers import ApiCaller
 from everspot_local.gcp.environment import XML
 from everspot_local.gcp.iam.accounts import Accounts
+from everspot_local.gcp.iam.boundaries import LIST_PREFIX, admits
 from everspot_local.gcp.iam.exchange import Exchange
 from everspot_local.gcp.iam.names import attributes, inherited
 from everspot_local.gcp.iam.needs import Needs
@@ -127,7 +128,9 @@ class _State:
                 **IamApi(PROJECT, self.accounts, self.roles, self.policies, has_permission).routes(),
                 **self.pools.routes(),
             },
-            "sts.v1": Exchange(self.pools, project.sessions, project.machines.second_cloud.send).routes(),
+            "sts.v1": Exchange(
+                self.pools, project.sessions, self.roles.permissions, project.machines.second_cloud.send
+            ).routes(),
             "iamcredentials.v1": credentials_routes(self.accounts, project.sessions),
             "cloudresourcemanager.v1": manager,
             "cloudresourcemanager.v3": resource_manager_v3_routes(manager, PROJECT, NUMBER),
@@ -144,10 +147,15 @@ class _State:
             "billingbudgets.v1": Budgets(PROJECT, NUMBER, lambda service: service in on or not strict).routes(),
         }
 
-    def has_permission(self, caller: ApiCaller, permission: str, resource: str) -> bool:
-        """Return whether a caller has a permission on a resource; the owner has all."""
+    def has_permission(self, caller: ApiCaller, permission: str, resource: str, list_prefix: str = "") -> bool:
+        """Return whether a caller has a permission on a resource; the owner has all. `list_prefix`: of a listing of
+        objects."""
         if caller.owner:
             return True
+        if caller.boundary is not None:
+            values = {**attributes(resource, PROJECT, NUMBER), LIST_PREFIX: list_prefix}
+            if not admits(caller.boundary, permission, resource, values, self.buckets.is_uniform):
+                return False
         usable = bool(caller.principals) or self.accounts.usable(caller.email)
         return usable and any(self._allows(member, permission, resource) for member in caller.members)
 
@@ -242,7 +250,7 @@ class Products:
             return handler(request)
 
     def _granted(self, caller: ApiCaller, need: Need) -> bool:
-        return self._state.has_permission(caller, need.permission, need.resource)
+        return self._state.has_permission(caller, need.permission, need.resource, need.list_prefix)
 
     def _enter(self, authorization: str, method: str, params: Mapping[str, Any]) -> None:
         caller = self._project.sessions.caller(authorization, datetime.now(tz=self._project.market.clock.epoch.tzinfo))

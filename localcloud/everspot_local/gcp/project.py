@@ -24,10 +24,17 @@ NUMBER = "100000000001"
 
 @dataclass(frozen=True)
 class Need:
-    """A permission that a call needs on a resource: the part of the resource's URL from `projects/` on."""
+    """A permission that a call needs on a resource.
+
+    Attributes:
+        permission: its name.
+        resource: the part of the resource's URL from `projects/` on.
+        list_prefix: of a listing of objects, the prefix of their names.
+    """
 
     permission: str
     resource: str
+    list_prefix: str = ""
 
 
 Needs = Callable[[str, Mapping[str, Any], Mapping[str, Any]], list[Need]]

@@ -6,11 +6,13 @@ name; what Google has not, 404.
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
+from urllib.parse import parse_qsl
 
 from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response
@@ -147,7 +149,8 @@ class Router:
         method, params = match.method, match.query(http.query_string.decode(), whole=service.whole)
         body: Document = {}
         if not match.media and method.body is not None:
-            body = method.body.read(_parsed(http.get_data()))
+            is_form = http.mimetype == "application/x-www-form-urlencoded"
+            body = method.body.read(_form(http.get_data()) if is_form else _parsed(http.get_data()))
         return Request(method.id, params, body, caller, http.get_data() if match.media else None, dict(http.headers))
 
     def _handled(self, service: Service, request: Request) -> Document | Reply | None:
@@ -160,6 +163,12 @@ class Router:
             return handler(request)
         with project.market.lock:
             return handler(request)
+
+
+def _form(data: bytes) -> Document:
+    """Read a body in the form of OAuth 2.0, as Google's client libraries send it to the Security Token Service."""
+    fields = parse_qsl(data.decode(errors="replace"))
+    return {re.sub(r"_([a-z])", lambda match: match[1].upper(), name): value for name, value in fields}
 
 
 def _parsed(data: bytes) -> Any:

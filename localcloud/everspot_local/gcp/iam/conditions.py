@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+API_ATTRIBUTE = "api.getAttribute"
+"""The function that reads an attribute of an API. Conditions of policies do not know it here."""
 OPERATORS_AT_MOST = 12
 """IAM quotas: logical operators in a condition expression."""
 _TOKEN = re.compile(
@@ -152,7 +154,14 @@ class _ExpressionParser:
         full = f"{name}.{self._name()}"
         if full not in self.attributes:
             raise BadExpression(f"{full} is not known; known are {', '.join(self.attributes)}")
-        return lambda values: _value(values, full)
+        return self._api_attribute() if full == API_ATTRIBUTE else lambda values: _value(values, full)
+
+    def _api_attribute(self) -> Node:
+        arguments = self._arguments()
+        if len(arguments) != 2:
+            raise BadExpression(f"{API_ATTRIBUTE} takes the name of an attribute and a default value")
+        name, default = arguments
+        return lambda values: values.get(name(values), default(values))
 
     def _arguments(self) -> list[Node]:
         self._need("(")

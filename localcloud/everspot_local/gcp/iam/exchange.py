@@ -1,8 +1,10 @@
-"""Stands in for the Security Token Service: exchanges a proof from AWS for a federated token.
+"""Stands in for the Security Token Service: exchanges a proof from AWS for a federated token, and the token of a
+service account for a downscoped one.
 
-It sends the signed request that is the proof to the local AWS, and believes its answer alone. It knows no other tokens
-than AWS's requests, and no options. Its refusals have OAuth's form. Sources: Security Token Service API, `token`; IAM
-documentation, "Configure Workload Identity Federation with AWS", "Troubleshoot Workload Identity Federation".
+It sends the signed request that is the proof to the local AWS, and believes its answer alone. It knows no other proofs
+than AWS's requests. Its refusals have OAuth's form. Sources: Security Token Service API, `token`; IAM documentation,
+"Configure Workload Identity Federation with AWS", "Troubleshoot Workload Identity Federation", "Create a downscoped
+token".
 """
 
 import json
@@ -15,6 +17,7 @@ from xml.etree import ElementTree
 
 from everspot_local.gcp.answers import Reply
 from everspot_local.gcp.callers import LIFE, ApiCaller, Sessions
+from everspot_local.gcp.iam.boundaries import BadBoundary, read_boundary
 from everspot_local.gcp.iam.conditions import Undefined
 from everspot_local.gcp.iam.pools import SUBJECT, IdentityPools, PoolEntry
 from everspot_local.gcp.router import Handler, Request
@@ -43,11 +46,14 @@ class Exchange:
     Args:
         pools: by whose providers proofs are taken.
         sessions: which keeps the tokens that are given.
+        role: returns a role's permissions, or None for an unknown role.
         send: sends a request to AWS; raises RuntimeError if it does not answer.
     """
 
-    def __init__(self, pools: IdentityPools, sessions: Sessions, send: Send) -> None:
-        self._pools, self._sessions, self._send = pools, sessions, send
+    def __init__(
+        self, pools: IdentityPools, sessions: Sessions, role: Callable[[str], frozenset[str] | None], send: Send
+    ) -> None:
+        self._pools, self._sessions, self._role, self._send = pools, sessions, role, send
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
@@ -63,6 +69,8 @@ class Exchange:
     def _exchanged(self, body: Mapping[str, Any]) -> dict[str, Any]:
         if body.get("grantType") != GRANT:
             raise Refusal("unsupported_grant_type", f"grantType has to be {GRANT}.")
+        if body.get("requestedTokenType") == body.get("subjectTokenType") == ACCESS:
+            return self._downscoped(body)
         if body.get("requestedTokenType") != ACCESS or not body.get("scope"):
             raise Refusal("invalid_request", f"requestedTokenType has to be {ACCESS}, with a scope.")
         audience = str(body.get("audience") or "")
@@ -85,6 +93,21 @@ class Exchange:
             "access_token": token.text, "issued_token_type": ACCESS, "token_type": "Bearer",
             "expires_in": min(remaining_seconds, int(LIFE.total_seconds())),
         }  # fmt: skip
+
+    def _downscoped(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a downscoped token. The answer has no `expires_in` (Security Token Service API, `token`: absent where
+        the subject is a short-lived token of Google's, whose end the new token shares)."""
+        try:
+            options = json.loads(unquote(str(body.get("options") or "")))
+            boundary = read_boundary(options if isinstance(options, dict) else {}, self._role)
+        except BadBoundary as error:
+            raise Refusal("invalid_request", str(error)) from None
+        except ValueError:
+            raise Refusal("invalid_request", "options is no serialized JSON object.") from None
+        token = self._sessions.downscoped(str(body.get("subjectToken") or ""), boundary, datetime.now(UTC))
+        if token is None:
+            raise Refusal("invalid_grant", "The subject token is invalid, or has a boundary already.")
+        return {"access_token": token.text, "issued_token_type": ACCESS, "token_type": "Bearer"}
 
     def _asserted(self, subject: str, audience: str) -> dict[str, str]:
         """Return AWS's answer about the signer of the request."""

@@ -49,7 +49,8 @@ class Needs:
             return []  # images that everybody may see; of all else the method itself knows nothing there
         permissions = PERMISSIONS.get(method, (method,))
         resource = self._target(method, params, body)
-        needs = [Need(permission, resource) for permission in permissions]
+        list_prefix = str(params.get("prefix") or "") if method == "storage.objects.list" else ""
+        needs = [Need(permission, resource, list_prefix) for permission in permissions]
         return list(dict.fromkeys([*needs, *self._more(method, params, body)]))
 
     def _target(self, method: str, params: Document, body: Document) -> str:
@@ -108,6 +109,9 @@ class Needs:
         name = str(params.get("object") or params.get("destinationObject") or params.get("name") or body.get("name"))
         if self._has_object(bucket, name):  # what is replaced is deleted
             yield Need("storage.objects.delete", f"projects/_/buckets/{bucket}/objects/{name}")
+        if method == "storage.objects.compose":
+            for source in body.get("sourceObjects") or ():
+                yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")
         if method.endswith("compose"):
             for source in body.get("sourceObjects") or []:
                 yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")

@@ -73,6 +73,11 @@ class BucketDocuments:
             raise ApiError(404, "notFound", "The specified bucket does not exist.")
         return self._documents[name]
 
+    def is_uniform(self, name: str) -> bool:
+        """Return whether a bucket exists and has uniform bucket-level access."""
+        bucket = self._documents.get(name)
+        return bucket is not None and bool(bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"])
+
     def all(self, prefix: str) -> list[Document]:
         """Return the buckets whose names have a prefix, in order."""
         return [self._documents[name] for name in sorted(self._documents) if name.startswith(prefix)]

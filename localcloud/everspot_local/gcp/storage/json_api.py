@@ -13,6 +13,7 @@ from email.parser import BytesParser
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError, Reply, not_here
+from everspot_local.gcp.iam.boundaries import admits
 from everspot_local.gcp.iam.policies import Policies
 from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.router import Handler, Request
@@ -135,6 +136,8 @@ class JsonApi:
         values = {"resource.name": chain[0], "resource.type": "storage.googleapis.com/Bucket"}
         owner = request.caller.owner
         granted = [p for p in permissions if owner or self._policies.allows(request.caller.member, p, chain, values)]
+        if (boundary := request.caller.boundary) is not None:
+            granted = [p for p in granted if admits(boundary, p, chain[0], values, self._buckets.is_uniform)]
         return {"kind": "storage#testIamPermissionsResponse", "permissions": granted}
 
     def _list(self, request: Request) -> Document:

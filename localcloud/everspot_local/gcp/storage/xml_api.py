@@ -59,7 +59,8 @@ class XmlApi:
             raise StorageRefused(401, "AuthenticationRequired", "Authentication required.")
         bucket, _, key = request.path.lstrip("/").partition("/")
         if self._enter is not None and bucket:
-            self._enter(authorization, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
+            parameters = {"object": key} if key else {"prefix": request.args.get("prefix", "")}
+            self._enter(authorization, _method(request, key), {"bucket": bucket, **parameters})
 
     def _unseen(self, request: Request) -> StorageRefused:
         """Return the error for an object that is missing. Who may not list is not told that it is, but denied access

@@ -113,7 +113,7 @@ class Walk:
         with self.phases.phase("a pull request changes both environments", "review"):
             self.tree.git("checkout", "-q", "-b", "more")
             self.tree.edit("account", "Team: ml-platform", "Team: ml-platform, Owner: platform")
-            self.tree.edit("local", r"target: 1,", "target: 4,")
+            self.tree.edit("local", r"target: 1\b", "target: 4")
             self.tree.commit("More of it")
             head = self.tree.push(self.ann, "more")
             self.number = self.ann.open_pull("more", "More of it")
@@ -131,11 +131,11 @@ class Walk:
         """Push twice, the second time while the first is reviewed: the comment is edited once."""
         (before,) = self.boss.comments(self.number)
         with self.phases.phase("a push, and one more while it is reviewed", "push"):
-            self.tree.edit("local", r"target: 4,", "target: 2,")
+            self.tree.edit("local", r"target: 4\b", "target: 2")
             self.tree.commit("Much less of it")
             overtaken = self.tree.push(self.ann, "more")
             self.boss.begun("pull_request", overtaken)
-            run, bodies = self._edited(r"target: 2,", "target: 3,", "Less of it", "second")
+            run, bodies = self._edited(r"target: 2\b", "target: 3", "Less of it", "second")
             old = self._record_run("overtaken", self.boss.ran("pull_request", overtaken))
         silent = not any(f"comment: {verb}" in old.log for verb in ("created", "edited"))
         self._check("a run that a push overtakes says nothing", silent and not old.good, _ends(old))
@@ -150,7 +150,7 @@ class Walk:
             self.boss.repo_call("PUT", "/collaborators/mallory", {"permission": "read"})
             fork = mallory.fork()
             self.tree.git("checkout", "-q", "-b", "theirs", "main")
-            self.tree.edit("local", r"target: 1,", "target: 5,")
+            self.tree.edit("local", r"target: 1\b", "target: 5")
             script = self.tree.root / ".github" / "everspot" / "setup.sh"
             script.write_text(f"#!/usr/bin/env bash\necho {THEIRS}\n")
             self.tree.commit("A stranger's")
@@ -171,7 +171,7 @@ class Walk:
     def overspend(self) -> None:
         """Push a change that would cost more than the budget: its check fails, and it cannot be merged."""
         with self.phases.phase("a push that would cost more than the budget", "refusal"):
-            run, bodies = self._edited(r"target: 3,", "target: 60,", "Very much of it", "third")
+            run, bodies = self._edited(r"target: 3\b", "target: 60", "Very much of it", "third")
         names_rule = len(bodies) == 1 and RULE in bodies[0]
         self._check("a broken rule turns the review red", not run.good and names_rule, f"{RULE}; {_ends(run)}")
         try:
@@ -184,7 +184,7 @@ class Walk:
     def mend_and_merge(self) -> None:
         """Correct the change and merge it; it is applied as it was reviewed."""
         with self.phases.phase("the mended change", "mended"):
-            run, bodies = self._edited(r"target: 60,", "target: 3,", "As much as is needed", "fourth")
+            run, bodies = self._edited(r"target: 60\b", "target: 3", "As much as is needed", "fourth")
         self._check("the mended change is green again", run.good and RULE not in bodies[0], _ends(run))
         with self.phases.phase("merge: what was reviewed is applied", "apply"):
             self.boss.merge(self.number)
@@ -217,7 +217,7 @@ class Walk:
         with self.phases.phase("a push to main that nobody has reviewed", "unreviewed"):
             self.tree.fetch(self.boss, "main")
             self.tree.git("reset", "-q", "--hard", "FETCH_HEAD")
-            self.tree.edit("local", r"target: 3,", "target: 9,")
+            self.tree.edit("local", r"target: 3\b", "target: 9")
             self.tree.commit("Nobody has seen this")
             run = self._record_run("unreviewed", self.boss.ran("push", self.tree.push(self.boss, "main")))
         stopped = not run.good and "was not reviewed" in run.log and self._target() == 3

@@ -20,6 +20,11 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("localcloud/*.md"), *ROOT.glob("*/bake/README.md")]
 )
+# The folders of the product's code.
+SOURCES = (
+    "core", "cli", "clouds", "components", "scheduler", "store", "review", "policy", "simulator", "training_image",
+    "localcloud", "stacks", "tools",
+)  # fmt: skip
 # A global option with its value, before the command.
 GLOBAL = re.compile(r"^(?:(?:--store|--cluster|--stack|-c|-s) \S+ )+")
 # Words that stand between the options and the command, or in their place.
@@ -97,6 +102,29 @@ def test_every_command_in_a_code_block_exists():
                 assert {w for w in arguments if w.startswith("-")} <= options, f"{name}: {line}"
                 checked += 1
     assert checked > 10
+
+
+def test_every_command_that_a_message_names_exists():
+    commands = typer.main.get_command(app).all()
+    sources = {path: path.read_text() for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))}
+    messages = [
+        (path, node.value)
+        for path, source in sources.items()
+        if "`everspot " in source
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    checked = 0
+    for path, message in messages:
+        for words in re.findall(r"`everspot ([a-z][a-z -]*)", message):
+            first, *others = words.split()
+            command = f"{first} {others.pop(0)}" if first in GROUPS and others else first
+            assert command in commands or command in GROUPS, f"{path}: everspot {words}"
+            below = getattr(commands.get(command), "commands", None)
+            if below and others and not others[0].startswith("-"):
+                assert others[0] in below, f"{path}: everspot {words}"
+            checked += 1
+    assert checked > 100
 
 
 def test_every_job_file_is_one_that_can_be_submitted():

@@ -28,7 +28,7 @@ from everspot_train.rehearse.logs import (
     usual_key,
 )
 from everspot_train.rehearse.saves import LEAST_QUIET, QUIET_SECONDS, SaveWatcher, frozen
-from everspot_train.rundir import RunContext, RunDir, StopRequest
+from everspot_train.rundir import COMPLETE_MARKER, RunContext, RunDir, StopRequest
 
 FIRST, SECOND = "after its first checkpoint, with notice", "after its second checkpoint, with notice"
 SUDDEN, TWICE = "after its first checkpoint, without notice", "twice in a row, with notice"
@@ -269,8 +269,8 @@ class _Judge:
             return PlaceResult(place, RehearsalVerdict.NOT_REACHED, message=words)
         if not run.published:
             fix = (
-                "write each checkpoint under another name and rename it, or mark it with `everspot checkpoint commit "
-                "PATH`: docs/reference/agent.md lists what the agent keeps"
+                f"write each checkpoint under another name and rename it, or touch `{COMPLETE_MARKER}` in its folder "
+                "after its last file: docs/reference/agent.md lists what the agent keeps"
             )
             actual = f"not kept ({run.output})" if run.output else "not kept"
             difference = Difference("file", "checkpoints/", expected="kept by the agent", actual=actual, fix=fix)

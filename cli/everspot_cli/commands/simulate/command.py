@@ -75,7 +75,7 @@ _Region = Annotated[
     list[str] | None,
     typer.Option(
         "--region", metavar="NAME[:K]",
-        help="The region of each pool, in the order of the traces, and its price ratio. A move copies the checkpoint.",
+        help="Each pool's region, in the traces' order, and its price ratio.",
     ),
 ]  # fmt: skip
 _Checkpoint = Annotated[

@@ -26,7 +26,7 @@ from everspot_local.demo.phases import Phases
 from everspot_local.demo.site import CLOUDS, load_site
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
-from everspot_local.demo.world import MACHINES, ROOT, DemoError, DemoWorld
+from everspot_local.demo.world import CONTAINED, MACHINES, ROOT, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = PlainConsole()
@@ -46,8 +46,10 @@ def main() -> int:
     checks: list[Check] = []
     code = 1
     try:
-        with contextlib.ExitStack() if options.machines == MACHINES[0] else phases.phase("the training image", "image"):
-            boot = world.boot_options(options.machines)
+        boot: list[str] = []
+        if options.machines == CONTAINED:
+            with phases.phase("the training image", "image"):
+                boot = world.bake_image()
         checks = _play(world, boot, options.limit, phases)
         code = 0
     except processes.Interrupted as interrupted:

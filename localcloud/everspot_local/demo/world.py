@@ -15,7 +15,8 @@ from pulumi import automation
 from everspot_local.demo.site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
-MACHINES = ("process", "contained")
+CONTAINED = "contained"
+MACHINES = ("process", CONTAINED)
 """What an instance is: a tree of processes, or the baked image in namespaces of its own."""
 PARALLEL = 64  # most of an update is waiting, and the engine's default goes by the number of cores
 
@@ -60,12 +61,10 @@ class DemoWorld:
         self.env = self.local_json("env")
         os.environ.update(self.env)  # the engine is started by this process, and found by PATH
 
-    def boot_options(self, machines: str) -> list[str]:
-        """Return the options of `everspot-local up` for a form of machines; the image that they boot is baked first."""
-        if machines == MACHINES[0]:
-            return []
+    def bake_image(self) -> list[str]:
+        """Bake the training image. Returns the options of `everspot-local up` for instances that boot it."""
         answer = self._run([sys.executable, "-m", "everspot_local.main", "image", "--cloud", self.site.cloud, "--json"])
-        return ["--machines", machines, "--image", json.loads(answer)["image"]]
+        return ["--machines", CONTAINED, "--image", json.loads(answer)["image"]]
 
     def local(self, *arguments: str) -> str:
         """Run `everspot-local` and return what it printed."""

@@ -115,7 +115,7 @@ class _State:
             self.objects, now, NUMBER, lambda: f"{project.endpoint}/storage/v1", self._usable, strict=strict
         )
         self._now = now
-        storage = JsonApi(self.buckets, self.objects, self.policies, (PROJECT, NUMBER), AGENT)
+        storage = JsonApi(self.buckets, self.objects, self.policies, has_permission, (PROJECT, NUMBER), AGENT)
         monitoring = Monitoring(now, PROJECT, NUMBER)
         on = {f"{name}.googleapis.com" for name in service_usage.ON}
         manager = resource_manager_routes(

@@ -9,7 +9,7 @@ here when the token is exchanged.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +115,10 @@ def admits(
     bucket = _BUCKET.match(resource)
     if bucket is None or not is_uniform(bucket[0].rpartition("/")[2]):
         return False
-    rules: Sequence[BoundaryRule] = [rule for rule in boundary if rule.bucket == bucket[0]]
-    return any(permission in rule.permissions and _is_true(rule.expression, values) for rule in rules)
+    return any(
+        rule.bucket == bucket[0] and permission in rule.permissions and _is_true(rule.expression, values)
+        for rule in boundary
+    )
 
 
 def _is_true(expression: str, values: Mapping[str, Any]) -> bool:

@@ -109,9 +109,6 @@ class Needs:
         name = str(params.get("object") or params.get("destinationObject") or params.get("name") or body.get("name"))
         if self._has_object(bucket, name):  # what is replaced is deleted
             yield Need("storage.objects.delete", f"projects/_/buckets/{bucket}/objects/{name}")
-        if method == "storage.objects.compose":
-            for source in body.get("sourceObjects") or ():
-                yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")
         if method.endswith("compose"):
             for source in body.get("sourceObjects") or []:
                 yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")

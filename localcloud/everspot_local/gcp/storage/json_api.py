@@ -13,8 +13,8 @@ from email.parser import BytesParser
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError, Reply, not_here
-from everspot_local.gcp.iam.boundaries import admits
 from everspot_local.gcp.iam.policies import Policies
+from everspot_local.gcp.iam.policy_calls import HasPermission
 from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.gcp.storage.buckets import BucketDocuments, translated
@@ -37,10 +37,16 @@ class JsonApi:
     """Buckets and objects by JSON. `agent`: email of Cloud Storage's own account in the project."""
 
     def __init__(
-        self, buckets: BucketDocuments, objects: Objects, policies: Policies, project: tuple[str, str], agent: str
+        self,
+        buckets: BucketDocuments,
+        objects: Objects,
+        policies: Policies,
+        has_permission: HasPermission,
+        project: tuple[str, str],
+        agent: str,
     ) -> None:
         self._buckets, self._objects, self._policies, self._agent = buckets, objects, policies, agent
-        self._project = project
+        self._has_permission, self._project = has_permission, project
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
@@ -132,12 +138,7 @@ class JsonApi:
         name = request.params["bucket"]
         self._buckets.get(name)
         permissions = request.params.get("permissions", [])
-        chain = (_bucket_name(name), f"projects/{self._project[0]}")
-        values = {"resource.name": chain[0], "resource.type": "storage.googleapis.com/Bucket"}
-        owner = request.caller.owner
-        granted = [p for p in permissions if owner or self._policies.allows(request.caller.member, p, chain, values)]
-        if (boundary := request.caller.boundary) is not None:
-            granted = [p for p in granted if admits(boundary, p, chain[0], values, self._buckets.is_uniform)]
+        granted = [p for p in permissions if self._has_permission(request.caller, p, _bucket_name(name))]
         return {"kind": "storage#testIamPermissionsResponse", "permissions": granted}
 
     def _list(self, request: Request) -> Document:

@@ -4,11 +4,12 @@ Run as a script it is the training process of one measurement: `python -m bench.
 """
 
 import json
+import math
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,15 @@ def print_ratio(name: str, ratios: Sequence[float], limit: float | None, note: s
     figure = {"name": name, "value": round(value, 3), "limit": limit, "unit": "ratio", "note": f"{note} ({shown})"}
     print(json.dumps(figure), flush=True)
     return limit is None or (value >= limit if at_least else value <= limit)
+
+
+def print_figures(figures: Iterable[dict[str, Any]]) -> bool:
+    """Print figures as JSON lines. Returns whether all are within their `limit`, and their least value `at_least`."""
+    within = True
+    for figure in figures:
+        print(json.dumps(figure), flush=True)
+        within &= figure.get("at_least", -math.inf) <= figure["value"] <= figure.get("limit", math.inf)
+    return within
 
 
 @contextmanager

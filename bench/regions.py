@@ -6,8 +6,6 @@ checkpoint and $0.02 for a gigabyte that leaves. `regions.usd_ratio_plenty`: whe
 and that of a job that stays in its first region.
 """
 
-import json
-import math
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,6 +14,8 @@ from typing import Any
 import numpy as np
 from everspot_simulator import EverspotPolicy, Regions, Setting, Trace, optima, runs, starts
 from everspot_simulator.synthetic import Phases, correlated, droughts, heavy_tailed, markov, with_prices
+
+from bench._state import print_figures
 
 TICK, DAYS, STARTS, JOB_HOURS, CHANGEOVER_HOURS = timedelta(minutes=5), 20, 4, 24.0, 0.2
 PARTS = (0.6, 0.9)
@@ -100,11 +100,7 @@ def figures() -> list[dict[str, Any]]:
 
 def main() -> int:
     """Print the figures as JSON lines; 1 if one is on the wrong side of its limit."""
-    failed = False
-    for figure in figures():
-        print(json.dumps(figure), flush=True)
-        failed |= figure["value"] > figure.get("limit", math.inf)
-    return int(failed)
+    return int(not print_figures(figures()))
 
 
 if __name__ == "__main__":

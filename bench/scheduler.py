@@ -4,7 +4,6 @@
 All of it in CPU seconds of one core.
 """
 
-import json
 import math
 import sys
 import time
@@ -27,6 +26,8 @@ from everspot_simulator.supply import BEGIN
 from everspot_simulator.workload import Workload
 from everspot_simulator.workload_file import parse
 from everspot_simulator.workload_generator import generate
+
+from bench._state import print_figures
 
 SIZES = (1_000, 10_000, 100_000)
 MEASURED = 10_000
@@ -211,12 +212,7 @@ def figure_of_the_simulator() -> dict[str, Any]:
 
 def main() -> int:
     """Print the figures as JSON lines; 1 if one is on the wrong side of its limit."""
-    failed = False
-    for figure in (*figures_of_a_tick(), figure_of_the_simulator()):
-        print(json.dumps(figure), flush=True)
-        value = figure["value"]
-        failed |= value > figure.get("limit", math.inf) or value < figure.get("at_least", -math.inf)
-    return int(failed)
+    return int(not print_figures([*figures_of_a_tick(), figure_of_the_simulator()]))
 
 
 if __name__ == "__main__":

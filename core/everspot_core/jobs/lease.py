@@ -226,7 +226,8 @@ def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool =
 
 
 def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
-    """Return how often the job could not be started, the present owner included; what the last one said follows."""
+    """Return how often the job could not be started, the present owner included. It begins a detail; the message of
+    the last start follows it."""
     row = _unstarted_row(record, reason)
     if reason is Reason.DENIED:
         return (

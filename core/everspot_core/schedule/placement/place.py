@@ -140,11 +140,11 @@ class _Placement:
         if self.view.draining:
             return Hold(job_id=job.job_id, cause=Why.DRAIN)
         if record is not None and record.not_before is not None and record.not_before > self.now:
-            seconds = round((record.not_before - self.now).total_seconds(), 3)
             if record.last_reason is Reason.DENIED:
                 until, detail = f"{record.not_before:%Y-%m-%d %H:%M} UTC", record.detail.partition("\n")[0]
                 figures: Figures = {"times": len(record.unstarted), "until": until, "detail": detail}
                 return Hold(job_id=job.job_id, cause=Why.DENIED, figures=figures)
+            seconds = round((record.not_before - self.now).total_seconds(), 3)
             return Hold(job_id=job.job_id, cause=Why.BACK_OFF, figures={"seconds": seconds})
         return None
 

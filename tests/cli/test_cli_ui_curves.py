@@ -58,7 +58,7 @@ def test_a_job_has_a_chart_of_each_metric_and_of_its_machine(page: Served) -> No
     assert len(text) < 200_000, "a page is sent every two seconds"
 
 
-def test_why_there_are_no_curves_is_said(page: Served) -> None:
+def test_a_job_without_curves_shows_the_reason(page: Served) -> None:
     text = page.until("/jobs/silent", lambda text: 'id="no-metrics"' in text)
     assert "EVERSPOT step=120 loss=0.3" in text and "the first figures come within a minute" in text
     text = page.until("/jobs/waits", lambda text: 'id="no-metrics"' in text)

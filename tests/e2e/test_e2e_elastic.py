@@ -1,13 +1,11 @@
 """A cluster without standing instances: the scheduler process, with its own permissions, launches and ends instances
 for jobs."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_elastic import PROGRAM, ElasticLive
-from e2e_helpers import everspot, everspot_says
+from e2e_elastic import PROGRAM, ElasticLive, probe
 from everspot_core.jobs.records import EventKind, JobState
 
 pytestmark = pytest.mark.timeout(600)
@@ -68,18 +66,12 @@ def owner(live: ElasticLive, job: str) -> str | None:
     return record.value.owner if record is not None and record.value.state is JobState.RUNNING else None
 
 
-def probed(answer: str) -> dict[str, tuple[str, str]]:
-    """Verdict and detail of each check of a probe, by its name."""
-    (cluster,) = json.loads(answer)["clusters"].values()
-    return {check["name"]: (check["verdict"], check["detail"]) for check in cluster["checks"]}
-
-
 def test_a_probe_proves_each_market_on_an_instance_of_its_own(live: ElasticLive) -> None:
     live.until(lambda: not live.agents("pending", "running") or None)
     before = set(live.agents())
-    checks = probed(everspot("--json", "preflight", "--probe"))
+    code, checks = probe()
     assert list(checks) == [f"{market}: {part}" for market in ("spot", "on-demand") for part in PARTS]
-    assert {verdict for verdict, _ in checks.values()} == {"ok"}
+    assert (code, {verdict for verdict, _, _ in checks.values()}) == (0, {"ok"})
     launched = {name: i for name, i in live.agents().items() if name not in before}
     assert sorted(i.get("InstanceLifecycle", "on-demand") for i in launched.values()) == ["on-demand", "spot"]
     assert "torch 2" in checks["spot: store"][1]
@@ -92,8 +84,9 @@ PARTS = ("launch", "agent", "lease", "store")
 def test_a_probe_names_the_call_that_the_schedulers_role_lacks(live: ElasticLive) -> None:
     denial = {"Effect": "Deny", "Action": "ec2:RunInstances", "Resource": "*"}
     live.allow("e2e-scheduler", "denial", {"Version": "2012-10-17", "Statement": [denial]})
-    checks = probed(everspot_says("--json", "preflight", "--probe"))
+    code, checks = probe()
+    assert code == 1
     assert list(checks) == ["spot: launch", "on-demand: launch"]
-    for verdict, detail in checks.values():
+    for verdict, detail, _ in checks.values():
         assert (verdict, "UnauthorizedOperation" in detail, "ec2:RunInstances" in detail) == ("fail", True, True)
     live.client("iam").delete_role_policy(RoleName="e2e-scheduler", PolicyName="denial")

@@ -81,9 +81,9 @@ def every_schedule(
         yield Schedule(done, moves)
         return
     tick = len(done)
-    held: list[int | None] = [None, -1]
-    held += [n for n, t in enumerate(traces) if where.pools[n] == region and tick < len(t) and t.up()[tick]]
-    for holding in held:
+    holdings: list[int | None] = [None, -1]
+    holdings += [n for n, t in enumerate(traces) if where.pools[n] == region and tick < len(t) and t.up()[tick]]
+    for holding in holdings:
         yield from every_schedule(traces, setting, where, (*done, holding), region, moves)
     away = (None,) * where.move_ticks(3600)
     yield from every_schedule(traces, setting, where, (*done, *away), 1 - region, {**moves, tick: 1 - region})
@@ -126,7 +126,7 @@ def test_a_move_takes_time_and_pays_for_its_bytes():
     assert run(traces, 0, setting, best(capacity, 0, setting), where).moves == 1
 
 
-def test_a_pool_of_another_region_cannot_be_held():
+def test_a_pool_of_another_region_is_refused():
     with pytest.raises(ValueError, match="there is none"):
         run([hourly("11"), hourly("11")], 0, make_setting(1, 2), Schedule((1, 1)), regions())
 

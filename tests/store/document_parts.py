@@ -190,6 +190,7 @@ def a_manifest() -> Manifest:
         queue_url="https://sqs.eu-west-1.amazonaws.com/1/q",
         job_role="arn:aws:iam::123456789012:role/c-job",
         further_buckets=True,
+        read_buckets=["corpora"],
         generation="g1",
         standing=every_field(Standing, on_demand_units=1, spot_units=3, weights={"g5.xlarge": 1.0}),
         fleet=every_field(FleetOffer, types=["g5.xlarge"], zones=["eu-west-1a"], markets=[Market.SPOT]),

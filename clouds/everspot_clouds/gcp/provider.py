@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everspot_clouds.base.package_provider import PackageProvider
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from everspot_core.capacity.price_table import PriceTable
     from everspot_core.clock import Clock
     from everspot_core.cluster.manifest import Manifest
+    from everspot_core.jobs.access import JobAccess
 
-    from everspot_clouds.base import Door, Metadata, Prover, Provider, Site
+    from everspot_clouds.base import Door, JobCredentials, Metadata, Prover, Provider, Site
 
 
 class GcpProvider(PackageProvider):
@@ -79,6 +81,15 @@ class GcpProvider(PackageProvider):
         from everspot_clouds.gcp.secrets import GcpSecrets
 
         return GcpSecrets(_clock())
+
+    def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:
+        """See `Provider`. None in a cluster that was declared with `jobRole: false`, or by an earlier
+        release."""
+        if manifest.job_role is None:
+            return None
+        from everspot_clouds.gcp.job_credentials import GcpJobCredentials
+
+        return partial(GcpJobCredentials, manifest, clock)
 
     def site(self, manifest: Manifest) -> Site:
         """See `Provider`."""

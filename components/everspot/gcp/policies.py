@@ -28,6 +28,10 @@ may delete documents too."""
 ADD = ("storage.multipartUploads.abort", "storage.multipartUploads.create", "storage.objects.create")
 """Permissions to create objects below some prefixes, and to replace or delete none."""
 
+JOB_DELETES = ("storage.objects.delete",)
+"""Permission that a job's limited credentials have where the job deletes, and may create nothing. Nobody is granted the
+role: it is named in the limits (`everspot_clouds.gcp.job_credentials`), and no role of Google's has it alone."""
+
 LEAVE = ("compute.instances.delete",)
 """Permissions of agents on machines with the names of the cluster's agents, to delete their own: a machine that only
 switches itself off stays, and its disk is billed."""

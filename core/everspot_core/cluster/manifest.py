@@ -228,12 +228,17 @@ class Manifest(Document):
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
     job_role: str | None = Field(
         default=None,
-        description="What agents become for each job, limited to what that job needs, where the cloud has a role for "
-        "it: a role's ARN. None: the cloud needs none, or jobs have the instance's own permissions.",
+        description="The role of the cloud that limits a job's credentials to what that job needs: the one that agents "
+        "become for the job, or the one by which it deletes. None: jobs have the instance's own permissions.",
     )
     further_buckets: bool | None = Field(
         default=None,
         description="Whether jobs may read buckets beside the store's; their role says which. None: they may not.",
+    )
+    read_buckets: list[str] | None = Field(
+        default=None,
+        description="Buckets beside the store's that jobs may read, by name, on clouds whose limits of a job's "
+        "credentials name each bucket. None: none.",
     )
     queue_url: str | None = Field(default=None, description="Queue of the cloud's events; schedulers only.")
     generation: str = Field(

@@ -23,6 +23,7 @@ from everspot_cli.main import HELP, app
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.documents import format_duration
+from everspot_core.jobs.early_stop import MinDelta
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.recipes import RECIPES
 from everspot_core.jobs.timing import SkipIf, Window
@@ -255,6 +256,7 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
         bool: "yes or no",
         Window: "hours of the day",
         SkipIf: "condition",
+        MinDelta: "number or percentage",
     }
     bounds = [f"{sign} {getattr(m, attribute):g}" for m in (field.metadata if field else [])
               for attribute, sign in (("ge", "≥"), ("gt", ">")) if hasattr(m, attribute)]  # fmt: skip

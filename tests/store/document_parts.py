@@ -20,6 +20,7 @@ from everspot_core.experiments.precision_comparison import ComparisonSpec, Toler
 from everspot_core.experiments.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.jobs.early_stop import EarlyStop, StopRule
 from everspot_core.jobs.job import (
     Budget,
     CheckpointPolicy,
@@ -66,6 +67,10 @@ def every_field(kind: type[BaseModel], /, **fields: Any) -> Any:
     return kind(version=1, **fields) if "version" in kind.model_fields else kind(**fields)
 
 
+def a_rule() -> StopRule:
+    return every_field(StopRule, metric="val_loss", mode="min", min_delta="0.1%", patience=4)
+
+
 def a_spec(**program: Any) -> JobSpec:
     fields = {
         "name": "resnet", "recipe": None, "entrypoint": None, "code": None, "parameters": {},
@@ -79,6 +84,7 @@ def a_spec(**program: Any) -> JobSpec:
         "precision": "bf16", "mixed_on_failover": False,
         "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
         "limits": JobLimits.model_validate({"gpu_utilization_below": "20%", "for": "30m", "then": "end"}),
+        "stop": None if "recipe" in program else a_rule(),  # a recipe has nothing to stop
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
         "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
         "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",
@@ -136,6 +142,9 @@ def a_record() -> JobRecord:
         stalled_seconds=90.0,
         unkept_seconds=1200.0,
         low_gpu_share=0.125,
+        early_stop=every_field(
+            EarlyStop, metric="val_loss", step=1500, evaluations=4, best=0.412, best_step=1200, min_delta="0.1%"
+        ),
         preparing=True,
         memory_gib=7.25,
         gpu_memory_gib=11.5,

@@ -6,7 +6,7 @@ the job is. The lowest and the highest value of each part of a curve survive, so
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -207,6 +207,15 @@ def _figures(
         for name, figure in figures
     )
     return tuple(curve for curve in curves if curve.points)
+
+
+def read_metric(lines: bytes, name: str) -> Iterator[tuple[int, float]]:
+    """Yield the steps and values of one metric in lines of the stream `metrics`, in their order: NaN for what was not
+    finite. Lines that cannot be read are left out."""
+    for line in lines.splitlines():
+        sample = _parse_metrics(line)
+        if sample is not None and name in sample[1]:
+            yield sample[0], sample[1][name]
 
 
 def _parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
+from everspot_core.jobs.early_stop import StopRule as StopRule
 from everspot_core.jobs.job_parts import Budget as Budget
 from everspot_core.jobs.job_parts import CheckpointPolicy as CheckpointPolicy
 from everspot_core.jobs.job_parts import JobLimits as JobLimits
@@ -34,6 +35,7 @@ from everspot_core.jobs.job_rules import (
     repeated,
     secret_faults,
     setup_faults,
+    stop_faults,
     tag_faults,
     travel_faults,
     written_faults,
@@ -168,6 +170,9 @@ class JobSpec(Frozen):
     limits: JobLimits | None = Field(
         default=None, description="What happens if its GPUs compute too little. Default: nothing."
     )
+    stop: StopRule | None = Field(
+        default=None, description="When it ends because a metric no longer improves. Default: never."
+    )
     retries: Retries = Retries()
     tags: dict[str, str] = Field(
         default_factory=dict,
@@ -242,6 +247,7 @@ class JobSpec(Frozen):
             *program_faults(values),
             *process_faults(self.processes, self.resources.gpus),
             *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),
+            *stop_faults(values),
             *timing_faults(values),
             *travel_faults(values),
         ]

@@ -88,6 +88,14 @@ def limit_faults(*, has_limits: bool, gpus: int) -> list[Problem]:
     return [Problem("limits.gpu_utilization_below", "needs a job with GPUs, and resources.gpus is 0")]
 
 
+def stop_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the fault of a `stop` for a recipe, which nothing would ever stop. `values`: the job's fields."""
+    if values.get("stop") is None or values.get("recipe") is None:
+        return []
+    words = f"the recipe {values['recipe']} evaluates once, after its last step: leave out stop, or run a script"
+    return [Problem("stop", words)]
+
+
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
     fields."""

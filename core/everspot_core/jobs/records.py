@@ -16,6 +16,7 @@ from everspot_core.capacity.instances import Resident as Resident
 from everspot_core.capacity.instances import Role as Role
 from everspot_core.capacity.market import Market as Market
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.events import Event as Event
 from everspot_core.jobs.events import EventKind as EventKind
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Share, Step, Steps
@@ -138,6 +139,9 @@ class Progress(Stored):
         default=None,
         description="The share of the time in which its GPUs computed, once it is below the limit of its file; None: "
         "it has no limit, or is not below.",
+    )
+    early_stop: EarlyStop | None = Field(
+        default=None, description="Why its `stop` ends it, from the evaluation on that does; None: it goes on."
     )
     new_checkpoints: int | None = Field(
         default=None,

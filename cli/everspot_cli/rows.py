@@ -85,6 +85,7 @@ def job_row(
         **_checkpoint_interval(events, scale),
         "unkept_seconds": _to_market_seconds(progress.unkept_seconds, record, scale),
         "low_gpu_share": progress.low_gpu_share if record.state is JobState.RUNNING else None,
+        "early_stop": _early_stop(record),
         "owner": record.owner,
         **travels(record),
         "visit_of": visit_fields(submission),
@@ -113,6 +114,12 @@ def job_row(
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": job_duration.total_seconds(),
     }
+
+
+def _early_stop(record: JobRecord) -> dict[str, Any] | None:
+    """Return why a job that succeeded was ended by its `stop`; None if it was not."""
+    stop = record.progress.early_stop if record.state is JobState.SUCCEEDED else None
+    return stop.model_dump(mode="json") if stop is not None else None
 
 
 def _checkpoint_interval(events: Sequence[Event], scale: float) -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from typing import BinaryIO, ClassVar, TypeVar
 from everspot_core.capacity.market import Market
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.documents import Document, Duration, Utc
+from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Reason
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
@@ -148,6 +149,15 @@ class SavedState(RunFile):
 
     step: Step = Field(description="Optimizer steps that the checkpoint holds.")
     path: str = Field(description="The file or folder, relative to the folder `checkpoints`.")
+
+
+class StopReport(RunFile):
+    """Program on the trainer library, or on an integration of a framework → agent: it carries out the job's `stop`
+    itself. Without this file the agent does, by the steps that the program prints."""
+
+    file_name = "early-stop.json"
+
+    early_stop: EarlyStop | None = Field(default=None, description="Why training ends before its last step.")
 
 
 class TrainingPhase(StrEnum):

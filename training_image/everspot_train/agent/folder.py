@@ -118,6 +118,7 @@ class FolderCheckpoints:
         notice_fit: judges each upload by the notice; None without a notice.
         open_files: finds who writes to the folder; None: among the processes of this user.
         saved_state: returns the newest checkpoint that the program says it has saved; None without such a program.
+        before_publication: called before each publication while the program runs; raises `StoreError`.
 
     Attributes:
         took: how long the last publication took.
@@ -139,6 +140,7 @@ class FolderCheckpoints:
         notice_fit: FolderNoticeFit | None = None,
         open_files: OpenFiles | None = None,
         saved_state: Callable[[], SavedState | None] | None = None,
+        before_publication: Callable[[], None] = lambda: None,
     ) -> None:
         self._checkpoints = checkpoints
         self.folder = folder
@@ -153,6 +155,7 @@ class FolderCheckpoints:
         self._clock = clock
         self._notice_fit = notice_fit
         self._saved_state = saved_state
+        self._before_publication = before_publication
         self._lock = threading.Lock()
         self._timer = DueTimer(_LOOK_EVERY, clock)
         self._assessor = Assessor()
@@ -404,6 +407,8 @@ class FolderCheckpoints:
         sent[self._checkpoints.place(self._next)] = now
         step = self._step_of(entries)
         info = make_folder_info(sent, self._assessor.rhythm, self._assessor.parts, step)
+        if trigger != "final":
+            self._before_publication()
         done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
         self._next, self.durable_step = done.step + 1, step
         stamps = {path: look.items[path].stamp for path in draft.units}

@@ -16,6 +16,7 @@ from everspot_train.rundir import (
     RunFile,
     SavedState,
     Status,
+    StopReport,
     StopRequest,
 )
 
@@ -62,6 +63,14 @@ class Mailbox:
         """Return the newest checkpoint that a program on an integration has saved itself; None if it says none."""
         try:
             return self._run_dir.read(SavedState)
+        except RunDirError as error:  # the job's own processes may write there
+            _log.warning("%s: %s", self._owner, error)
+            return None
+
+    def stop_report(self) -> StopReport | None:
+        """Return what the program says of the job's `stop`; None if it leaves it to the agent."""
+        try:
+            return self._run_dir.read(StopReport)
         except RunDirError as error:  # the job's own processes may write there
             _log.warning("%s: %s", self._owner, error)
             return None

@@ -49,7 +49,9 @@ def write_outcome(
     reason = ending.reason
     measured: dict[str, JsonValue] = {UTILIZATION: use.model_dump(mode="json", exclude_none=True)} if use else {}
     if reason is Reason.FINISHED:
-        emit(EventKind.FINISHED, step=ending.step, metrics=dict(metrics), **measured)
+        stopped = record.progress.early_stop
+        cause: dict[str, JsonValue] = {"message": stopped.sentence} if stopped is not None else {}
+        emit(EventKind.FINISHED, step=ending.step, metrics=dict(metrics), **cause, **measured)
     elif reason is Reason.CANCEL:
         emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step, **measured)
     elif reason is Reason.BUDGET:

@@ -193,6 +193,7 @@ class JobRunner:
             upload=session.artifacts.upload() if session else timedelta(),
             restart_stalled=session is not None and session.submission.spec.retries.stalled,
             alive_at=session.alive_at() if session else None,
+            has_to_stop=session is not None and session.has_to_stop(),
             others=outside.others,
         )
 
@@ -219,7 +220,7 @@ class JobRunner:
             case act.AskToStop(stop, first):
                 _log.warning("job %s: stop (%s)", session.key.job_id, stop.reason.value)
                 session.ask_to_stop(stop)
-                if first:
+                if first and stop.reason is not Reason.FINISHED:
                     action_at = stop.action_at.isoformat() if stop.action_at else None
                     seen_at = stop.seen_at.isoformat()
                     session.emit(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)

@@ -11,6 +11,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Limits
 from everspot_core.documents import format_duration
+from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
 from everspot_core.jobs.utilization_limit import GpuUseWatch
@@ -34,6 +35,7 @@ from everspot_train.agent.program import ENDED
 from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.steps.recorder import StepRecorder
+from everspot_train.agent.steps.stop_watch import StopWatch
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
@@ -86,7 +88,9 @@ class JobSession:
         self._lost = False
         self._events = Outbox(store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id))
         self._logs = LogShipper(store, self.key, run_dir, clock)
-        self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock)
+        rule = submission.spec.stop
+        self._stop_watch = StopWatch(store, self.key, rule) if rule is not None else None
+        self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock, self._stop_watch)
         self._steps_failed = False
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
@@ -154,6 +158,19 @@ class JobSession:
     def saved_state(self) -> SavedState | None:
         """Return the newest checkpoint that a program on an integration of a framework has saved itself."""
         return self._mailbox.saved_state()
+
+    def early_stop(self) -> EarlyStop | None:
+        """Return why the job's `stop` ends the program; None while it goes on."""
+        if self._stop_watch is None:
+            return None
+        report = self._mailbox.stop_report()
+        return report.early_stop if report is not None else self._stop_watch.early_stop
+
+    def has_to_stop(self) -> bool:
+        """Return whether the job's `stop` ends a program that does not carry it out itself."""
+        if self._stop_watch is None or self._stop_watch.early_stop is None:
+            return False
+        return self._silent() and self._mailbox.stop_report() is None
 
     def exit_code(self) -> int | None:
         """Return the exit code of the training process; None while it runs.
@@ -253,6 +270,14 @@ class JobSession:
         if not (self._over or self._concluding) and self._silent():
             self.artifacts.keep_if_due(urgent=self._stopping)
 
+    def write_evaluations(self) -> None:
+        """Write the metrics of a program with a `stop`, before its folder is published: an attempt that goes on from
+        there needs what was reported until then. Raises `StoreError`."""
+        if self._stop_watch is not None:
+            with self._ship_lock:
+                self._read_steps()
+                self._steps.write(last=True)
+
     def emit(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox. The next `ship`, or the ending, writes it, in order."""
         seconds = data.get("seconds")
@@ -283,6 +308,8 @@ class JobSession:
             self._steps.write()
             if self._utilization is not None:
                 self._utilization.write()
+            if self._stop_watch is not None:
+                self._stop_watch.look(self._steps.total_steps)
 
     def _report_low_use(self) -> None:
         """Write an event and a line of the log once the GPUs compute less than the job's limit, and again after the
@@ -353,6 +380,7 @@ class JobSession:
             _log.exception("job %s, epoch %d: last files not written", *self.key)
         with self._ship_lock:
             self._quietly("steps", lambda: self._read_steps(last=True))
+            self._note_unreported(ending)
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
@@ -373,6 +401,13 @@ class JobSession:
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(remaining))
                 self._quietly("events", self._events.write)
         return True
+
+    def _note_unreported(self, ending: Ending) -> None:
+        """Write into the log that a program which has ended never reported the metric of its `stop`."""
+        watch = self._stop_watch
+        silent = self._silent() and self._mailbox.stop_report() is None
+        if ending.reason is Reason.FINISHED and watch is not None and silent and not watch.has_evaluations:
+            self.note(f"warning: stop: the program has never reported {watch.rule.metric}")
 
     def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
         if self.process is not None and not self._ending_told and self._silent():
@@ -434,6 +469,7 @@ class JobSession:
         measured = self._utilization
         used["recent_use"] = measured.recent if measured is not None else None
         used["attempt_use"] = measured.total if measured is not None else None
+        used["early_stop"] = self.early_stop()
         used["low_gpu_share"] = measured.low_gpu_share if measured is not None else None
         if status is None and self._stalled is not None and self._life is not None:
             since = self._stalled[1]
@@ -470,6 +506,9 @@ class JobSession:
 
     def _release(self, ending: Ending) -> JobRecord | None:
         detail = long_detail(ending, self._tail())
+        early_stop = self.early_stop()
+        if ending.reason is Reason.FINISHED and early_stop is not None:
+            detail = early_stop.sentence
         with self._lease_lock:
             self._releasing = True
             record = self._lease.release(

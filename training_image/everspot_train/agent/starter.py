@@ -356,6 +356,7 @@ class Starter:
             fit,
             self._processes.open_files(session.run_dir.path),
             session.saved_state,
+            session.write_evaluations,
         )
 
     def _notice(self) -> tuple[timedelta, timedelta]:

@@ -21,7 +21,8 @@ KILL_GRACE = timedelta(seconds=10)
 def next_demand(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
     """Return the demand to stop, if it is new or has an earlier deadline than the present one. The first reason is
     kept."""
-    candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
+    demands = (_by_metric(world), _by_cloud(world), _by_order(memory, world), _by_shutdown(world))
+    candidates = [stop for stop in demands if stop]
     if not candidates:
         return None
     deadlines = [by for _, _, _, by in candidates if by is not None]
@@ -43,6 +44,11 @@ class _Demand(NamedTuple):
     source: str
     action_at: datetime | None
     by: timedelta | None
+
+
+def _by_metric(world: World) -> _Demand | None:
+    """Return the demand of the job's `stop`: the program has finished by then, whatever else ends it at that moment."""
+    return _Demand(Reason.FINISHED, "stop", None, None) if world.has_to_stop else None
 
 
 def _by_cloud(world: World) -> _Demand | None:

@@ -39,6 +39,7 @@ class World:
     - `upload`: how long the last upload of the program's folder took; it is done again after the program's end.
     - `restart_stalled`: whether the job wants to be restarted after a stall.
     - `alive_at`: when the program last gave a sign of life; None: just now.
+    - `has_to_stop`: whether the job's `stop` ends the program, which does not carry it out itself.
     - `others`: whether other jobs share this machine.
     """
 
@@ -60,6 +61,7 @@ class World:
     upload: timedelta = timedelta()
     restart_stalled: bool = False
     alive_at: timedelta | None = None
+    has_to_stop: bool = False
     others: bool = False
 
     def when(self, moment: datetime) -> timedelta:

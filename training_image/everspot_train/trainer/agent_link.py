@@ -10,6 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
@@ -21,6 +22,7 @@ from everspot_train.rundir import (
     RESTORED,
     RunContext,
     RunDir,
+    StopReport,
     TrainingPhase,
 )
 from everspot_train.trainer.interval import CheckpointInterval
@@ -98,6 +100,7 @@ class AgentLink:
         self.clock = SystemClock.from_environment()
         self.store = Store.open(context.control_url, context.data_url, clock=self.clock)
         self.requests = Requests(rundir, self.clock)
+        self._rundir = rundir
         self.reporter = Reporter(rundir, self.store, context, self.clock)
         self._policy = context.submission.spec.checkpoint
         self._publisher = Publisher(self._policy.keep, self._published)
@@ -215,6 +218,10 @@ class AgentLink:
             self.trigger = "interval"
             return Decision.CHECKPOINT
         return Decision.GO_ON
+
+    def report_early_stop(self, early_stop: EarlyStop) -> None:
+        """Report why the job's `stop` ends training."""
+        self._rundir.write(StopReport(early_stop=early_stop))
 
     def skip_interval(self) -> None:
         """Postpone the checkpoint to the next interval, instead of the next step."""

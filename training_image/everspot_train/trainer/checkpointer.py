@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import Precision
 from everspot_core.jobs.records import EventKind
 from everspot_store import Fenced, SystemClock
@@ -145,6 +146,11 @@ class Checkpointer:
         """Report that the program is finished, however many steps are done."""
         if self._link:
             self._link.reporter.update(complete=True)
+
+    def report_early_stop(self, early_stop: EarlyStop) -> None:
+        """Report why the job's `stop` ends training."""
+        if self._link:
+            self._link.report_early_stop(early_stop)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record metrics of `step`. Only the first rank's metrics count."""

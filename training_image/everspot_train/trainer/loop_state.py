@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from everspot_core.jobs.early_stop import EarlyStop, StopRule, StopTracker
 
 from everspot_train.trainer.stepper import Stepper
 
@@ -15,11 +16,12 @@ class LoopState:
         metrics: the newest value of each metric that is a finite number.
         total_steps: how many steps `batches` was asked for, in this attempt or the one before; None if it never was.
         restored_total_steps: how many steps the loop of the restored checkpoint was asked for; None without one.
-        finished: whether the program said that it is finished.
+        finished: whether the program said that it is finished, or the job's `stop` did.
         epochs: how many epochs `batches` was asked for, in this attempt or the one before; None if it never was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rule: StopRule | None = None) -> None:
+        self._stop = StopTracker(rule) if rule is not None else None
         self.metrics: dict[str, float] = {}
         self.total_steps: int | None = None
         self.restored_total_steps: int | None = None
@@ -35,6 +37,21 @@ class LoopState:
     def log(self, values: dict[str, float]) -> None:
         """Note metrics."""
         self.metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+
+    def evaluate(self, step: int, values: dict[str, float]) -> None:
+        """Add an evaluation, if these metrics of a step have the one that the job's `stop` names."""
+        if self._stop is not None and self._stop.rule.metric in values:
+            self._stop.add(step, values[self._stop.rule.metric])
+
+    @property
+    def early_stop(self) -> EarlyStop | None:
+        """Why the job's `stop` ends the loop; None while it goes on."""
+        return self._stop.early_stop if self._stop is not None else None
+
+    @property
+    def unreported_metric(self) -> str | None:
+        """The metric of the job's `stop`, if the program has never reported it."""
+        return self._stop.rule.metric if self._stop is not None and not self._stop.has_evaluations else None
 
     def plan_epochs(self, epochs: float, steps: int) -> int:
         """Return the steps of a loop over `epochs`. If the attempt before was asked for as many, these are its steps:
@@ -58,6 +75,8 @@ class LoopState:
             "accumulated": stepper.accumulated if stepper else [],
             "metrics": self.metrics | ({"loss": last_loss} if math.isfinite(last_loss) else {}),
             "finished": self.finished,
+            "stop": self._stop.state_dict() if self._stop is not None else None,
+            "stopped": self.early_stop is not None,
             "total_steps": self.total_steps,
             "skipped_steps": stepper.skipped_steps if stepper else 0,
             "epochs": self.epochs,
@@ -68,6 +87,10 @@ class LoopState:
         """Go on from a state."""
         self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])
         self.restored_total_steps = state.get("total_steps")  # a checkpoint of an earlier version has none
+        if self._stop is not None:
+            self._stop.load_state_dict(state.get("stop"))
+        if state.get("stopped") and self.early_stop is None:
+            self.finished = False  # by a `stop` that the job has no more
         self.epochs, self._epoch_steps = state.get("epochs"), state.get("epoch_steps", 0)
         if self._stepper is not None:
             self._stepper.finite_checks.last_loss = float(state["last_loss"])

@@ -69,7 +69,7 @@ class Run:
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
         self._restore_done = self._settled = False
-        self._loop = LoopState()
+        self._loop = LoopState(context.submission.spec.stop if context else None)
         self._timing = LoopTiming()
         self._modules = ModuleState({})
         self._untracked: UntrackedState | None = None
@@ -366,6 +366,8 @@ class Run:
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         self._loop.total_steps = total_steps
+        if self._ranks.first:  # of an attempt before, which the agent of this one does not know
+            self._stop_early()
         if self._checkpointer:
             self._checkpointer.begin(self.steps_done, total_steps, self._loop.metrics, self._timing)
             batches = count_batches(self._loader)
@@ -465,12 +467,27 @@ class Run:
         """Record metrics of the current step. The loss is recorded automatically."""
         values = {name: float(value) for name, value in metrics.items()}
         self._loop.log(values)
+        if self._ranks.first:
+            self._loop.evaluate(self.steps_done, values)
+            self._stop_early()
         if self._recorder:
             self._recorder.metrics(values)
         if self._checkpointer:
             self._checkpointer.log(self.steps_done, values)
         elif self._ranks.first:
             log.info("step %d: %s", self.steps_done, ", ".join(f"{n}={v:.6g}" for n, v in values.items()))
+
+    def _stop_early(self) -> None:
+        """End the loop behind the present step if the job's `stop` says so, and report why. A loop that has no step
+        left is not ended early."""
+        early_stop, total_steps = self._loop.early_stop, self._loop.total_steps
+        if early_stop is None or (total_steps is not None and self.steps_done >= total_steps):
+            return
+        if not self._loop.finished:
+            log.info("%s", early_stop.sentence)
+        self.finish()
+        if self._checkpointer:
+            self._checkpointer.report_early_stop(early_stop)
 
     def __enter__(self) -> Self:
         return self
@@ -503,6 +520,8 @@ class Run:
 
     def _close(self, error: BaseException | None) -> None:
         if self._checkpointer:
+            if self._loop.unreported_metric and error is None and self._ranks.first:
+                log.warning("stop: the program has never called run.log(%s=…)", self._loop.unreported_metric)
             phase, message = last_word(error)
             cut_off = isinstance(error, StoreUnavailable)  # an error of the machine, not of the program
             if self._loop.total_steps is None:

@@ -15,6 +15,7 @@ from everspot_store import Store
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.steps.event_files import EventFiles
 from everspot_train.agent.steps.output import OutputSteps
+from everspot_train.agent.steps.stop_watch import StopWatch
 from everspot_train.agent.threads import DueTimer
 from everspot_train.metrics_buffer import MetricsBuffer
 
@@ -32,8 +33,11 @@ class StepRecorder:
     epochs.
     """
 
-    def __init__(self, store: Store, job: JobKey, output: Path, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, job: JobKey, output: Path, clock: Clock, stop_watch: StopWatch | None = None
+    ) -> None:
         self._clock = clock
+        self._stop_watch = stop_watch
         self._output = OutputSteps(output)
         self._event_files: EventFiles | None = None
         self._prints = False
@@ -65,6 +69,12 @@ class StepRecorder:
         """The step that was reported last; None before the first."""
         with self._lock:
             return self._last.step if self._last is not None else None
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps at which the program ends; None: not reported."""
+        with self._lock:
+            return self._last.total_steps if self._last is not None else None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -142,6 +152,9 @@ class StepRecorder:
         due = dict[str, float]()
         for name, value in values.items():
             recorded_at = self._recorded_at.get(name)
+            if self._stop_watch is not None and name == self._stop_watch.rule.metric:
+                self._stop_watch.add(report.step, value)
+                recorded_at = None  # an attempt that goes on elsewhere needs every one of them
             if recorded_at is not None and abs(moment - recorded_at) < _SPACING:  # times may go back, by any amount
                 self._skipped[name] = report.step, value
             else:

@@ -41,7 +41,7 @@ def kept_output(cluster: Cluster, job: str) -> int:
     return int(outputs.fetch(model, cluster.root / f"outputs-{job}").read_text())
 
 
-def held(cluster: Cluster, job: str, step: int) -> None:
+def wait_for_gate(cluster: Cluster, job: str, step: int) -> None:
     eventually(f"{job} is held at {step}", lambda: (cluster.root / job / f"held-{step}").exists())
 
 
@@ -64,7 +64,7 @@ def test_a_plain_program_gets_sigterm_and_has_finished(cluster: Cluster) -> None
 @pytest.mark.parametrize("ending", ["notice", "loss"])
 def test_an_interrupted_plain_program_stops_at_the_same_evaluation(cluster: Cluster, ending: str) -> None:
     start(cluster, "job-1", "plain.py", hold=60, checkpoint={"every": "5s"})
-    held(cluster, "job-1", 60)
+    wait_for_gate(cluster, "job-1", 60)
     if ending == "notice":
         cluster.stop("job-1-first", Reason.DRILL)
         cluster.wait_state("job-1", JobState.PENDING)
@@ -95,7 +95,7 @@ def test_a_loop_on_the_library_ends_at_the_same_step_whether_interrupted_or_not(
 
     hold = undisturbed.step - 12
     start(cluster, "job-2", "fit.py", hold=hold)
-    held(cluster, "job-2", hold)
+    wait_for_gate(cluster, "job-2", hold)
     cluster.stop("job-2-first", Reason.DRILL)
     eventually("it is told to stop", lambda: cluster.events("job-2", EventKind.NOTICE))
     release(cluster, "job-2", hold)

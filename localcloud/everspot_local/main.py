@@ -23,7 +23,17 @@ from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
-from everspot_local.options import CLOUDS, DELAYS, DISTURBANCES, DOORS, REGIONS, SCALE, Options
+from everspot_local.options import (
+    CLOUDS,
+    DELAYS,
+    DISTURBANCES,
+    DOORS,
+    EMULATED_SCALE,
+    REGIONS,
+    SCALE,
+    Options,
+    emulated_delays,
+)
 from everspot_local.providers import quotas
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
 
@@ -36,7 +46,7 @@ StateDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 HERE = Path(".everspot/local")
 IMAGES = Path(".everspot/image")
-MACHINES = ("process", "contained")
+MACHINES = ("process", "contained", "vm")
 _USUAL = {"aws": "eu-west-1"}
 """Region where the stack files that come with Everspot are, where that is not the cloud's usual one here."""
 
@@ -46,7 +56,9 @@ def up(
     state_dir: StateDir = HERE,
     cloud: Annotated[str, typer.Option(help=f"Which cloud: {' or '.join(CLOUDS)}.")] = "aws",
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
-    time_scale: Annotated[float | None, typer.Option(help="Market seconds in a real second, by default 12.")] = None,
+    time_scale: Annotated[
+        float | None, typer.Option(help="Market seconds in a real second, by default 12, and 0.25 for --machines vm.")
+    ] = None,
     clock_of: Annotated[
         Path | None, typer.Option(help="State folder of another local cloud, whose market time this one keeps.")
     ] = None,
@@ -57,9 +69,9 @@ def up(
     boot_command: Annotated[str, typer.Option(help="What an instance runs, by default the image's agent.")] = "",
     data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
     machines: Annotated[
-        str, typer.Option(help=f"What an instance is: {' or '.join(MACHINES)}, which boots --image.")
+        str, typer.Option(help="What an instance is: process; contained or vm (emulated), which boot --image.")
     ] = "process",
-    image: Annotated[Path | None, typer.Option(help="Folder of a baked image, for --machines contained.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Folder of a baked image, for --machines contained or vm.")] = None,
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
     iam_enforce: Annotated[
         bool, typer.Option("--iam-enforce/--no-iam-enforce", help="Hold roles to their policies.")
@@ -90,12 +102,13 @@ def up(
         return
     _check_sold(cloud, region)
     boot = _boot_command(cloud, machines, image, boot_command, no_processes) or Options(state_dir).boot_command
+    usual_scale, usual_delays = (EMULATED_SCALE, emulated_delays(cloud)) if machines == "vm" else (SCALE, {})
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
     command = Command(
         state_dir=str(state_dir),
         port=port,
         region=region,
-        scale=clocks.read(clock)[0] if clock else SCALE if time_scale is None else time_scale,
+        scale=clocks.read(clock)[0] if clock else usual_scale if time_scale is None else time_scale,
         epoch=clocks.read(clock)[1] if clock else None,
         seed=seed,
         boot_command=None if no_processes else boot,
@@ -103,7 +116,7 @@ def up(
         iam_enforce=iam_enforce,
         lenient=lenient,
         quotas=_quotas(cloud, quota or []),
-        delays=_delays(cloud, delay or []),
+        delays={**usual_delays, **_delays(cloud, delay or [])},
         disturbances=_disturbances(cloud, disturbance or []),
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
@@ -299,25 +312,42 @@ def _boot_command(
         fail(f"--machines: {machines!r} is none of {', '.join(MACHINES)}")
     if machines == "process":
         if image is not None:
-            fail("--image: only --machines contained boots one")
+            fail("--image: only --machines contained and vm boot one")
         return tuple(shlex.split(stated)) or None
     if stated or no_processes:
-        fail("--machines contained: its instances boot the image, and run no --boot-command")
+        fail(f"--machines {machines}: its instances boot the image, and run no --boot-command")
     if image is None:
-        fail("--machines contained: --image names the folder of an image; `everspot-local image` bakes one")
+        fail(f"--machines {machines}: --image names the folder of an image; `everspot-local image` bakes one")
     from everspot_local.machines import contained, namespaces
 
     try:
-        contained.read_layers(image)
+        layers = contained.read_layers(image)
     except ValueError as error:
         fail(f"--image: {error}")
     baked_for = json.loads((image / contained.MANIFEST).read_text())["cloud"]
     if baked_for != cloud:
         fail(f"--image: {image} is an image for {baked_for}: everspot-local image --cloud {cloud}")
-    if reason := namespaces.why_not():
+    if machines == "vm":
+        program = _emulator(layers)
+    elif reason := namespaces.why_not():
         fail(f"--machines contained: {reason}")
-    program = (sys.executable, "-m", "everspot_local.machines.contained")
+    else:
+        program = (sys.executable, "-m", "everspot_local.machines.contained")
     return (*program, "--image", str(image.resolve()), *DOORS[cloud])
+
+
+def _emulator(layers: list[Path]) -> tuple[str, ...]:
+    """Return the program that emulates machines, with the kernel that an image's layers need."""
+    from everspot_local.image.kernel import KernelUnavailable, fetch, find_suite
+    from everspot_local.machines import contained, vm
+
+    if reason := vm.why_not():
+        fail(f"--machines vm: {reason}")
+    try:
+        kernel = fetch(find_suite(layers), IMAGES.resolve() / "kernels", contained.STATE)
+    except KernelUnavailable as error:
+        fail(f"--machines vm: {error}")
+    return (sys.executable, "-m", "everspot_local.machines.vm", "--kernel", str(kernel.folder))
 
 
 def _need(state_dir: Path) -> Address:

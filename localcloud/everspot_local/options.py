@@ -1,7 +1,7 @@
 """Settings of a local cloud. The module imports none of the emulators, so that the command starts fast."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,12 +25,27 @@ DOORS = {
         "--metadata", "GCE_METADATA_HOST", "--metadata-name", "metadata.google.internal", "--health", "EVERSPOT_HEALTH"
     ),
 }  # fmt: skip
-"""Options of `everspot_local.machines.contained` by which a machine and its cloud reach each other: above all the
-variable of the cloud's SDKs with the address of the machine's metadata service."""
+"""Options of the programs that boot an image (`contained` and `vm` of `everspot_local.machines`) by which a machine and
+its cloud reach each other: above all the variable of the cloud's SDKs with the address of the machine's metadata
+service."""
 SCALE = 12.0
 """Market seconds in a real second, by default."""
+EMULATED_SCALE = 0.25
+"""The same where machines are emulated: all that a machine is allowed, such as the time of a notice or a shutdown, is
+four times as long, as such machines are some thirty times as slow."""
 ONE_PRICE = {"aws": False, "gcp": True}
 """Whether a Spot price is a region's and not a zone's. Compute Engine, "Spot VMs pricing": a table by region."""
+
+
+def emulated_delays(cloud: str) -> dict[str, str]:
+    """Return the delays where machines are emulated: what a machine need not keep up with takes its real time.
+
+    They boot as soon as they run: how long that takes is theirs.
+    """
+    usual = DELAYS[cloud]
+    names = [field.name for field in fields(Delays) if field.name not in ("notice", "shutdown")]
+    seconds = {name: getattr(usual, name).total_seconds() * EMULATED_SCALE for name in names}
+    return {name: f"{value:g}s" for name, value in {**seconds, "boot": seconds["pending"]}.items()}
 
 
 @dataclass(frozen=True)

@@ -245,11 +245,13 @@ def test_a_machines_doors_lead_to_its_metadata_service_and_to_loopback_urls() ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--machines", "vm"], "is none of process, contained"),
-        (["--image", "."], "only --machines contained boots one"),
+        (["--machines", "kvm"], "is none of process, contained, vm"),
+        (["--image", "."], "only --machines contained and vm boot one"),
         (["--machines", "contained"], "`everspot-local image` bakes one"),
         (["--machines", "contained", "--image", "."], "holds no image"),
         (["--machines", "contained", "--no-processes"], "run no --boot-command"),
+        (["--machines", "vm"], "--machines vm: --image names the folder of an image"),
+        (["--machines", "vm", "--image", "IMAGE"], "is an image for gcp: everspot-local image --cloud aws"),
         (["--machines", "contained", "--image", "IMAGE"], "is an image for gcp: everspot-local image --cloud aws"),
     ],
 )

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,8 +29,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from everspot_local.machines import keeper, namespaces
+from everspot_local.machines.doors import METADATA, Address, carry, carry_inside, open_network
 
-METADATA = ("169.254.169.254", 80)
 MANIFEST = "image.json"
 """In an image's folder: its layers, the lowest first."""
 STATE = Path("var/lib/everspot")
@@ -48,8 +47,6 @@ _HOSTS_KERNEL = (16, 17, 25, 34)
 _GROUP_PREFIX = "everspot-machine-"
 _STALE_SECONDS = 60.0
 _CONSOLE_SECONDS = 5.0
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -139,62 +136,6 @@ def manager_configuration(environment: Mapping[str, str]) -> str:
     signs = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "\n": "\\n"})
     words = " ".join(f'"{name}={value.translate(signs)}"' for name, value in sorted(environment.items()))
     return f"[Manager]\nDefaultEnvironment={words}\n"
-
-
-def open_network(doors: Mapping[Address, Address]) -> list[tuple[socket.socket, Address]]:
-    """Give this process a network of its own with nothing in it but these doors; return their listeners.
-
-    Raises:
-        OSError: if the kernel refuses.
-        subprocess.CalledProcessError: if `ip` does.
-    """
-    namespaces.unshare(namespaces.NEWNET)
-    _ip("link", "set", "lo", "up")
-    for host in {host for host, _ in doors} - {"127.0.0.1"}:
-        _ip("address", "add", f"{host}/32", "dev", "lo")
-    return [(socket.create_server(inside, backlog=64), outside) for inside, outside in doors.items()]
-
-
-def _ip(*words: str) -> None:
-    ip = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if ip is None:
-        raise OSError("there is no `ip` on this machine: install iproute2")
-    subprocess.run([ip, *words], check=True)  # noqa: S603
-
-
-def carry(listener: socket.socket, outside: Address) -> None:
-    """Carry each connection of a listener to an address, until the listener closes."""
-    with contextlib.suppress(OSError):
-        while True:
-            inner, _ = listener.accept()
-            try:
-                outer = socket.create_connection(outside)
-            except OSError:
-                inner.close()
-                continue
-            for source, sink in ((inner, outer), (outer, inner)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
-
-
-def carry_inside(listener: socket.socket, inside: Address, network: int) -> None:
-    """Carry each connection of a listener to an address of another network, until the listener closes.
-
-    `network`: an open file of its namespace, which this thread enters.
-    """
-    namespaces.enter(network, namespaces.NEWNET)
-    carry(listener, inside)
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Copy one direction. Both ends stay open until both directions are done, as half-closed connections need."""
-    try:
-        while data := source.recv(1 << 18):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-    except OSError:  # either side is gone: the other is told at once
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 class ControlGroup:

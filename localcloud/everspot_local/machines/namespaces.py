@@ -89,11 +89,29 @@ def overlay(layers: list[Path], upper: Path, work: Path, target: Path) -> None:
         OSError: if the kernel refuses.
         ValueError: for a path that the mount's options cannot hold.
     """
-    for path in (*layers, upper, work):
+    _check_paths([*layers, upper, work])
+    mount("overlay", target, "overlay", data=f"lowerdir={_lower(layers)},upperdir={upper},workdir={work}")
+
+
+def overlay_read_only(layers: list[Path], target: Path) -> None:
+    """Mount two layers or more, the lowest first; nothing can be written there.
+
+    Raises:
+        OSError: if the kernel refuses.
+        ValueError: for a path that the mount's options cannot hold.
+    """
+    _check_paths(layers)
+    mount("overlay", target, "overlay", RDONLY, f"lowerdir={_lower(layers)}")
+
+
+def _lower(layers: list[Path]) -> str:
+    return ":".join(str(layer) for layer in reversed(layers))
+
+
+def _check_paths(paths: list[Path]) -> None:
+    for path in paths:
         if any(sign in str(path) for sign in ",:\\"):
             raise ValueError(f"{path}: a layer's path has no comma, colon or backslash")
-    lower = ":".join(str(layer) for layer in reversed(layers))
-    mount("overlay", target, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}")
 
 
 def control_groups() -> Path | None:

@@ -133,6 +133,7 @@ class LocalCloud:
         self._closed = True
         self.market.timeline.stop()
         self.machines.processes.close()
+        self.machines.trees.clear()
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

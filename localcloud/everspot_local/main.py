@@ -318,13 +318,13 @@ def _boot_command(
         fail(f"--machines {machines}: its instances boot the image, and run no --boot-command")
     if image is None:
         fail(f"--machines {machines}: --image names the folder of an image; `everspot-local image` bakes one")
-    from everspot_local.machines import contained, namespaces
+    from everspot_local.machines import contained, namespaces, trees
 
     try:
         layers = contained.read_layers(image)
     except ValueError as error:
         fail(f"--image: {error}")
-    baked_for = json.loads((image / contained.MANIFEST).read_text())["cloud"]
+    baked_for = json.loads((image / trees.MANIFEST).read_text())["cloud"]
     if baked_for != cloud:
         fail(f"--image: {image} is an image for {baked_for}: everspot-local image --cloud {cloud}")
     if machines == "vm":

@@ -1,6 +1,7 @@
 """EC2's refusals of launches and launch templates: images, types, volumes, user data."""
 
 import base64
+import time
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from localcloud_refusals import refused, root
 
 def image(rig: Any, **facts: Any) -> str:
     request = {
-        "Name": "test", "Architecture": "x86_64", "VirtualizationType": "hvm", "EnaSupport": True,
-        "RootDeviceName": "/dev/sda1", **facts,
+        "Name": f"test-{time.monotonic_ns()}", "Architecture": "x86_64", "VirtualizationType": "hvm",
+        "EnaSupport": True, "RootDeviceName": "/dev/sda1", **facts,
     }  # fmt: skip
     return str(rig.ec2.register_image(**request)["ImageId"])
 

@@ -46,7 +46,7 @@ def test_the_environment_is_made_from_scratch(kit: Any, helpers: Any, monkeypatc
     assert set(environment) == {
         "PATH", "HOME", "LANG", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_METADATA_DISABLED",
         "AWS_EC2_METADATA_SERVICE_ENDPOINT", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_WORK", "EVERSPOT_INSTANCE_ID",
-        "EVERSPOT_DATA",
+        "EVERSPOT_DATA", "EVERSPOT_MACHINE_DISK",
     }  # fmt: skip
     assert environment["HOME"] == environment["EVERSPOT_HOME"] == str(home)
     assert (environment["AWS_ENDPOINT_URL"], environment["AWS_EC2_METADATA_DISABLED"]) == (kit.cloud.endpoint, "false")

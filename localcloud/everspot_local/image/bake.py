@@ -21,7 +21,7 @@ from pathlib import Path
 
 from everspot_local.image import chroot, inputs
 from everspot_local.image.inputs import BAKE, WHEEL, Base
-from everspot_local.machines.contained import MANIFEST
+from everspot_local.machines.trees import MANIFEST
 
 SELF_TEST_TIMEOUT = timedelta(minutes=15)
 _KEPT = 3

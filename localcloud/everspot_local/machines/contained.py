@@ -2,7 +2,9 @@
 
 `python -m everspot_local.machines.contained --image DIR` is a boot command of the local cloud. The machine has its own
 processes, mounts, host name and network; it shares this machine's kernel, and so has no initrd, no modules and no udev
-of its own. What it writes lies in memory and ends with it.
+of its own. What it writes lies in memory and ends with it, except where its environment asks for a disk that outlives
+it: then the disk is a folder in the machine's home, and an image in itself. An image that the machine's environment
+names goes before `--image`.
 
 In its network there are only doors: the metadata service at 169.254.169.254, and at the very addresses outside whatever
 loopback URLs its environment names, such as the cloud's endpoint. Each connection is carried out to the true address.
@@ -30,14 +32,15 @@ from urllib.parse import urlsplit
 
 from everspot_local.machines import keeper, namespaces
 from everspot_local.machines.doors import METADATA, Address, carry, carry_inside, open_network
+from everspot_local.machines.trees import DISK, DISK_VARIABLE, IMAGE_VARIABLE, MANIFEST
 
-MANIFEST = "image.json"
-"""In an image's folder: its layers, the lowest first."""
 STATE = Path("var/lib/everspot")
 """The agent's folder in an image, which lies on the machine's disk itself."""
 DISK_MIB = 4096
 DATA_VARIABLE = "EVERSPOT_DATA"
-_HOSTS_OWN = {"PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK}
+_HOSTS_OWN = {
+    "PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK, IMAGE_VARIABLE, DISK_VARIABLE
+}  # fmt: skip
 """Variables of a machine that is a process tree of this machine's. An image has its own."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _POWER_OFF = signal.SIGRTMIN + 4
@@ -72,13 +75,15 @@ class BootOptions:
 
     Attributes:
         added: layers above those of its image.
-        disk_mib: size of its disk.
+        disk_mib: size of its disk, where that lies in memory.
+        lasting: whether its disk is a folder that outlives it.
         metadata_name: name of its metadata service's address in /etc/hosts; empty for none.
     """
 
     added: tuple[Path, ...] = ()
     disk_mib: int = DISK_MIB
     metadata_name: str = ""
+    lasting: bool = False
 
 
 def read_layers(image: Path) -> list[Path]:
@@ -183,10 +188,14 @@ def lay_root(
     Called within the machine's namespaces.
     """
     namespaces.private_mounts()
-    disk, root = home / "disk", home / "root"
+    disk, root = home / DISK, home / "root"
     for folder in (disk, root):
         folder.mkdir(exist_ok=True)
-    namespaces.mount("tmpfs", disk, "tmpfs", data=f"size={options.disk_mib}m,mode=755")
+    if options.lasting:
+        lower = layers[: len(layers) - len(options.added)]  # what is added to a machine is no part of its image
+        (disk / MANIFEST).write_text(json.dumps({"layers": [str(layer) for layer in (*lower, disk / "upper")]}))
+    else:
+        namespaces.mount("tmpfs", disk, "tmpfs", data=f"size={options.disk_mib}m,mode=755")
     for part in ("upper", "work"):
         (disk / part).mkdir()
     namespaces.overlay(layers, disk / "upper", disk / "work", root)
@@ -340,10 +349,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--disk-mib", type=int, default=DISK_MIB, help="size of the disk (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        layers = read_layers(options.image)
+        layers = read_layers(Path(os.environ.get(IMAGE_VARIABLE) or options.image))
         machine = read_settings(os.environ, options.metadata, options.health)
         name = os.environ.get(keeper.MARK, "machine")
-        chosen = BootOptions(tuple(options.add), options.disk_mib, options.metadata_name)
+        lasting = DISK_VARIABLE in os.environ
+        chosen = BootOptions(tuple(options.add), options.disk_mib, options.metadata_name, lasting)
         return boot(Path.cwd(), layers, name, machine, chosen)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         print(f"the machine does not boot: {error}", file=sys.stderr)  # noqa: T201

@@ -13,6 +13,7 @@ from everspot_local.machines.issuers import Issuers
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.machines.second_cloud import SecondCloud
+from everspot_local.machines.trees import Trees
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
 
@@ -25,6 +26,7 @@ class Machines:
     Attributes:
         all: machines by id, ended ones included.
         processes: the machines' processes.
+        trees: the trees of images, and the disks that outlive machines.
         listeners: called with each machine whose end begins.
         failure_codes: the cloud's codes of machines that die at their launch.
         second_cloud: the other cloud that this one was introduced to.
@@ -36,6 +38,7 @@ class Machines:
         self._boots = boot.command is not None
         self.all: dict[str, Machine] = {}
         self.processes = Processes(boot, market.clock.variable, self._processes_ended)
+        self.trees = Trees(boot.folder.parent / "images", self.processes.folder)
         self.listeners: list[Callable[[Machine], None]] = []
         self.failure_codes: frozenset[str] = frozenset()
         self.second_cloud = SecondCloud()
@@ -142,6 +145,7 @@ class Machines:
     def reset(self) -> None:
         """End all processes and forget every machine."""
         self.processes.close()
+        self.trees.clear()
         self.all = {}
 
     def _priced(self, pool: MarketPool, usd: float) -> None:

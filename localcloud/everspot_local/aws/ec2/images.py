@@ -1,20 +1,28 @@
 """Stands in for machine images as far as EC2 checks them at a launch: snapshot, architecture, boot mode, network.
 
 What moto's images lack is here: how large the root's snapshot is, whether the image knows ENA, how it boots. One image
-is the account's own: it has the shape of the one that the bake makes, and nothing inside. RegisterImage makes more.
+is the account's own: it has the shape of the one that the bake makes, and nothing inside. RegisterImage makes more, and
+`image_copies` those of instances.
 """
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
+from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 from moto.ec2.utils import random_ami_id
+
+from everspot_local.aws.ec2 import volume_rules
+from everspot_local.aws.strict import strict
 
 BAKED_IMAGE = "ami-0e5e590700c10ed01"
 """As training_image/bake makes one: 75 GiB on /dev/sda1, x86_64, ENA, UEFI where the type has it."""
 
 BAKED_GIB, USUAL_GIB = 75, 15
+_NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
+"""EC2 API Reference, CreateImage, `Name`."""
 
 
 class LocalAmi(Ami):
@@ -52,9 +60,20 @@ class LocalAmi(Ami):
             "VolumeSize": self.root_gib,
             "DeleteOnTermination": True,
             "VolumeType": "gp3",
-            "Encrypted": False,
+            "Encrypted": self.ebs_snapshot.encrypted,
+            **({"KmsKeyId": self.ebs_snapshot.kms_key_id} if self.ebs_snapshot.kms_key_id else {}),
         }
         return [{"DeviceName": self.root_device_name, "Ebs": ebs}]
+
+    def get_tags_dict(self) -> dict[str, str]:
+        """Return its tags by key."""
+        return dict(self.ec2_backend.tags.get(self.id, {}))
+
+    def get_filter_value(self, filter_name: str, method_name: str | None = None) -> Any:
+        """Return what a filter of DescribeImages compares; moto does not know the kind of the root device."""
+        if filter_name == "root-device-type":
+            return self.root_device_type
+        return super().get_filter_value(filter_name, method_name)
 
 
 _PUBLIC: dict[str, list[LocalAmi]] = {}
@@ -112,9 +131,23 @@ def baked(backend: Any) -> LocalAmi:
 
 
 def register(backend: Any, params: dict[str, Any]) -> LocalAmi:
-    """Register an image as RegisterImage does, with EC2's defaults (a paravirtual i386 without ENA)."""
+    """Register an image as RegisterImage does, with EC2's defaults (a paravirtual i386 without ENA).
+
+    Raises:
+        EC2ClientError: for a name that cannot be, or a root that does not fit its snapshot.
+    """
+    if strict():
+        check_name(backend, params.get("Name"))
     root = params.get("RootDeviceName") or "/dev/sda1"
     ebs = next((m.get("Ebs") or {} for m in params.get("BlockDeviceMappings") or [] if m.get("DeviceName") == root), {})
+    snapshot_id = ebs.get("SnapshotId")
+    if snapshot_id and snapshot_id not in backend.snapshots:
+        raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{snapshot_id}' does not exist.")
+    snapshot = backend.snapshots[snapshot_id] if snapshot_id else None
+    least = int(snapshot.volume.size) if snapshot is not None else USUAL_GIB
+    gib = int(ebs.get("VolumeSize") or least)
+    if snapshot is not None and strict():
+        volume_rules.check_size(gib, snapshot.id, least)
     image = LocalAmi(
         backend,
         random_ami_id(),
@@ -124,8 +157,25 @@ def register(backend: Any, params: dict[str, Any]) -> LocalAmi:
         virtualization_type=params.get("VirtualizationType") or "paravirtual",
         root_device_name=root,
         boot_mode=params.get("BootMode"),
-        root_gib=int(ebs.get("VolumeSize") or USUAL_GIB),
+        root_gib=gib,
         ena=bool(params.get("EnaSupport")),
     )
     backend.amis[image.id] = image
     return image
+
+
+def check_name(backend: Any, name: str | None) -> None:
+    """Refuse a name that EC2 does not allow, or that another image of the account has.
+
+    Raises:
+        EC2ClientError: by EC2's own code.
+    """
+    if not _NAME.fullmatch(name or ""):
+        raise EC2ClientError(
+            "InvalidAMIName.Malformed",
+            "AMI names must be between 3 and 128 characters long, and may contain letters, numbers, '(', ')', '.', "
+            "'-', '/' and '_'",
+        )
+    for image in backend.amis.values():
+        if image.name == name and image.owner_id == backend.account_id:
+            raise EC2ClientError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use by AMI {image.id}")

@@ -1,6 +1,8 @@
 """Stands in for EC2 instances: moto's, connected to the market, with states that change after realistic delays.
 
-It does not stop, start, reboot or hibernate. A terminated instance stays visible for an hour.
+It stops on-demand instances that no fleet or group launched and whose shutdown behavior is `stop`: their capacity goes
+back, and their volumes stay. One that switches itself off is terminated, whatever its shutdown behavior. It does not
+start, reboot or hibernate. A terminated instance stays visible for an hour.
 """
 
 import copy
@@ -12,7 +14,7 @@ from moto.ec2.models.instances import Instance, InstanceState, StateReason
 from moto.ec2.utils import random_spot_request_id
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2.exceptions import UnsupportedHere
+from everspot_local.aws.ec2.exceptions import EC2ClientError, UnsupportedHere
 from everspot_local.aws.environment import endpoints
 from everspot_local.aws.events import source
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
@@ -24,6 +26,8 @@ STATES = {
     MachinePhase.ENDING: ("shutting-down", 32),
     MachinePhase.ENDED: ("terminated", 48),
 }
+STOPPING = {MachinePhase.ENDING: ("stopping", 64), MachinePhase.ENDED: ("stopped", 80)}
+"""States of an instance whose volumes outlive its machine."""
 # Who ended an instance, in the API's words: transition, code, message.
 REASONS = {
     EndedBy.USER: ("User initiated", "Client.UserInitiatedShutdown", "User initiated shutdown"),
@@ -53,6 +57,7 @@ class LocalInstance(Instance):
         super().__init__(ec2_backend, image_id, user_data, security_groups, **kwargs)
         self._state = InstanceState(*STATES[MachinePhase.PENDING])
         self.fleet_id: str | None = kwargs.get("fleet_id")
+        self._stops = False
         self.spot_instance_request_id: str | None = None
         if self.lifecycle == "spot" or kwargs.get("instance_market_options") == "spot":
             self.lifecycle = "spot"
@@ -83,7 +88,15 @@ class LocalInstance(Instance):
             **endpoints(here.endpoint, here.region),
             "AWS_EC2_METADATA_DISABLED": "false",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": here.metadata.endpoint(self.id),
+            **here.machines.trees.variables(self.image_id, lasting=self._can_stop),
         }
+
+    @property
+    def _can_stop(self) -> bool:
+        """Return whether its volumes outlive a power-off: Spot instances here are one-time, and what fleets and groups
+        launch is terminated."""
+        alone = self.fleet_id is None and getattr(self, "autoscaling_group", None) is None
+        return alone and self.instance_initiated_shutdown_behavior == "stop" and self.market is Market.ON_DEMAND
 
     def labels(self) -> dict[str, str]:
         """Return the instance's tags."""
@@ -104,10 +117,9 @@ class LocalInstance(Instance):
             self._set_reason(machine.ended_by, at)
         elif machine.phase is MachinePhase.ENDED:
             account.current().metadata.close(self.id)
-            self._release()
-            here = account.current()
-            here.market.timeline.at(at + here.market.delays.remembered, self._forget)
-        self._state = InstanceState(*STATES[machine.phase])
+            if not self._stops:
+                self._remove(at)
+        self._state = InstanceState(*(STOPPING if self._stops else STATES).get(machine.phase, STATES[machine.phase]))
         self._publish_event("EC2 Instance State-change Notification", {"state": self.state}, at)
 
     def rebalance_recommended(self, at: datetime) -> None:
@@ -121,12 +133,38 @@ class LocalInstance(Instance):
     def terminate(self) -> InstanceState:
         """Begin the termination that the API was asked for; the account's machines complete it."""
         previous = copy.copy(self._state)
+        if self._stops:
+            self._stops = False
+            if self.machine.phase is MachinePhase.ENDED:
+                at = account.current().market.clock.now()
+                self._set_reason(EndedBy.USER, at)
+                self.entered(at)
+            else:  # it is stopping
+                self._state = InstanceState(*STATES[self.machine.phase])
         account.current().machines.end(self.machine, EndedBy.USER, graceful=True)
         return previous
 
     def stop(self) -> InstanceState:
-        """Refuse: the local cloud does not stop instances."""
-        raise UnsupportedHere("stopping instances; terminate them")
+        """Begin to stop the instance, as StopInstances does."""
+        previous = copy.copy(self._state)
+        if self._stops:
+            return previous
+        if not self.alive or self.machine.phase is MachinePhase.PENDING:
+            reason = "is not in a state from which it can be stopped."
+            if self.alive:
+                reason = "cannot be stopped as it has never reached the 'running' state."
+            raise EC2ClientError("IncorrectInstanceState", f"Instance '{self.id}' {reason}")
+        if self.market is Market.SPOT:
+            raise EC2ClientError(
+                "UnsupportedOperation",
+                f"You can't stop the Spot Instance '{self.id}' because it is associated with a one-time Spot Instance "
+                "request. You can only stop Spot Instances associated with persistent Spot Instance requests.",
+            )
+        if not self._can_stop:
+            raise UnsupportedHere("stopping instances of fleets, or with the shutdown behavior `terminate`")
+        self._stops = True
+        account.current().machines.end(self.machine, EndedBy.USER, graceful=True)
+        return previous
 
     def start(self) -> InstanceState:
         """Refuse: the local cloud does not start stopped instances."""
@@ -155,6 +193,13 @@ class LocalInstance(Instance):
         transition, code, message = REASONS[by]
         self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
         self.state_reason = StateReason(f"{code}: {message}", code)
+
+    def _remove(self, at: datetime) -> None:
+        """Release what a terminated instance has no more, and forget it after a while."""
+        self._release()
+        here = account.current()
+        here.machines.trees.remove_disk(self.id)
+        here.market.timeline.at(at + here.market.delays.remembered, self._forget)
 
     def _forget(self) -> None:
         """Remove the instance and its tags from all answers. API reference, TerminateInstances: "visible after

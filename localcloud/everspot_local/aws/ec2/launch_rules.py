@@ -19,15 +19,19 @@ USER_DATA_BYTES = 16384
 
 
 def find_image(backend: Any, image_id: str | None) -> LocalAmi:
-    """Return the image, or raise EC2's error."""
+    """Return the image, or raise EC2's error, which for one that was deregistered is another."""
     image: LocalAmi | None = backend.amis.get(image_id)
+    if image_id in backend.deleted_amis:
+        raise EC2ClientError("InvalidAMIID.Unavailable", f"The image ID '{image_id}' is no longer available")
     if image is None:
         raise InvalidAMIIdError(image_id or "")
     return image
 
 
 def check_image(image: LocalAmi, kind: InstanceType) -> None:
-    """Refuse an image whose architecture, boot mode or ENA support does not fit the instance type."""
+    """Refuse an image that is not available, or whose architecture, boot mode or ENA support does not fit the type."""
+    if image.state != "available":
+        raise EC2ClientError("InvalidAMIID.Unavailable", f"AMI '{image.id}' is {image.state}, and cannot be run")
     type_info = INSTANCE_TYPES.get(kind.name)
     architectures = type_info["ProcessorInfo"]["SupportedArchitectures"] if type_info else [kind.arch]
     if image.architecture not in architectures:

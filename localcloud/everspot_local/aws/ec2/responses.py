@@ -19,6 +19,7 @@ from everspot_local.aws.ec2 import (
     door,
     eventual_consistency,
     fleet_rules,
+    image_copies,
     images,
     instance_status,
     pages,
@@ -121,6 +122,23 @@ class LocalEC2Response(EC2Response):
         """Answer RegisterImage, and keep what EC2 checks of an image at a launch."""
         self.error_on_dryrun()
         return ActionResult({"ImageId": images.register(self.ec2_backend, self.params).id})
+
+    def create_image(self) -> ActionResult:
+        """Answer CreateImage."""
+        self.error_on_dryrun()
+        return ActionResult({"ImageId": image_copies.create(self.ec2_backend, self.params).id})
+
+    def copy_image(self) -> ActionResult:
+        """Answer CopyImage."""
+        self.error_on_dryrun()
+        return ActionResult({"ImageId": image_copies.copy(self.ec2_backend, self.params).id})
+
+    def deregister_image(self) -> ActionResult:
+        """Answer DeregisterImage."""
+        self.error_on_dryrun()
+        snapshots = image_copies.deregister(self.ec2_backend, self.params)
+        results = [{"SnapshotId": snapshot, "ReturnCode": "success"} for snapshot in snapshots]
+        return ActionResult({"Return": True, "DeleteSnapshotResults": results})
 
     def get_ebs_default_kms_key_id(self) -> ActionResult:
         """Answer GetEbsDefaultKmsKeyId: the alias of AWS's own key until a customer chooses another."""

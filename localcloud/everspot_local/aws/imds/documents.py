@@ -14,6 +14,7 @@ from everspot_local.market.market import LocalMarket
 
 ROLE_PATH = "/latest/meta-data/iam/security-credentials"
 TAGS_PATH = "/latest/meta-data/tags/instance"
+KEYS_PATH = "/latest/meta-data/public-keys"
 
 
 class Documents:
@@ -54,6 +55,8 @@ class Documents:
         if path.startswith(TAGS_PATH) and instance.metadata_options.instance_metadata_tags == "enabled":
             tags = instance.labels()
             return "\n".join(sorted(tags)) if path == TAGS_PATH else tags.get(path.removeprefix(f"{TAGS_PATH}/"))
+        if path.startswith(KEYS_PATH):
+            return _public_key(instance, path)
         if path == "/latest/user-data":
             return str(instance.user_data.decode()) if instance.user_data else None
         if path == "/latest/meta-data/spot/instance-action":
@@ -84,6 +87,16 @@ def _plain(instance: LocalInstance, region: str) -> dict[str, str | None]:
             "services/domain": "amazonaws.com",
         }.items()
     }
+
+
+def _public_key(instance: LocalInstance, path: str) -> str | None:
+    """Return what the service has of the key pair of the launch (EC2 User Guide, "Instance metadata categories")."""
+    pair = instance.ec2_backend.key_pairs.get(instance.key_name)
+    if pair is None:
+        return None
+    key = f"{pair.material_public.decode().strip()} {pair.key_name}"
+    paths = {"": f"0={pair.key_name}", "/0": "openssh-key", "/0/openssh-key": key}
+    return paths.get(path.removeprefix(KEYS_PATH).rstrip("/"))
 
 
 def _role(credentials: RoleCredentials, instance: LocalInstance, path: str) -> Any:

@@ -14,11 +14,14 @@ PROGRAM = Path(__file__).parent / "programs" / "early"
     ("how", "message", "durable"),
     [
         ("break", "ended at step 3 of 9 with exit code 0. If it is finished there, let it call run.finish()", 3),
-        ("sys.exit", "ended at step 3 of 9 with exit code 0. If it is finished there, let it call run.finish()", 3),
+        pytest.param(
+            "sys.exit", "ended at step 3 of 9 with exit code 0. If it is finished there, let it call run.finish()", 3,
+            marks=pytest.mark.nightly,
+        ),
         ("os._exit", "inside of its `with Run.open(…)`", None),
         ("finish", "", 3),
     ],
-)
+)  # fmt: skip
 def test_an_early_end_is_an_error_unless_the_program_says_that_it_is_finished(
     how: str, message: str, durable: int | None, cluster: Cluster
 ) -> None:

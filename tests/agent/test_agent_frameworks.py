@@ -104,7 +104,7 @@ def _kill_program(pids: list[int], program: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("save_last", ["copy", "link"])
+@pytest.mark.parametrize("save_last", [pytest.param("copy", marks=pytest.mark.nightly), "link"])
 def test_lightning_keeps_one_last_checkpoint_over_all_attempts(cluster: Cluster, save_last: str) -> None:
     env = {"SAVE_LAST": save_last, "PAUSES": "12 27", "OMP_NUM_THREADS": "1"}
     spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 3, "backoff": "1s"}}

@@ -46,6 +46,7 @@ def await_steps(cluster: Cluster, job_id: str, count: int) -> None:
     eventually(f"step {count}", furthest, LONG)
 
 
+@pytest.mark.nightly  # nine starts of torch; tests/trainer/test_trainer_ranks.py stops and resumes two ranks, too
 @pytest.mark.torch
 @pytest.mark.timeout(900)
 def test_two_processes_without_a_gpu_stop_at_a_notice_and_end_with_the_weights_of_the_undisturbed_run(

@@ -33,6 +33,12 @@ while not os.path.exists({end!r}):
     end = time.monotonic() + 0.05
     while time.monotonic() < end:
         pass
+    time.sleep(0.1)
+"""
+IDLE = """
+import os, time
+while not os.path.exists({end!r}):
+    time.sleep(0.05)
 """
 
 
@@ -57,12 +63,12 @@ def driver(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def start_busy(cluster: Cluster, **spec: object) -> Path:
-    """Submit a job that computes and writes until the file is there that is returned."""
+def start(cluster: Cluster, program: str, **spec: object) -> Path:
+    """Submit a job that runs until the file is there that is returned."""
     end, code = cluster.root / "end", cluster.root / "code"
     code.mkdir()
-    (code / "busy.py").write_text(BUSY.format(end=str(end)))
-    cluster.submit("job-1", code, name="busy", entrypoint=["busy.py"], **spec)
+    (code / "main.py").write_text(program.format(end=str(end)))
+    cluster.submit("job-1", code, name="job", entrypoint=["main.py"], **spec)
     cluster.assign("job-1", "i-1")
     return end
 
@@ -80,7 +86,7 @@ def wait_for_use(cluster: Cluster) -> Utilization:
 def test_a_job_reports_what_it_uses_of_its_machine(cluster: Cluster) -> None:
     """Given a program without the trainer library on a machine without GPUs, when it runs and ends, then its record,
     its last event and the stored windows say what it used."""
-    end = start_busy(cluster)
+    end = start(cluster, BUSY)
     cluster.start_agent("i-1")
     use = wait_for_use(cluster)
     assert use.seconds >= SAMPLE_EVERY.total_seconds()
@@ -99,7 +105,7 @@ def test_a_job_reports_what_it_uses_of_its_machine(cluster: Cluster) -> None:
 
 
 def test_a_job_reports_what_its_gpus_did(cluster: Cluster, driver: dict[str, str]) -> None:
-    end = start_busy(cluster, resources={"gpus": 2})
+    end = start(cluster, IDLE, resources={"gpus": 2})
     cluster.start_agent("i-1", **driver)
     use = wait_for_use(cluster)
     assert use.gpu_share == pytest.approx(0.4)
@@ -125,7 +131,7 @@ def test_a_job_whose_gpus_compute_less_than_its_limit_says_so(cluster: Cluster, 
     """Given a limit of 60 % over a minute of market time, which is four real seconds, and GPUs that compute for 40 %,
     then record, event and log say so until they compute more."""
     limits = {"gpu_utilization_below": "60%", "for": "1m", "then": "end"}
-    end = start_busy(cluster, resources={"gpus": 2}, limits=limits)
+    end = start(cluster, IDLE, resources={"gpus": 2}, limits=limits)
     cluster.start_agent("i-1", EVERSPOT_CLOCK=f"15@{time.time():.0f}", **driver)
 
     def share(*, low: bool) -> JobRecord | None:

@@ -128,6 +128,43 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     assert "loss" in record.progress.metrics
 
 
+@pytest.mark.torch
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("program", "metric", "patience", "place"),
+    [
+        pytest.param(HF, "eval_loss", 2, "evaluation 8", marks=NIGHTLY),
+        pytest.param(LIGHTNING, "val_loss", 2, "validation 6"),
+        pytest.param(ACCELERATE, "test_loss", 1, "evaluation 1", marks=NIGHTLY),
+    ],
+)
+def test_stop_of_the_job_file_ends_a_loop_where_the_framework_s_early_stopping_does(
+    cluster: Cluster, tmp_path: Path, program: str, metric: str, patience: int, place: str
+) -> None:
+    undisturbed = train_undisturbed(tmp_path, program, "early", 1)
+    notes = tmp_path / "notes"
+    env = {**environment(notes, ""), "STRIKE": place}
+    stop = {"metric": metric, "min_delta": 10.0, "patience": patience}
+    cluster.submit("job-1", LOOPS, name="loop", entrypoint=[program], env=env, stop=stop)
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    eventually("the program is there", lambda: (notes / "here").exists() or ended(cluster), LONG)
+    cluster.stop("i-1", Reason.DRILL)
+    run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
+    eventually("it is asked to stop", run_dirs, LONG)
+    (notes / "struck").touch()
+    cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
+    assert record.state is JobState.SUCCEEDED, cluster.printed()
+    assert keyed(read_records(notes)) == undisturbed  # the code behind the loop has run, too
+    early_stop = record.progress.early_stop
+    assert early_stop is not None
+    assert (early_stop.step, early_stop.evaluations) == (record.progress.step, patience)
+    assert record.detail == early_stop.sentence
+
+
 def ended(cluster: Cluster) -> bool:
     record = cluster.record("job-1")
     return record is not None and record.state in (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)

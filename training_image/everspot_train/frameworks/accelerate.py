@@ -17,6 +17,7 @@ from accelerate import Accelerator
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
+from everspot_train.frameworks.stopping import FrameworkStop
 from everspot_train.rundir import COMPLETE_MARKER
 from everspot_train.trainer.errors import RunStopped
 
@@ -43,7 +44,7 @@ class ResumableLoop:
         self.step = 0
         self._accelerator = accelerator
         self._attempt = FrameworkAttempt.from_environment()
-        self._position = _Position()
+        self._position = _Position(self._attempt.stop if self._attempt is not None else None)
         self._folder = Path()
         self._epochs = 0
         self._resuming = self._finished = False
@@ -73,6 +74,8 @@ class ResumableLoop:
             while self._position.epoch < count:
                 epoch = self._position.epoch
                 yield epoch
+                if self._attempt is not None and self._attempt.stop.decide(epoch + 1, count):
+                    self._finished = True
                 self._position.epoch, self._position.batch = count if self._finished else epoch + 1, 0
                 if self._attempt is None:
                     continue
@@ -127,9 +130,11 @@ class ResumableLoop:
                     self._between_steps()
 
     def log(self, **metrics: float) -> None:
-        """Report metrics of the present step: numbers, or tensors of one."""
+        """Report metrics of the present step: numbers, or tensors of one. The job's `stop` ends the loop behind the
+        epoch."""
         if self._attempt is not None:
             self._attempt.report(self.step, metrics)
+            self._attempt.evaluate(self.step, metrics)
 
     def _between_steps(self) -> None:
         assert self._attempt is not None  # noqa: S101 - without an agent there is nothing to decide
@@ -202,21 +207,30 @@ class _Position:
         step: optimizer steps that are done.
         epoch_states: this rank's random numbers when the epoch began, which order its data; None between two epochs.
         rank_states: the random numbers of each rank.
+
+    Args:
+        stop: the job's `stop`; None without an agent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stop: FrameworkStop | None) -> None:
+        self._stop = stop
         self.epoch = self.batch = self.step = 0
         self.epoch_states: dict[str, Any] | None = None
         self.rank_states: list[dict[str, Any]] = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, of values that need no pickle."""
-        return {"epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states}
+        stop = self._stop.state_dict() if self._stop is not None else None
+        return {
+            "epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states, "stop": stop,
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state."""
         self.epoch, self.batch, self.step = state_dict["epoch"], state_dict["batch"], state_dict["step"]
         self.rank_states = state_dict["ranks"]
+        if self._stop is not None:
+            self._stop.load_state_dict(state_dict.get("stop"))
 
 
 def _length(loader: Any) -> int | None:

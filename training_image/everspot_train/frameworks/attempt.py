@@ -25,6 +25,7 @@ from everspot_core.jobs.step_lines import MOST_NAMES, StepReport, format_step_li
 from everspot_store import SystemClock
 
 from everspot_train.agent_requests import Requests
+from everspot_train.frameworks.stopping import FrameworkStop
 from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, SavedState, read_context
 from everspot_train.trainer.ranks import rank_from_environment
 
@@ -54,6 +55,7 @@ class FrameworkAttempt:
 
     Attributes:
         folder: the folder `checkpoints`, which the agent keeps.
+        stop: the job's `stop`.
     """
 
     def __init__(self, rundir: RunDir, folder: Path) -> None:
@@ -61,7 +63,9 @@ class FrameworkAttempt:
         self._rundir = rundir
         self._clock = SystemClock.from_environment()
         self._requests = Requests(rundir, self._clock)
-        policy = read_context(rundir).submission.spec.checkpoint
+        spec = read_context(rundir).submission.spec
+        policy = spec.checkpoint
+        self.stop = FrameworkStop(rundir, spec.stop, lambda flag: bool(self._share(int(flag))))
         self._interval = AUTO_INTERVAL if policy.is_auto else policy.interval
         self._interval_steps = policy.steps
         self._saved_at, self._saved_step = self._clock.monotonic(), 0
@@ -110,12 +114,24 @@ class FrameworkAttempt:
                 decision = StepDecision.STOP
             elif self._requests.checkpoint() or (step is not None and self._is_due(step)):
                 decision = StepDecision.CHECKPOINT
-        if _has_ranks():
-            shared = torch.tensor([int(decision)])
-            dist.broadcast(shared, src=0, group=self._control_group())
-            decision = StepDecision(int(shared.item()))
+        decision = StepDecision(self._share(int(decision)))
         self._stopping = self._stopping or decision is StepDecision.STOP
         return decision
+
+    def evaluate(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Add an evaluation, if the metrics of a step have the one that the job's `stop` names."""
+        for text, value in metrics.items() if self.stop.metric is not None else ():
+            number = _number(value)
+            if number is not None and to_metric_name(str(text)) == self.stop.metric:
+                self.stop.add(step, number)
+
+    def _share(self, value: int) -> int:
+        """Return the first rank's number on every rank."""
+        if not _has_ranks():
+            return value
+        shared = torch.tensor([value])
+        dist.broadcast(shared, src=0, group=self._control_group())
+        return int(shared.item())
 
     def note_saved(self, step: int, path: Path | None = None) -> None:
         """Note that a checkpoint of `step` was saved or loaded: the interval begins anew.

@@ -22,6 +22,8 @@ from everspot_train.trainer.errors import RunStopped
 _FOLDER = "everspot"
 _MOST_OWN = 2
 """The most checkpoints of its own that a call keeps on the disk."""
+_EVALUATED_AT = ("on_validation_end", "on_train_epoch_end")
+"""The hooks in which metrics are complete, and in which a `ModelCheckpoint` may save before this callback's turn."""
 _log = logging.getLogger(__name__)
 _calls = 0
 """How often `fit` was called in this process."""
@@ -93,20 +95,26 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._rank = 0
         self._epoch_states: list[dict[str, Any]] = []
         self._restored: dict[str, Any] | None = None
+        self._trainer: Trainer | None = None
+        self._total_steps: int | None = None
         self.finished = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the random numbers of all ranks: of now, and of the beginning of the epoch, which order its data."""
         rank_states = {"now": read_random_states(), "epoch": self._epoch_states}
-        return {"ranks": self._attempt.gather(rank_states), "finished": self.finished}
+        if self._trainer is not None and self._trainer.lightning_module._current_fx_name in _EVALUATED_AT:
+            self._evaluate(self._trainer)
+        stop = self._attempt.stop.state_dict()
+        return {"ranks": self._attempt.gather(rank_states), "finished": self.finished, "stop": stop}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` has returned, until training begins."""
         self._restored, self.finished = state_dict, bool(state_dict["finished"])
+        self._attempt.stop.load_state_dict(state_dict.get("stop"))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers with which the first epoch's loader is made."""
-        self._rank = trainer.global_rank
+        self._rank, self._trainer = trainer.global_rank, trainer
         self._epoch_states = [read_random_states()]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -120,10 +128,11 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._last_step = trainer.global_step
         self._attempt.note_saved(self._last_step)
         total_steps = trainer.estimated_stepping_batches
+        self._total_steps = int(total_steps) if 0 <= total_steps < float("inf") else None
         batches = trainer.num_training_batches
         self._attempt.report(
             self._last_step,
-            total_steps=int(total_steps) if 0 <= total_steps < float("inf") else None,
+            total_steps=self._total_steps,
             steps_per_epoch=-(-batches // trainer.accumulate_grad_batches) if batches != float("inf") else None,
         )
 
@@ -195,6 +204,22 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """Report what the validation has found."""
         if not trainer.sanity_checking:
             self._attempt.report(trainer.global_step, trainer.callback_metrics)
+            self._stop_early(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Without a validation the metrics of each epoch are the evaluations of the job's `stop`."""
+        self._stop_early(trainer)
+
+    def _evaluate(self, trainer: Trainer) -> None:
+        """Add the metrics of a validation, or of an epoch without one. The hooks between repeat older values."""
+        hook = trainer.lightning_module._current_fx_name
+        if not trainer.sanity_checking and (hook == "on_validation_end") == trainer.enable_validation:
+            self._attempt.evaluate(trainer.global_step, trainer.callback_metrics)
+
+    def _stop_early(self, trainer: Trainer) -> None:
+        self._evaluate(trainer)
+        if self._attempt.stop.decide(trainer.global_step, self._total_steps):
+            trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the last step."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.documents import Document
+from everspot_core.jobs.early_stop import EarlyStop
 from pydantic import ValidationError
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
@@ -38,6 +39,7 @@ class _Finished(Document):
     step: int
     train_loss: float
     metrics: dict[str, float]
+    early_stop: EarlyStop | None = None
 
 
 class _AlreadyFinished(Exception):
@@ -82,6 +84,7 @@ def train(
     try:
         finished = _read_finished(folder)
         if finished is not None:
+            attempt.stop.report(finished.early_stop)
             return _load_finished(trainer, callback, folder / finished.checkpoint, finished)
         newest = get_last_checkpoint(str(folder)) if folder.is_dir() else None
         first_checkpoint = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
@@ -93,7 +96,7 @@ def train(
         if callback.stopped:
             raise RunStopped(trainer.state.global_step)
         if trainer.is_world_process_zero():
-            _write_finished(folder, trainer, output)
+            _write_finished(folder, trainer, output, attempt.stop.early_stop)
             attempt.note_saved(output.global_step, folder / _FINISHED)  # the Trainer may have removed its last one
         return output
     finally:
@@ -125,6 +128,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         if self.skip:
             raise _AlreadyFinished
         self._training, self._saved_step = True, state.global_step
+        for logs in state.log_history:  # of the attempts before, as far as the checkpoint
+            self._attempt.evaluate(logs["step"], logs)
         # The path is that of the machine on which the checkpoint was saved, and the Trainer drops what is not there.
         best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
         if state.best_global_step and best.is_dir():
@@ -186,9 +191,14 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **context: Any
     ) -> None:
-        """Report metrics."""
-        if not self.stopped:
-            self._attempt.report(state.global_step, logs or {})
+        """Report metrics, and end training if the job's `stop` says so."""
+        if self.stopped:
+            return
+        self._attempt.report(state.global_step, logs or {})
+        if self._training:
+            self._attempt.evaluate(state.global_step, logs or {})
+            if self._attempt.stop.decide(state.global_step, state.max_steps):
+                control.should_training_stop = True
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
@@ -227,7 +237,7 @@ def _load_finished(
     return TrainOutput(finished.step, finished.train_loss, finished.metrics)
 
 
-def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput) -> None:
+def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, early_stop: EarlyStop | None) -> None:
     """Note the result, for attempts that are interrupted in the code behind the call."""
     state, arguments = trainer.state, trainer.args
     best = state.best_model_checkpoint if arguments.load_best_model_at_end else None
@@ -236,8 +246,9 @@ def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput) -> None
         return
     metrics = {name: float(value) for name, value in output.metrics.items() if isinstance(value, int | float)}
     finished = _Finished(
-        checkpoint=checkpoint, step=output.global_step, train_loss=output.training_loss, metrics=metrics
-    )
+        checkpoint=checkpoint, step=output.global_step, train_loss=output.training_loss, metrics=metrics,
+        early_stop=early_stop,
+    )  # fmt: skip
     temporary = folder / f"{_FINISHED}.tmp"
     temporary.write_bytes(finished.to_json())
     temporary.replace(folder / _FINISHED)

@@ -62,6 +62,9 @@ for epoch in loop.epochs(3):
         test_loss = sum(nn.functional.mse_loss(model(x), y).item() for x, y in test_loader)
     strike(f"evaluation {epoch}")
     record(call=1, step=f"epoch {epoch}", test_loss=test_loss)
+    loop.log(test_loss=test_loss)
+    if "early" in HABITS and epoch == 1:
+        loop.finish()
 record(call=1, steps=24 if accelerator.num_processes == 1 else 12, weights=digest(accelerator.unwrap_model(model)))
 strike("after")
 accelerator.end_training()

@@ -35,7 +35,7 @@ def finish(cluster: Cluster, job: str) -> tuple[JobRecord, EarlyStop]:
     return record, stop
 
 
-def kept_output(cluster: Cluster, job: str) -> int:
+def read_output(cluster: Cluster, job: str) -> int:
     outputs = cluster.store.outputs(job)
     (model,) = outputs.list("model.txt")
     return int(outputs.fetch(model, cluster.root / f"outputs-{job}").read_text())
@@ -58,7 +58,7 @@ def test_a_plain_program_gets_sigterm_and_has_finished(cluster: Cluster) -> None
     )
     assert record.preemptions == 0
     assert not {"notice", "interrupted", "error", "failed"} & set(cluster.kinds("job-1"))
-    assert kept_output(cluster, "job-1") >= 80
+    assert read_output(cluster, "job-1") >= 80
 
 
 @pytest.mark.parametrize("ending", ["notice", "loss"])
@@ -90,7 +90,7 @@ def test_a_loop_on_the_library_ends_at_the_same_step_whether_interrupted_or_not(
     record, undisturbed = finish(cluster, "job-1")
     assert 60 < undisturbed.best_step + 60 <= undisturbed.step
     assert (record.progress.step, record.progress.durable_step) == (undisturbed.step,) * 2
-    assert kept_output(cluster, "job-1") == undisturbed.step  # the code behind the loop has run
+    assert read_output(cluster, "job-1") == undisturbed.step  # the code behind the loop has run
     assert record.progress.total_steps == 100_000
 
     hold = undisturbed.step - 12
@@ -107,7 +107,7 @@ def test_a_loop_on_the_library_ends_at_the_same_step_whether_interrupted_or_not(
     assert (record.epoch, record.progress.step) == (2, undisturbed.step)
     (_, resumed) = cluster.events("job-2", EventKind.TRAINING)
     assert (resumed.data["restored"], resumed.data["from_step"]) == (True, hold)
-    assert kept_output(cluster, "job-2") == undisturbed.step
+    assert read_output(cluster, "job-2") == undisturbed.step
 
 
 def test_a_program_that_never_reports_the_metric_is_told_so_in_its_log(cluster: Cluster) -> None:

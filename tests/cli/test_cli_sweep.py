@@ -131,6 +131,27 @@ def test_what_a_trial_has_cost_at_other_clusters_is_of_the_sweeps_budget(play: P
     assert standing.trials[0].spent.dollars >= 43.0 and standing.exhausted
 
 
+def test_no_trial_begins_and_running_ones_finish_once_the_best_does_not_improve(play: Playground) -> None:
+    rule = {"stop": {"min_delta": "1%", "trials": 2}, "pruner": "none"}
+    values = iter([0.9, 0.905, 0.9, 0.8, 0.8, 0.8])
+    for _ in range(20):
+        standing = play.sweep(**rule).turn()
+        if standing.over:
+            break
+        for job in play.waiting()[:1]:  # one at a time: the other one runs on
+            play.start(job)
+            play.reports(job, 100, next(values))
+            play.ends(job, Reason.FINISHED)
+    assert standing.over
+    assert [trial.value for trial in standing.trials] == [0.9, 0.905, 0.9, 0.8]
+    assert standing.stopped == "the best test_accuracy has not improved by 1% in 3 trials"
+    assert play.world.store.cancels.names() == []
+    play.world.store.studies.begin(record(play, **rule))
+    assert play.world.run("sweep", str(play.write(**rule)), "--json").json["stopped"] == standing.stopped
+    shown = " ".join(play.world.run("sweep", str(play.write(**rule)), "--show").out.split())
+    assert f"No further trial: {standing.stopped}." in shown
+
+
 def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Playground) -> None:
     poor = {"budget": {"dollars": 0.1}}
     play.sweep(**poor).turn()

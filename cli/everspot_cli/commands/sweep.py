@@ -143,6 +143,7 @@ def _answer(spec: SweepSpec, standing: SweepStanding) -> dict[str, Any]:
         "metric": spec.metric,
         "over": standing.over,
         "budget_used_up": standing.exhausted,
+        "stopped": standing.stopped,
         "best": best.job_id if best is not None else None,
         **standing.cost.figures(),
         "gpu_hours": round(standing.spent.gpu_hours, 6),
@@ -189,6 +190,7 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
     ]
     notes += [", ".join(each)] if each else []
     notes += ["The budget is used up."] if standing.exhausted else []
+    notes += [f"No further trial: {standing.stopped}."] if standing.stopped is not None else []
     notes += [session.scale_note()] if session.scale_note() else []
     session.console.print(Text("\n".join(notes), style="dim"))
 

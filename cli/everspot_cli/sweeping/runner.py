@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.costs.budgets import Amount
-from everspot_core.experiments.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
+from everspot_core.experiments.sweep import (
+    SWEEP_TAG,
+    EndedTrial,
+    SweepCost,
+    SweepSpec,
+    end_sweep,
+    is_useful,
+    trial_job,
+)
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobState, Request
@@ -48,11 +56,13 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepStanding:
-    """The state of a sweep. `over`: no trial runs, and none will begin. `exhausted`: its budget is used up."""
+    """The state of a sweep. `over`: no trial runs, and none will begin. `exhausted`: its budget is used up. `stopped`:
+    why its `stop` lets no trial begin, in words."""
 
     trials: tuple[Trial, ...]
     over: bool
     exhausted: bool
+    stopped: str | None
 
     @property
     def spent(self) -> Amount:
@@ -104,7 +114,8 @@ class SweepRun:
                     self._cancel(trial_job(self._spec.name, trial.number), "the sweep's budget is used up")
         if not any(trial.value is not None for trial in standing.trials):
             self._refuse_unreported(dossiers)
-        if not standing.exhausted:
+        judged = self._read_standing(self._study.get_trials(deepcopy=False), dossiers)  # trials that ended just now
+        if not standing.exhausted and judged.stopped is None:
             self._begin()
         return standing
 
@@ -207,8 +218,14 @@ class SweepRun:
             budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours
         )
         runs = any(trial.state == "RUNNING" for trial in summaries)
-        over = not runs and (exhausted or len(summaries) >= self._spec.trials)
-        return SweepStanding(trials=tuple(summaries), over=over, exhausted=exhausted)
+        stopped = end_sweep(self._spec, [_result(trial) for trial in summaries if trial.state != "RUNNING"])
+        over = not runs and (exhausted or stopped is not None or len(summaries) >= self._spec.trials)
+        return SweepStanding(trials=tuple(summaries), over=over, exhausted=exhausted, stopped=stopped)
+
+
+def _result(trial: Trial) -> EndedTrial:
+    value = trial.value if trial.state == "COMPLETE" else None
+    return EndedTrial(value=value, dollars=trial.spent.dollars, failed=trial.state == "FAIL")
 
 
 def _unreported(job_id: str, metric: str, reported: Mapping[str, float]) -> CliError:

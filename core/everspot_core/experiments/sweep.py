@@ -1,6 +1,6 @@
 """A sweep: one job run many times with different values of some fields, to find those with the best metric."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
+from everspot_core.counting import counted
 from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.jobs.early_stop import Delta, MinDelta
 from everspot_core.jobs.records import JobState
 from everspot_core.validation.field_types import Flag, Line, Name, Number, Whole
 from everspot_core.validation.problems import shown
@@ -116,6 +118,60 @@ class SweepBudget(Frozen):
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
 
 
+class SweepStop(Frozen):
+    """Begins no further trial once the best has not improved over so many `trials`, or over so many dollars (`usd`),
+    whichever comes first. Running trials end by themselves."""
+
+    min_delta: Delta = Field(default=MinDelta(), description="The change that an improvement has to exceed.")
+    trials: Whole | None = Field(default=None, ge=1, le=10_000)
+    usd: Number | None = Field(default=None, gt=0, le=1e9)
+
+    @model_validator(mode="after")
+    def _has_span(self) -> "SweepStop":
+        if self.trials is None and self.usd is None:
+            raise ValueError("needs trials or usd: over how much the best has to improve")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedTrial:
+    """The result of a trial that is over.
+
+    Attributes:
+        value: of the metric; None of a trial that was ended early or failed.
+        failed: whether the trial says nothing about its values. Its dollars count, and itself does not.
+    """
+
+    value: float | None
+    dollars: float
+    failed: bool = False
+
+
+def end_sweep(spec: "SweepSpec", trials: Sequence[EndedTrial]) -> str | None:
+    """Return why the sweep begins no further trial, in words; None while it goes on.
+
+    Args:
+        trials: those that are over, in the order in which they began.
+    """
+    rule, sign = spec.stop, 1 if spec.direction is Direction.MAXIMIZE else -1
+    if rule is None:
+        return None
+    reference: float | None = None
+    count, dollars = 0, 0.0
+    for trial in trials:
+        value = trial.value
+        if value is not None and (reference is None or sign * (value - reference) > rule.min_delta.absolute(reference)):
+            reference, count, dollars = value, 0, 0.0
+        elif reference is not None:
+            count, dollars = count + (not trial.failed), dollars + trial.dollars
+    by = f" by {rule.min_delta}" if rule.min_delta.amount else ""
+    if rule.trials is not None and count >= rule.trials:
+        return f"the best {spec.metric} has not improved{by} in {counted(count, 'trial')}"
+    if rule.usd is not None and dollars >= rule.usd:
+        return f"the best {spec.metric} has not improved{by} for ${dollars:.2f}"
+    return None
+
+
 class SweepSpec(Frozen):
     """A sweep as its author writes it."""
 
@@ -129,13 +185,14 @@ class SweepSpec(Frozen):
     trials: Whole = Field(ge=1, le=10_000, description="How many there are at most.")
     parallel: Whole = Field(default=4, ge=1, le=1000, description="How many are under way at the same time.")
     budget: SweepBudget = SweepBudget()
+    stop: SweepStop | None = None
     pruner: Pruning = Pruning.ASHA
     min_steps: Whole = Field(default=1, ge=1, le=10**12, description="Steps before which no trial is ended early.")
     seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
 
     def differs(self, other: "SweepSpec") -> list[str]:
         """Return the fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
-        free = {"trials", "parallel", "budget"}
+        free = {"trials", "parallel", "budget", "stop"}
         fixed = [name for name in type(self).model_fields if name not in free]
         return [name for name in fixed if getattr(self, name) != getattr(other, name)]
 

@@ -145,7 +145,7 @@ def test_the_packer_template_of_google_cloud_boots_checked_leaves_no_key_and_nam
     on = ("enable_secure_boot", "enable_vtpm", "enable_integrity_monitoring", "use_iap", "ssh_clear_authorized_keys")
     assert all(settings[name] in (True, "true") for name in (*on, "disable_default_service_account"))
     steps = [block["shell"]["inline"][0] for block in packer_template["build"][0]["provisioner"] if "shell" in block]
-    assert "provision.sh --seal" in steps[-1] and steps[-2].endswith(" gcp")
+    assert "provision.sh --seal" in steps[-1] and "resolver.sh" in steps[-2] and steps[-3].endswith(" gcp")
     declared = {name for block in packer_template["variable"] for name in block}
     assert set(re.findall(r"var\.(\w+)", (BAKE / "everspot-gcp.pkr.hcl").read_text())) == declared
 

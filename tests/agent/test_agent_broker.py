@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from everspot_train.agent.brokered import BrokerError, BrokerLauncher
 from everspot_train.agent.process import JobLaunch
-from everspot_train.broker import protocol
+from everspot_train.broker import protocol, start
 from everspot_train.broker.protocol import (
     BadRequest,
     Channel,
@@ -141,3 +141,27 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         for end in self._sockets:
             end.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("nameserver 169.254.169.254\nsearch c.p.internal\n", False),
+        ("nameserver 10.0.0.2\nnameserver fd20:ce::254\n", False),
+        ("nameserver 127.0.0.53\noptions edns0\n# nameserver 169.254.169.254\n", True),
+        ("nameserver 169.254.169.253\nnameserver\n", True),
+        (None, True),
+    ],
+)
+def test_a_job_does_not_start_where_its_names_could_not_be_resolved(
+    tmp_path: Path, text: str | None, starts: bool
+) -> None:
+    file = tmp_path / "resolv.conf"
+    if text is not None:
+        file.write_text(text)
+    if starts:
+        start.check_resolvers(file, ["169.254.169.254", "fd20:ce::254"])
+    else:
+        with pytest.raises(SystemExit, match=r"closed to jobs: bake the image again.*resolver\.sh"):
+            start.check_resolvers(file, ["169.254.169.254", "fd20:ce::254"])
+    start.check_resolvers(file, [])

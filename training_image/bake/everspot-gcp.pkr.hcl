@@ -158,6 +158,11 @@ build {
     inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}${var.commit == "" ? "" : "--commit ${var.commit} "}/tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
   }
 
+  # Jobs do not reach Google's resolver, which has the metadata server's address.
+  provisioner "shell" {
+    inline = ["sudo bash /tmp/everspot/resolver.sh"]
+  }
+
   # The last step: ends with a machine that holds no key, no log and no identity.
   provisioner "shell" {
     inline = ["sudo bash /tmp/everspot/provision.sh --seal"]

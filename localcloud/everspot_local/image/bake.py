@@ -188,8 +188,8 @@ class _Bake:
         )
         with self._step(step, layer.parent / f"{step}.log") as log:
 
-            def run(*words: str) -> None:
-                self._call(chroot.command(tree, ["bash", "/mnt/bake/provision.sh", *words]), log)
+            def run(*words: str, script: str = "provision.sh") -> None:
+                self._call(chroot.command(tree, ["bash", f"/mnt/bake/{script}", *words]), log)
 
             make(run, places["shared"])
             run("--seal")
@@ -202,6 +202,8 @@ class _Bake:
     def _install(self, run: Callable[..., None], shared: Path, commit: str) -> None:
         wheel = build_wheel(self._root, shared)
         run("--commit", commit, f"/mnt/{wheel.name}", "python3", self._cloud)
+        if self._cloud == "gcp":
+            run(script="resolver.sh")
 
     def _self_test(self, draft: Path, log: Path) -> None:
         with tempfile.TemporaryDirectory() as home:
@@ -238,7 +240,8 @@ class _Bake:
 
 
 _Make = Callable[[Callable[..., None], Path], None]
-"""Makes a layer: gets what runs provision.sh in the tree, and the folder that the tree sees as /mnt."""
+"""Makes a layer: gets what runs provision.sh in the tree, or a script beside it, and the folder that the tree sees as
+/mnt."""
 
 
 def build_wheel(root: Path, folder: Path) -> Path:

@@ -10,6 +10,8 @@ import socket
 import sys
 from pathlib import Path
 
+RESOLVERS = Path("/etc/resolv.conf")
+
 
 def main(run_dir: Path, refused: list[str]) -> None:
     """Read the program and become it. Its output, and what keeps it from starting, goes to the job's log."""
@@ -19,6 +21,7 @@ def main(run_dir: Path, refused: list[str]) -> None:
     os.close(output)
     for address in refused:
         check_refused(address)
+    check_resolvers(RESOLVERS, refused)
     file = run_dir / "program.json"
     program = json.loads(file.read_bytes())
     file.unlink()
@@ -38,6 +41,21 @@ def check_refused(address: str) -> None:
         except OSError:  # refused, or there is no way to it
             return
     sys.exit(f"everspot: the metadata address {address} is open to jobs of this machine: the job does not start")
+
+
+def check_resolvers(file: Path, refused: list[str]) -> None:
+    """End with an error if a resolver has an address that is closed: no name could be resolved. A machine without the
+    file resolves none anyway."""
+    try:
+        lines = [line.split() for line in file.read_text().splitlines()]
+    except OSError:
+        return
+    resolvers = {words[1] for words in lines if words[:1] == ["nameserver"] and len(words) > 1}
+    if closed := resolvers & set(refused):
+        sys.exit(
+            f"everspot: the resolver {min(closed)} has the metadata service's address, which is closed to jobs: bake "
+            "the image again, by which systemd resolves names (training_image/bake/resolver.sh)"
+        )
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ def build_manifest(
     internet: bool | None = None,
     list_prices: PriceTable | None = None,
     further_buckets: bool = False,
+    read_buckets: list[str] | None = None,
 ) -> str:
     """Return the manifest of a role as JSON.
 
@@ -139,6 +140,7 @@ def build_manifest(
         account=facts.get("account", ""),
         job_role=facts.get("job_role"),
         further_buckets=further_buckets or None,
+        read_buckets=read_buckets or None,
         notice=notice,
         health_port=health_port,
         proxy=proxy,

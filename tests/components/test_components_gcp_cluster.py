@@ -48,7 +48,7 @@ EXPECTED = {
     "train-network-scheduler": "gcp:compute/subnetwork:Subnetwork",
     **{f"train-network-{rule}": FIREWALL for rule in ("out-https", "out-rest", "in-health")},
     **dict.fromkeys((AGENT, SCHEDULER), "gcp:serviceaccount/account:Account"),
-    **{f"{AGENT}-{role}": ROLE for role in ("reader", "writer", "leaver")},
+    **{f"{AGENT}-{role}": ROLE for role in ("reader", "writer", "leaver", "jobs")},
     **{f"{SCHEDULER}-{role}": ROLE for role in ("watcher", "listener")},
     f"{AGENT}-leave": MEMBER,
     f"{SCHEDULER}-watch": MEMBER,
@@ -113,6 +113,22 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert elastic["places"] == dict.fromkeys(ZONES, SUBNETWORK)
     assert elastic["tags"]["everspot-cluster"] == "train"
     assert elastic["tags"] == recorder.inputs("train-elastic-template")["labels"]  # a request's labels replace these
+
+
+def test_agents_limit_each_job_by_a_role_that_nobody_is_granted(cluster: Cluster) -> None:
+    recorder = cluster(read_buckets=["corpora"])
+    role = recorder.inputs(f"{AGENT}-jobs")
+    assert role["permissions"] == ["storage.objects.delete"]
+    granted = [args.inputs["role"] for args in recorder.resources if "role" in args.inputs and "member" in args.inputs]
+    name = f"projects/everspot-local/roles/{AGENT}-jobs"
+    assert granted and name not in granted
+    for template in ("train-fleet-on-demand-agent", "train-fleet-spot-agent", "train-scheduler-template"):
+        contents = manifest(recorder, template)
+        assert (contents["job_role"], contents["read_buckets"]) == (name, ["corpora"])
+    recorder = cluster(job_role=False, read_buckets=["corpora"])
+    assert f"{AGENT}-jobs" not in recorder.types_by_name()
+    agents = manifest(recorder, "train-fleet-spot-agent")
+    assert not {"job_role", "read_buckets"} & set(agents)
 
 
 def test_the_network_lets_nothing_in_but_health_checks_and_out_to_one_port(cluster: Cluster) -> None:
@@ -238,7 +254,7 @@ def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
     accounts = [args.inputs["accountId"] for args in recorder.of_type("gcp:serviceaccount/account:Account")]
     assert all(re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", name) for name in accounts) and len(set(accounts)) == 2
     roles = [args.inputs["roleId"] for args in recorder.of_type(ROLE)]
-    assert all(re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", name) for name in roles) and len(set(roles)) == len(roles) == 8
+    assert all(re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", name) for name in roles) and len(set(roles)) == len(roles) == 9
     bases = [args.inputs["baseInstanceName"] for args in recorder.of_type(GROUP)]
     assert all(len(name) <= 58 for name in bases)
 

@@ -65,6 +65,13 @@ def test_one_error_names_every_bad_field() -> None:
     assert reasons["tags.Project"].endswith("'vision' would do")
 
 
+def test_a_jobs_limits_name_a_few_buckets_alone() -> None:
+    buckets = [f"corpus-{number}" for number in range(6)]
+    (reason,) = refused(read_buckets=buckets).values()
+    assert "at most 5: take fewer, or jobRole: false" in reason
+    check_cluster("train", {**copy.deepcopy(SPEC), "read_buckets": buckets, "job_role": False})
+
+
 def test_the_blocks_of_a_network_overlap_nothing() -> None:
     assert refused(vpc_cidr="10.0.0.0/8") == {"schedulerCidr": "10.63.255.240/28 overlaps vpcCidr (10.0.0.0/8)"}
     check_cluster("train", {**copy.deepcopy(SPEC), "vpc_cidr": "10.0.0.0/8", "scheduler_cidr": "192.168.7.0/28"})

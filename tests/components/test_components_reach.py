@@ -87,6 +87,7 @@ GCP: dict[str, Change] = {
     "flow_logs": ({"flow_logs": True}, {}),
     "iap_ssh": ({"iap_ssh": True}, {}),
     "read_buckets": ({"read_buckets": ["images-of-ours"]}, {}),
+    "job_role": ({"job_role": False}, {}),
     "secrets": ({"secrets": ["projects/everspot-local/secrets/token"]}, {}),
     "notifications": ({"notifications": {"topic": "projects/everspot-local/topics/ops"}}, {}),
     "anomalies": ({"anomalies": {"job_times": 3}}, {}),

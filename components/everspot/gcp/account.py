@@ -15,7 +15,7 @@ from everspot.parts import outputs
 
 SERVICES = (
     *("cloudresourcemanager", "compute", "iam", "iamcredentials", "logging", "monitoring", "oslogin", "pubsub"),
-    *("secretmanager", "storage"),
+    *("secretmanager", "storage", "sts"),
 )
 """Google's services that clusters use. A service that is not switched on in a project refuses every call."""
 

@@ -61,7 +61,10 @@ class GcpTrainingClusterArgs(TypedDict):
     iap_ssh: NotRequired[bool]
     """Whether people may open a shell on instances through Identity-Aware Proxy. Default: false."""
     read_buckets: NotRequired[list[str]]
-    """Names of further buckets that jobs may read."""
+    """Names of further buckets that jobs may read, with uniform bucket-level access; with `job_role` at most 5."""
+    job_role: NotRequired[bool]
+    """Whether each job has a token that is limited to its own keys, in place of the agents' one. Without it a job can
+    change what belongs to others. Default: true."""
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
     notifications: NotRequired[GcpNotificationsArgs]

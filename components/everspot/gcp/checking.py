@@ -58,7 +58,7 @@ def cluster_problems(problems: Problems, name: str, args: GcpTrainingClusterArgs
     lacking_problems(problems, args)
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))
-    check_buckets(problems, args.get("read_buckets", []))
+    check_buckets(problems, args.get("read_buckets", []), job_role=args.get("job_role", True))
     check_secrets(problems, args.get("secrets", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
@@ -88,7 +88,8 @@ def cluster_problems(problems: Problems, name: str, args: GcpTrainingClusterArgs
 
 def _check_size(problems: Problems, name: str, args: GcpTrainingClusterArgs) -> None:
     """Add a problem if the manifest is larger than metadata holds. Its durations have to be valid."""
-    longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url", "account"), _LONGEST_URL * 2)
+    facts = ("region", "control_url", "data_url", "queue_url", "account", "job_role")
+    longest = dict.fromkeys(facts, _LONGEST_URL * 2)
     text = build_manifest(
         Role.SCHEDULER,
         cloud=CLOUD,
@@ -97,6 +98,7 @@ def _check_size(problems: Problems, name: str, args: GcpTrainingClusterArgs) -> 
         types=declared_types(args["capacity"]["instance_types"]),
         machine={},
         facts=longest,
+        read_buckets=args.get("read_buckets"),
     )
     reason = manifest_problem(text)
     problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")

@@ -193,6 +193,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             "control_url": self.control_url,
             "data_url": self.data_url,
         }
+        if self._args.get("job_role", True):
+            facts["job_role"] = self._identity.job_role_name
         if published or role is Role.SCHEDULER:
             facts["queue_url"] = self.queue_url
         if elastic is not None:
@@ -225,6 +227,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 monitoring=build_monitoring(args.get("monitoring")) if published else None,
                 federation=build_peers(self._name, CLOUD, known["region"], args) if published else (),
                 internet=args.get("nat", False) if published and "network" not in args else None,
+                read_buckets=args.get("read_buckets") if args.get("job_role", True) else None,
                 metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             )
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.gcp.job_credentials import MOST_READ_BUCKETS
 from everspot_clouds.gcp.names import BUCKET, account_id, agents
 from everspot_clouds.gcp.network import resource_problem
 from everspot_core.jobs.records import Role
@@ -33,7 +34,9 @@ class GcpIdentityArgs(TypedDict):
     subscription: pulumi.Input[str]
     """Subscription of interruption events, projects/…/subscriptions/…."""
     read_buckets: NotRequired[list[str]]
-    """Names of further buckets that agents may read. Default: none."""
+    """Names of further buckets that jobs may read. Default: none."""
+    job_role: NotRequired[bool]
+    """Whether there is a role for jobs. Without one, jobs have the agents' permissions. Default: true."""
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME. Default: none."""
     notifications: NotRequired[GcpNotificationsArgs]
@@ -54,6 +57,9 @@ class GcpIdentity(pulumi.ComponentResource):
     """The scheduler's service account; known once it has its permissions."""
     scheduler_unique_id: pulumi.Output[str]
     """Unique id of the scheduler's service account, a number."""
+    job_role_name: pulumi.Output[str]
+    """The role by which jobs delete below their own prefixes, projects/PROJECT/roles/NAME. Nobody is granted it: the
+    limits of each job's token name it. Empty without `job_role`."""
 
     def __init__(self, name: str, args: GcpIdentityArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpIdentity"), name, {}, opts)
@@ -69,6 +75,9 @@ class GcpIdentity(pulumi.ComponentResource):
         read = may_agent.role("reader", policies.READ, "Read objects of the cluster's buckets")
         write = may_agent.role("writer", policies.WRITE, "Write objects of the cluster's buckets")
         self._agent(may_agent, read, write)
+        self.job_role_name = pulumi.Output.from_input("")
+        if args.get("job_role", True):
+            self.job_role_name = may_agent.role("jobs", policies.JOB_DELETES, "Delete, named in the limits of jobs")
         self._scheduler(may_scheduler, read, write)
         self.agent_account, self.scheduler_account = agent.email, scheduler.email
         # An instance that boots before its account may do anything would only log refusals.
@@ -122,14 +131,17 @@ class GcpIdentity(pulumi.ComponentResource):
 
 def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
     """Add a problem for each mistake in further buckets, secrets and notifications."""
-    check_buckets(problems, args.get("read_buckets", []))
+    check_buckets(problems, args.get("read_buckets", []), job_role=args.get("job_role", True))
     check_secrets(problems, args.get("secrets", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
 
 
-def check_buckets(problems: Problems, buckets: Sequence[str]) -> None:
-    """Add every text that cannot be the name of a bucket."""
+def check_buckets(problems: Problems, buckets: Sequence[str], *, job_role: bool) -> None:
+    """Add every text that cannot be the name of a bucket, and more buckets than the limits of a job can name."""
+    fits = not job_role or len(buckets) <= MOST_READ_BUCKETS
+    limit = f"{len(buckets)} buckets, and the limits of a job's token name at most {MOST_READ_BUCKETS}"
+    problems.need(fits, "readBuckets", f"{limit}: take fewer, or jobRole: false")
     for index, bucket in enumerate(buckets):
         valid = BUCKET.match(bucket) is not None
         problems.need(valid, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")

@@ -34,7 +34,6 @@ LACKS: Mapping[str, str] = {
     "volumeKeyArns": "keys are named projects/…/cryptoKeys/NAME here: volumeKmsKey",
     "permissionsBoundaryArn": "service accounts have no permissions boundary; an organization's deny policies are one",
     "interruptionEvents": "Google's messages about instances cost next to nothing, and always reach the scheduler",
-    "jobRole": "jobs have the permissions of the agents' service account here",
     "sessionManager": "people come in through Identity-Aware Proxy here: iapSsh",
     "notifications.topicArn": "a topic is named projects/PROJECT/topics/NAME here: topic",
     "notifications.webhookSecretArn": "a secret is named projects/PROJECT/secrets/NAME here: webhookSecret",

@@ -13,7 +13,7 @@ from everspot_local.gcp.router import Handler, Request
 
 ON = (
     "cloudkms", "cloudresourcemanager", "compute", "iam", "iamcredentials", "logging", "monitoring", "oslogin",
-    "pubsub",     "secretmanager", "serviceusage", "storage", "storage-api", "storage-component",
+    "pubsub",     "secretmanager", "serviceusage", "storage", "storage-api", "storage-component", "sts",
 )  # fmt: skip
 _SERVICES = "serviceusage.services"
 Document = dict[str, Any]

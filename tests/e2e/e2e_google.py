@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from e2e_google_roles import account, grant, send_as
+from e2e_google_roles import JOB_ROLE, account, grant, send_as
 from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
 from everspot.limits import with_idle_limit
 from everspot_clouds.gcp.http_api import Api
@@ -53,6 +53,7 @@ class GoogleLive:
         own_idle_limit: real time after which idle agents end themselves.
         only: zones that a type is launched in, by type.
         peers: whether the cluster sends jobs to peers.
+        job_role: whether jobs have tokens that are limited to them.
     """
 
     variables: Mapping[str, str] = MappingProxyType({})
@@ -67,6 +68,7 @@ class GoogleLive:
     only: Mapping[str, list[str]] = MappingProxyType({})
     shared = False
     peers = False
+    job_role = True
     epoch: int | None = None
 
     def __init__(self, folder: Path) -> None:
@@ -150,7 +152,7 @@ class GoogleLive:
         return Manifest(
             cluster=CLUSTER, cloud="gcp", account="everspot-local", role=role, region=REGION, limits=self.limits,
             queue_url=self.queue if role is Role.SCHEDULER else None, control_url=URLS[0], data_url=URLS[1],
-            notice=notice,
+            notice=notice, job_role=JOB_ROLE if self.job_role else None,
         )  # fmt: skip
 
     def stand(self, kind: str) -> str:

@@ -15,6 +15,8 @@ from everspot_core.jobs.records import Role
 from everspot_store import SystemClock
 
 PROJECT = "projects/everspot-local"
+JOB_ROLE = f"{PROJECT}/roles/jobs"
+"""The role by which jobs delete, as the limits of their tokens name it."""
 NEW_ACCOUNT = timedelta(seconds=30)
 """After it was made, a service account can be named in a policy (IAM documentation, "Create service accounts")."""
 NEW_POLICY = timedelta(seconds=30)
@@ -55,6 +57,7 @@ def grant(
         return str(send("POST", f"iam/v1/{PROJECT}/roles", role)["name"])
 
     read, write = custom("reader", policies.READ), custom("writer", policies.WRITE)
+    custom("jobs", policies.JOB_DELETES)
     on_control = [
         bind(read, agent),
         *bind_each(write, agent, policies.below(control, policies.AGENT_WRITES)),

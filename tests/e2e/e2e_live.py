@@ -160,7 +160,9 @@ class LiveWorkload(Paced, ElasticLive):
 
 
 class GoogleWorkload(Paced, GoogleLive):
-    """On Google Cloud."""
+    """On Google Cloud. As on AWS, its jobs read when they were assigned."""
+
+    job_role = False
 
     # The time for a guest's shutdown. The course determines when an instance is preempted.
     delays: Mapping[str, float] = MappingProxyType({"notice": 30.0})

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.parser import BytesParser
 from functools import cache, cached_property
 from typing import Any
 from urllib.parse import parse_qsl
@@ -147,7 +148,7 @@ class Router:
 
     def _read(self, service: Service, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
         method, params = match.method, match.query(http.query_string.decode(), whole=service.whole)
-        body: Document = {}
+        body: Document = _metadata(http) if match.media else {}
         if not match.media and method.body is not None:
             is_form = http.mimetype == "application/x-www-form-urlencoded"
             body = method.body.read(_form(http.get_data()) if is_form else _parsed(http.get_data()))
@@ -169,6 +170,17 @@ def _form(data: bytes) -> Document:
     """Read a body in the form of OAuth 2.0, as Google's client libraries send it to the Security Token Service."""
     fields = parse_qsl(data.decode(errors="replace"))
     return {re.sub(r"_([a-z])", lambda match: match[1].upper(), name): value for name, value in fields}
+
+
+def _metadata(http: HttpRequest) -> Document:
+    """Return the metadata of a multipart upload, which may have the object's name ("Uploads and downloads")."""
+    if http.mimetype != "multipart/related":
+        return {}
+    header = f"Content-Type: {http.headers['Content-Type']}\r\n\r\n".encode()
+    parts = BytesParser().parsebytes(header + http.get_data()).get_payload()
+    first = parts[0].get_payload(decode=True) if isinstance(parts, list) and parts else b""  # type: ignore[union-attr]
+    metadata = _parsed(bytes(first or b""))  # type: ignore[arg-type]
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _parsed(data: bytes) -> Any:

@@ -57,7 +57,7 @@ class Needs:
         product, _, tail = method.partition(".")
         verb = tail.rpartition(".")[2]
         if product == "storage":
-            return self._in_storage(params, verb)
+            return self._in_storage(params, body, verb)
         if product == "compute":
             return self._in_compute(tail.partition(".")[0], verb, params, body)
         name_keys = ("name", "resource", "topic", "subscription", "sinkName", "parent", "project", "projectId")
@@ -71,9 +71,11 @@ class Needs:
         # A project goes by its number, or by "-", where its id is meant.
         return "/".join(["projects", self._project, *name.split("/")[2:]])
 
-    def _in_storage(self, params: Document, verb: str) -> str:
+    def _in_storage(self, params: Document, body: Document, verb: str) -> str:
         bucket = params.get("bucket") or params.get("destinationBucket")
         name = params.get("object") or params.get("destinationObject") or params.get("name")
+        if verb == "insert" and bucket:
+            name = name or body.get("name")
         if not bucket:
             return self._top()
         bucket_path = f"projects/_/buckets/{bucket}"

@@ -203,6 +203,13 @@ class Objects:
             self._upload(upload)
             del self._uploads[upload]
 
+    def check_upload(self, upload: str, bucket: str, key: str) -> None:
+        """Refuse a multipart upload that is not of this object."""
+        with self._lock:
+            of_upload = self._upload(upload)
+            if (of_upload.bucket, of_upload.key) != (bucket, key):
+                raise StorageRefused(404, "NoSuchUpload", "The requested upload was not found.")
+
     def unfinished(self) -> Iterator[str]:
         """Return the names of uploads in progress."""
         with self._lock:

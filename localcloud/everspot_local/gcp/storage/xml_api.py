@@ -1,8 +1,8 @@
 """Stands in for Cloud Storage's XML API, as far as obstore and the product use it; the rest is refused with 501.
 
 It asks for a bearer token, and believes any if nobody is there to ask about it. It knows no ACLs, no customer keys, no
-versions of the past, no ranges of several pieces and no signed URLs. Source: Cloud Storage, "XML
-API reference" and "HTTP status and error codes for XML".
+copies, no resumable uploads, no versions of the past, no ranges of several pieces and no signed URLs. Source: Cloud
+Storage, "XML API reference" and "HTTP status and error codes for XML".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,8 @@ _CONDITION = "x-goog-if-generation-match"
 _LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
 _NOT_FOR_WRITES = ("If-Match", "If-None-Match")
 """Cloud Storage, "Request preconditions": these apply to requests that read."""
-
+_NOT_HERE = ("x-goog-copy-source", "x-goog-resumable", "x-goog-acl")
+"""What would make another request of a write: a copy, the beginning of a resumable upload, access for others."""
 
 Enter = Callable[[str, str, Mapping[str, Any]], None]
 
@@ -123,7 +124,7 @@ class XmlApi:
         )
 
     def _write(self, request: Request, bucket: str, key: str) -> Response:
-        if any(name in request.headers for name in _NOT_FOR_WRITES):
+        if any(name in request.headers for name in (*_NOT_FOR_WRITES, *_NOT_HERE)):
             raise StorageRefused(
                 501, "NotImplemented", "A header you provided implies functionality that is not implemented."
             )
@@ -144,6 +145,7 @@ class XmlApi:
             location = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
             return _xml("InitiateMultipartUploadResult", f"{location}<UploadId>{upload}</UploadId>")
         upload = request.args.get("uploadId", "")
+        self._objects.check_upload(upload, bucket, key)
         if request.method == "PUT":
             etag = self._objects.part(upload, request.args.get("partNumber", 0, type=int), _body(request))
             return Response(status=200, headers={"ETag": etag})

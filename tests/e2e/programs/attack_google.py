@@ -1,0 +1,258 @@
+"""A job's program on Google Cloud that tries to do more than its job, with the token that any program of the job finds.
+
+It writes what each attempt was answered to ATTACK_OUT, and keeps running until a file beside that lets it end, so that
+a test can take its token while it is served.
+"""
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import google.auth
+import requests
+from google.auth.transport.requests import Request
+
+CONTROL, DATA = os.environ["ATTACK_CONTROL"], os.environ["ATTACK_DATA"]
+OWN, VICTIM = os.environ["ATTACK_OWN"], os.environ["ATTACK_VICTIM"]
+EPOCH = json.loads((Path(os.environ["EVERSPOT_RUN_DIR"]) / "run.json").read_text())["epoch"]
+CLOUD = os.environ["EVERSPOT_GCP_ENDPOINT"]
+PROJECT = "projects/everspot-local"
+MINE = f"jobs/{OWN}/checkpoints/{EPOCH:06d}/mine"
+THEIRS = f"jobs/{VICTIM}/secret"
+AGENT = "e2e-agent@everspot-local.iam.gserviceaccount.com"
+Call = Callable[[], requests.Response]
+
+
+class Google:
+    """Requests with one token."""
+
+    def __init__(self, token: str) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def send(self, verb: str, path: str, body: Any = None, **headers: str) -> requests.Response:
+        """Send JSON, or bytes as they are."""
+        content = {"data": body} if isinstance(body, bytes) else {"json": body}
+        return requests.request(verb, f"{CLOUD}/{path}", headers={**self._headers, **headers}, timeout=60, **content)
+
+    def xml(self, verb: str, bucket: str, key: str, body: bytes = b"", **headers: str) -> requests.Response:
+        """Use Cloud Storage's XML API, which the store's client uses."""
+        return self.send(verb, f"xml/{bucket}/{quote(key)}", body, **headers)
+
+    def json(self, verb: str, bucket: str, key: str, suffix: str = "", body: Any = None) -> requests.Response:
+        """Use Cloud Storage's JSON API on an object."""
+        return self.send(verb, f"storage/v1/b/{bucket}/o/{quote(key, safe='')}{suffix}", body)
+
+    def list(self, bucket: str, **query: str) -> requests.Response:
+        """List objects by the JSON API."""
+        words = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        return self.send("GET", f"storage/v1/b/{bucket}/o?{words}")
+
+
+def storage_attempts(google: Google) -> dict[str, Call]:
+    """Return what a job must not be able to do with objects, by name."""
+    instance = {"instance_id": "i-0123456789abcdef0", "instance_type": "a3-highgpu-8g", "state": "idle"}
+    phantom = json.dumps(instance).encode()
+    writes = {
+        "overwrite another job's head": f"heads/{VICTIM}.json",
+        "write a record": f"records/{VICTIM}.json",
+        "write one's own record": f"records/{OWN}.json",
+        "write an assignment": "assignments/i-1.json",
+        "write the ledger": "ledger/launches/i-1.json",
+        "submit a job": "jobs/free-of-charge.json",
+        "cancel a job": f"cancels/{VICTIM}.json",
+        "write events of another job": f"events/{VICTIM}/000001-trainer-000001.json",
+        "write the agent's events": f"events/{OWN}/000001-i-1-000001.json",
+        "write events of another attempt": f"events/{OWN}/000009-trainer-i-1-000001.json",
+        "change the cluster": "cluster.json",
+        "set budgets": "budgets.json",
+        "drain": "drain.json",
+    }
+    reads = {
+        "read another job's head": (CONTROL, f"heads/{VICTIM}.json"),
+        "read another job": (CONTROL, f"jobs/{VICTIM}.json"),
+        "read a record": (CONTROL, f"records/{VICTIM}.json"),
+        "read the cluster": (CONTROL, "cluster.json"),
+        "read another job's checkpoint": (DATA, THEIRS),
+        "read code of others": (DATA, os.environ["ATTACK_CODE"]),
+        "read a dataset that it does not name": (DATA, "datasets/private/1.json"),
+        "read an agent's log": (DATA, "agents/i-1/000000.log"),
+    }
+    sources = {"sourceObjects": [{"name": THEIRS}], "destination": {"contentType": "text/plain"}}
+    own_sources = {"sourceObjects": [{"name": MINE}]}
+    return {
+        **{name: lambda key=key: google.xml("PUT", CONTROL, key, b"{}") for name, key in writes.items()},
+        **{name: lambda place=place: google.xml("GET", *place) for name, place in reads.items()},
+        "write a phantom instance": lambda: google.xml("PUT", CONTROL, f"instances/{instance['instance_id']}", phantom),
+        "write a phantom instance by JSON": lambda: google.send(
+            "POST", f"upload/storage/v1/b/{CONTROL}/o?uploadType=media&name=instances%2Fphantom.json", phantom
+        ),
+        "read another job's checkpoint by JSON": lambda: google.json("GET", DATA, THEIRS, "?alt=media"),
+        "read what is known of another job's checkpoint": lambda: google.json("GET", DATA, THEIRS),
+        "change another job's checkpoint": lambda: google.json("PATCH", DATA, THEIRS, body={"metadata": {"a": "b"}}),
+        "write another job's checkpoint": lambda: google.xml("PUT", DATA, f"jobs/{VICTIM}/checkpoints/000001/x", b"1"),
+        "delete another job's checkpoint": lambda: google.xml("DELETE", DATA, THEIRS),
+        "delete another job's checkpoint by JSON": lambda: google.json("DELETE", DATA, THEIRS),
+        "delete another job's head": lambda: google.xml("DELETE", CONTROL, f"heads/{VICTIM}.json"),
+        "upload in parts": lambda: google.send("POST", f"xml/{DATA}/jobs/{VICTIM}/checkpoints/000001/x?uploads"),
+        "compose another job's checkpoint into one's own": lambda: google.json("POST", DATA, MINE, "/compose", sources),
+        "compose into another job's checkpoint": lambda: google.json("POST", DATA, THEIRS, "/compose", own_sources),
+        "list the control bucket": lambda: google.list(CONTROL),
+        "list instances": lambda: google.list(CONTROL, prefix="instances/"),
+        "list all data": lambda: google.list(DATA),
+        "list another job": lambda: google.list(DATA, prefix=f"jobs/{VICTIM}/"),
+        "list all jobs": lambda: google.list(DATA, prefix="jobs/"),
+        "list the files of datasets": lambda: google.list(DATA, prefix="datasets/_files/"),
+        "list code": lambda: google.list(DATA, prefix="code/"),
+        "list deleted objects": lambda: google.list(DATA, softDeleted="true"),
+        "list versions of another job": lambda: google.list(DATA, versions="true", prefix=f"jobs/{VICTIM}/"),
+        "list by XML": lambda: google.send("GET", f"xml/{DATA}?list-type=2&prefix=jobs/"),
+        "write checkpoints of another attempt": lambda: google.xml(
+            "PUT", DATA, f"jobs/{OWN}/checkpoints/000009/x", b"1"
+        ),
+        "write outputs": lambda: google.xml("PUT", DATA, f"jobs/{OWN}/outputs/000001/x", b"1"),
+        "delete one's own log": lambda: google.xml("DELETE", DATA, f"jobs/{OWN}/logs/000001/000000.log"),
+        "replace code of others": lambda: google.xml("PUT", DATA, os.environ["ATTACK_CODE"], b"1"),
+        "write to a further bucket": lambda: google.xml("PUT", "e2e-shared", "corpus", b"1"),
+        "list buckets": lambda: google.send("GET", "storage/v1/b?project=everspot-local"),
+        "read a bucket's settings": lambda: google.send("GET", f"storage/v1/b/{DATA}"),
+        "read a bucket's policy": lambda: google.send("GET", f"storage/v1/b/{DATA}/iam"),
+        "replace a bucket's policy": lambda: google.send(
+            "PUT",
+            f"storage/v1/b/{DATA}/iam",
+            {"bindings": [{"role": "roles/storage.admin", "members": ["allUsers"]}]},
+        ),
+        "delete a bucket": lambda: google.send("DELETE", f"storage/v1/b/{DATA}"),
+    }
+
+
+def other_attempts(google: Google) -> dict[str, Call]:
+    """Return what a job must not be able to do with other services, by name."""
+    signed = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
+    account = f"iamcredentials/v1/projects/-/serviceAccounts/{AGENT}"
+    zone = f"compute/v1/{PROJECT}/zones/europe-west4-a"
+    message = {"messages": [{"data": base64.b64encode(b"{}").decode()}]}
+    return {
+        "see instances": lambda: google.send("GET", f"compute/v1/{PROJECT}/aggregated/instances"),
+        "launch an instance": lambda: google.send("POST", f"{zone}/instances", {"name": "e2e-agent-9"}),
+        "delete an instance": lambda: google.send("DELETE", f"{zone}/instances/scheduler"),
+        "read a secret": lambda: google.send(
+            "GET", f"secretmanager/v1/{PROJECT}/secrets/api-key/versions/latest:access"
+        ),
+        "list secrets": lambda: google.send("GET", f"secretmanager/v1/{PROJECT}/secrets"),
+        "become the agents' account": lambda: google.send("POST", f"{account}:generateAccessToken", signed),
+        "widen the role": lambda: google.send(
+            "PATCH", f"iam/v1/{PROJECT}/roles/jobs", {"includedPermissions": ["storage.objects.create"]}
+        ),
+        "replace the project's policy": lambda: google.send(
+            "POST", f"resourcemanager/v1/{PROJECT}:setIamPolicy", {"policy": {"bindings": []}}
+        ),
+        "take the scheduler's messages": lambda: google.send(
+            "POST", f"pubsub/v1/{PROJECT}/subscriptions/e2e:pull", {"maxMessages": 1}
+        ),
+        "send the scheduler a message": lambda: google.send("POST", f"pubsub/v1/{PROJECT}/topics/e2e:publish", message),
+        "read the log's sinks": lambda: google.send("GET", f"logging/v2/{PROJECT}/sinks"),
+    }
+
+
+def unserved_attempts(google: Google) -> dict[str, Call]:
+    """Return what the local cloud does not have, and refuses for that."""
+    place = quote(f"jobs/{OWN}/checkpoints/{EPOCH:06d}/copy", safe="")
+    own = f"storage/v1/b/{DATA}/o?uploadType=resumable&name={quote(MINE, safe='')}"
+    return {
+        "rewrite": lambda: google.json("POST", DATA, THEIRS, f"/rewriteTo/b/{DATA}/o/{place}", {}),
+        "copy": lambda: google.json("POST", DATA, THEIRS, f"/copyTo/b/{DATA}/o/{place}", {}),
+        "copy by XML": lambda: google.xml("PUT", DATA, MINE, b"", **{"x-goog-copy-source": f"/{DATA}/{THEIRS}"}),
+        "change the project's metadata": lambda: google.send(
+            "POST", f"compute/v1/{PROJECT}/setCommonInstanceMetadata", {"items": []}
+        ),
+        "make a key": lambda: google.send("POST", f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}/keys", {}),
+        "begin a resumable upload": lambda: google.send("POST", f"upload/{own}", b""),
+    }
+
+
+def status(call: Call) -> str:
+    """Return the answer to a call; one that is told to slow down is made again, a bounded number of times."""
+    for _ in range(20):
+        if (answer := call()).status_code != 429:
+            break
+        time.sleep(0.5)
+    return str(answer.status_code)
+
+
+def served(path: str, place: str) -> str:
+    """Return how the agent's endpoint answers for a path of the metadata server, below a place."""
+    url = f"http://{place}/computeMetadata/v1/{path}"
+    return str(requests.get(url, headers={"Metadata-Flavor": "Google"}, timeout=30).status_code)
+
+
+def exchange(token: str) -> str:
+    """Return how the Security Token Service answers who wants a wider token for this one."""
+    bucket = f"//storage.googleapis.com/projects/_/buckets/{DATA}"
+    rules = [{"availableResource": bucket, "availablePermissions": ["inRole:roles/storage.objectAdmin"]}]
+    kind = "urn:ietf:params:oauth:token-type:access_token"
+    form = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token": token,
+        "subject_token_type": kind, "requested_token_type": kind,
+        "options": quote(json.dumps({"accessBoundary": {"accessBoundaryRules": rules}})),
+    }  # fmt: skip
+    return str(requests.post(f"{CLOUD}/sts/v1/token", data=form, timeout=30).status_code)
+
+
+def main() -> None:
+    """Try everything, and wait for the end."""
+    credentials, project = google.auth.default()
+    credentials.refresh(Request())
+    job = Google(credentials.token)
+    calls: dict[str, Call] = {
+        "write own checkpoint": lambda: job.xml("PUT", DATA, MINE, b"1"),
+        "write it again": lambda: job.xml("PUT", DATA, MINE, b"2"),
+        "read own checkpoint": lambda: job.xml("GET", DATA, MINE),
+        "list own keys": lambda: job.list(DATA, prefix=f"jobs/{OWN}/"),
+        "read own head": lambda: job.xml("GET", CONTROL, f"heads/{OWN}.json"),
+        "upload by JSON": lambda: job.send(
+            "POST", f"upload/storage/v1/b/{DATA}/o?uploadType=media&name={quote(MINE + '2', safe='')}", b"3"
+        ),
+        "read a further bucket": lambda: job.xml("GET", "e2e-shared", "corpus"),
+    }
+    attempts = {**storage_attempts(job), **other_attempts(job)}
+    allowed = {name: status(call) for name, call in calls.items()}
+    refused = {name: status(call) for name, call in attempts.items()}
+    unserved = {name: status(call) for name, call in unserved_attempts(job).items()}
+    allowed["delete own checkpoint"] = status(lambda: job.xml("DELETE", DATA, MINE))
+    address, _, secret = os.environ["GCE_METADATA_HOST"].partition("/")
+    token, own = "instance/service-accounts/default/token", os.environ["GCE_METADATA_HOST"]
+    result = {
+        "identity": credentials.service_account_email,
+        "project": project,
+        "allowed": allowed,
+        "refused": refused,
+        "unserved": unserved,
+        "endpoint": {
+            "without": served(token, address),
+            "with another": served(token, f"{address}/{secret[:-1]}~"),
+            "with its own": served(token, own),
+            "the agents' identity": served("instance/service-accounts/default/identity?audience=x", own),
+            "the user data": served("instance/attributes/everspot-manifest", own),
+            "another account": served("instance/service-accounts/other@example.com/token", own),
+        },
+        "exchange": exchange(credentials.token),
+        "epoch": EPOCH,
+        "token": credentials.token,
+        "api key": os.environ.get("API_KEY"),
+        "dataset": (Path(os.environ["EVERSPOT_DATA"]) / "corpus" / "words.txt").read_text(),
+        "variables": sorted(name for name in os.environ if name.startswith(("GOOGLE_", "CLOUDSDK_"))),
+    }
+    out = Path(os.environ["ATTACK_OUT"])
+    out.with_suffix(".part").write_text(json.dumps(result))
+    out.with_suffix(".part").rename(out)
+    while not out.with_suffix(".end").exists():
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A job's program on Google Cloud has its own keys and nothing of others, whatever it tries with the token it finds."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from e2e_google import BUCKETS, PROJECT, REGION, GoogleLive
+from e2e_google_roles import account
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobState, Role
+
+pytestmark = pytest.mark.timeout(1800)
+
+PROGRAM = Path(__file__).parent / "programs"
+CONTROL, DATA = BUCKETS
+SHARED = "e2e-shared"
+
+
+class Attacked(GoogleLive):
+    """A cluster with something to take: another job's head and checkpoint, a dataset, code, a shared bucket, a
+    secret."""
+
+    def _lay(self) -> None:
+        agent = f"serviceAccount:{account(Role.AGENT)}"
+        super()._lay()
+        uniform = {"uniformBucketLevelAccess": {"enabled": True}}
+        body = {"name": SHARED, "location": REGION, "iamConfiguration": uniform}
+        self.api.call("POST", "storage", "b", body=body, query={"project": "everspot-local"})
+        viewer = {"role": "roles/storage.objectViewer", "members": [agent]}
+        self.api.call("PUT", "storage", f"b/{SHARED}/iam", body={"bindings": [viewer]})
+        secrets = f"{PROJECT}/secrets"
+        body = {"replication": {"automatic": {}}}
+        self.api.call("POST", "secretmanager", secrets, body=body, query={"secretId": "api-key"})
+        payload = {"payload": {"data": base64.b64encode(b"s3cret").decode()}}
+        self.api.post("secretmanager", f"{secrets}/api-key:addVersion", payload)
+        accessor = {"role": "roles/secretmanager.secretAccessor", "members": [agent]}
+        self.api.post("secretmanager", f"{secrets}/api-key:setIamPolicy", {"policy": {"bindings": [accessor]}})
+        keys = ("jobs/victim/secret", "code/0123.tar.gz", "datasets/private/1.json", "agents/i-1/000000.log")
+        for bucket, key in ((SHARED, "corpus"), *((DATA, key) for key in keys)):
+            assert self.put(bucket, key).status_code == 200
+
+    def put(self, bucket: str, key: str, token: str = "everspot-local") -> requests.Response:
+        """Write an object, as the project's owner or with another token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.put(f"{self.cloud.endpoint}/xml/{bucket}/{key}", b"theirs", headers=headers, timeout=60)
+
+    def manifest(self, role: Role, *more: Any) -> Manifest:
+        return super().manifest(role, *more).model_copy(update={"read_buckets": [SHARED]})
+
+
+def attack(live: GoogleLive, out: Path) -> str:
+    env = {
+        "ATTACK_CONTROL": CONTROL, "ATTACK_DATA": DATA, "ATTACK_OWN": "attacker", "ATTACK_VICTIM": "victim",
+        "ATTACK_CODE": "code/0123.tar.gz", "ATTACK_OUT": str(out),
+    }  # fmt: skip
+    words = {"name": "attacker", "entrypoint": ["attack_google.py"], "code": str(PROGRAM), "env": env}
+    folder = out.parent / "corpus"
+    folder.mkdir()
+    (folder / "words.txt").write_text("words")
+    dataset = live.store.datasets.put("corpus", folder)
+    secrets = {"API_KEY": "secretmanager:api-key"}
+    spec = JobSpec.model_validate(words | {"secrets": secrets, "datasets": ["corpus"]})
+    job = JobSubmission(job_id="attacker", spec=spec, submitted_at=live.clock.now(), datasets=[dataset.id])
+    return live.store.submit(job, PROGRAM).job_id
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the attacker found, the state of the victim, and what the attacker's token is worth after the job's end."""
+    out = tmp_path_factory.mktemp("attack") / "result.json"
+    with Attacked(tmp_path_factory.mktemp("google")) as live:
+        victim = CheckpointHead(job_id="victim", epoch=3)
+        written = live.store.heads.create("victim", victim)
+        assert written is not None
+        job = attack(live, out)
+        live.until(lambda: out.exists() or live.ended(job))
+        assert out.exists(), b"".join(chunk.data for chunk in live.store.logs.read(job)).decode()
+        result: dict[str, Any] = json.loads(out.read_text())
+        out.with_suffix(".end").touch()
+        assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
+        head = live.store.heads.get("victim")
+        assert head is not None
+        result["victim's head"] = head.etag == written.etag
+        result["instances"] = sorted(live.store.instances.scan())
+        result["after"] = {
+            name: live.put(bucket, key, result["token"]).status_code
+            for name, bucket, key in (
+                ("the next attempt's checkpoints", DATA, f"jobs/attacker/checkpoints/{result['epoch'] + 1:06d}/x"),
+                ("another's head", CONTROL, "heads/victim.json"),
+                ("a phantom instance", CONTROL, "instances/i-0123456789abcdef0.json"),
+            )
+        }
+    return result
+
+
+def test_the_job_has_what_it_needs(attacked: dict[str, Any]) -> None:
+    assert {name: code for name, code in attacked["allowed"].items() if code not in ("200", "204")} == {}
+    assert (attacked["identity"], attacked["project"]) == (account(Role.AGENT), "everspot-local")
+
+
+def test_everything_else_is_refused(attacked: dict[str, Any]) -> None:
+    assert len(attacked["refused"]) > 60
+    assert {name: code for name, code in attacked["refused"].items() if code != "403"} == {}
+
+
+def test_what_the_local_cloud_does_not_have_succeeds_no_more(attacked: dict[str, Any]) -> None:
+    assert attacked["unserved"] == dict.fromkeys(attacked["unserved"], "501")
+
+
+def test_another_jobs_head_and_the_fleet_are_as_they_were(attacked: dict[str, Any]) -> None:
+    assert attacked["victim's head"]
+    assert "i-0123456789abcdef0" not in attacked["instances"]
+
+
+def test_the_endpoint_serves_who_knows_the_jobs_secret_the_jobs_token_alone(attacked: dict[str, Any]) -> None:
+    assert attacked["endpoint"] == {
+        "without": "403", "with another": "403", "with its own": "200", "the agents' identity": "404",
+        "the user data": "404", "another account": "404",
+    }  # fmt: skip
+    assert attacked["exchange"] == "400"
+
+
+def test_the_job_gets_its_secrets_and_datasets_and_no_way_to_wider_credentials(attacked: dict[str, Any]) -> None:
+    assert attacked["api key"] == "s3cret" and attacked["dataset"] == "words"
+    assert attacked["variables"] == ["GOOGLE_BASE_URL"]
+
+
+def test_a_token_that_outlives_the_job_reaches_no_later_attempt(attacked: dict[str, Any]) -> None:
+    assert attacked["after"] == dict.fromkeys(attacked["after"], 403)

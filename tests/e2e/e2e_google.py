@@ -72,16 +72,20 @@ class GoogleLive:
     epoch: int | None = None
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        boot = self.boot_command()
+        options = Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot, epoch=self.epoch)
+        self.cloud = LocalCloud(options)
+        self._before = dict(os.environ)
+
+    def boot_command(self) -> tuple[str, ...]:
+        """The command that every machine runs: the agent of this checkout."""
         words = (
             "EVERSPOT_CLOUD=gcp",
             f"EVERSPOT_LAUNCHER={sys.executable}",
             *(f"{k}={v}" for k, v in self.variables.items()),
         )
-        boot = ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
-        self.folder = folder
-        options = Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot, epoch=self.epoch)
-        self.cloud = LocalCloud(options)
-        self._before = dict(os.environ)
+        return ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
 
     def agent(self, cpus: int) -> tuple[str, ...]:
         """The command that the image starts."""

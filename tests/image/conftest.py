@@ -26,11 +26,22 @@ def unavailable(reason: str) -> NoReturn:
     pytest.skip(f"the image is not tested: {reason}")
 
 
-@pytest.fixture(scope="session")
-def image() -> Path:
-    """The folder of the image of this checkout."""
+def bake_image(cloud: str) -> Path:
+    """Return the folder of the image of this checkout for a cloud."""
     if reason := namespaces.why_not():
         unavailable(reason)
     if not has_dependencies(ROOT, CACHE, Base()):
         unavailable("its dependencies are not there, which take minutes: `make image` bakes it")
-    return bake(ROOT, CACHE, "aws", Base(), print)
+    return bake(ROOT, CACHE, cloud, Base(), print)
+
+
+@pytest.fixture(scope="session")
+def image() -> Path:
+    """The image for AWS."""
+    return bake_image("aws")
+
+
+@pytest.fixture(scope="session")
+def google_image() -> Path:
+    """The image for Google Cloud."""
+    return bake_image("gcp")

@@ -60,7 +60,11 @@ def machine(tmp_path: Path, google_image: Path) -> Iterator[JobMachine]:
     machine = JobMachine(tmp_path / "machine", google_image, tmp_path / "added")
     try:
         assert machine.await_boot() == "running"
-        machine.run("ip", "address", "add", "169.254.169.254/32", "dev", "lo")
+        # Without a link but the loopback one, systemd takes the network to be down and asks no resolver.
+        machine.run("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        for device, address in (("lo", "169.254.169.254/32"), ("veth0", "10.9.0.5/24"), ("veth1", "10.9.0.6/24")):
+            machine.run("ip", "address", "add", address, "dev", device)
+            machine.run("ip", "link", "set", device, "up")
         machine.run("systemd-run", "--unit=tests-resolver", PYTHON, "-c", RESOLVER)
         yield machine
     finally:

@@ -179,7 +179,7 @@ def _metadata(http: HttpRequest) -> Document:
     header = f"Content-Type: {http.headers['Content-Type']}\r\n\r\n".encode()
     parts = BytesParser().parsebytes(header + http.get_data()).get_payload()
     first = parts[0].get_payload(decode=True) if isinstance(parts, list) and parts else b""  # type: ignore[union-attr]
-    metadata = _parsed(bytes(first or b""))  # type: ignore[arg-type]
+    metadata = _parsed(bytes(first or b""))
     return metadata if isinstance(metadata, dict) else {}
 
 

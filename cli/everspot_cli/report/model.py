@@ -17,6 +17,7 @@ from everspot_core.jobs.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.machine_use import review_document, review_job
 from everspot_cli.report.changeovers import changeover_rows
+from everspot_cli.report.early_stops import describe_early_stop
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
@@ -48,6 +49,8 @@ DEFINITIONS = {
     "not",
     "wasted_gpu_usd": "the part of a job's cost that was paid while no kernel ran on its GPUs: cost_usd times that "
     "share of the measured time; what was not measured counts as if it had been used alike",
+    "early_stop": "what a job that its `stop` ended did not spend: an estimate, from the useful hours and dollars of a "
+    "step so far, of the steps up to its total_steps",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -172,7 +175,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
     progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
-    deadline, travel = submission.deadline_at, travels(record)
+    deadline, travel, cost_known = submission.deadline_at, travels(record), _cost_known(material, own)
     return {
         "job_id": own.job_id,
         "name": submission.spec.name,
@@ -198,7 +201,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "usage": _usage_rows(own.usages),
         "abroad_usd": travel["abroad_usd"],
         "egress_usd": travel["egress_usd"],
-        "cost_known": _cost_known(material, own),
+        "cost_known": cost_known,
         "trips": travel["trips"],
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
@@ -210,6 +213,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "metrics": progress.metrics,
         "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
+        "early_stop": describe_early_stop(record, progress, own, cost_known=cost_known),
         "machine": _machine(material, own),
     }
 

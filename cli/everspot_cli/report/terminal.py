@@ -12,6 +12,7 @@ from rich.text import Text
 
 from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.changeovers import changeovers
+from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, money, sheet, stamp, state_text
 
@@ -45,6 +46,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(report), Text(), _jobs(report, width)]
     if report["interruptions"]:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
+    if early_stops := early_stop_cells(report["jobs"]):
+        parts += [Text("\nStopped early", style="bold"), _early_stops(early_stops)]
     if machines := machine_cells(report["jobs"]):
         parts += [Text("\nUse of the machines", style="bold"), _machines(machines)]
     for key, rows in report["cost_by_tag"].items():
@@ -204,6 +207,14 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
+
+
+def _early_stops(rows: list[list[str]]) -> Table:
+    names = [name.upper() for name in EARLY_STOP_COLUMNS]
+    table = sheet(names, text_columns=2, fold=(names[0], names[1]))
+    for cells in rows:
+        table.add_row(*cells)
+    return table
 
 
 def _machines(rows: list[list[str]]) -> Table:

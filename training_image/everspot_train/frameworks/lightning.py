@@ -223,7 +223,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the last step."""
-        self._attempt.report(trainer.global_step, trainer.callback_metrics, total_steps=trainer.global_step)
+        total_steps = self._total_steps if self._attempt.stop.early_stop is not None else trainer.global_step
+        self._attempt.report(trainer.global_step, trainer.callback_metrics, total_steps=total_steps)
 
     def save(self, trainer: Trainer) -> None:
         """Save a checkpoint of the Trainer, and remove older ones of this callback."""

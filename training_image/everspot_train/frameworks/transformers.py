@@ -205,7 +205,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Report the last step."""
         self._training = False
-        self._attempt.report(state.global_step, total_steps=state.max_steps if self.stopped else state.global_step)
+        goes_on = self.stopped or self._attempt.stop.early_stop is not None
+        self._attempt.report(state.global_step, total_steps=state.max_steps if goes_on else state.global_step)
 
 
 def _check(arguments: TrainingArguments, attempt: FrameworkAttempt) -> None:

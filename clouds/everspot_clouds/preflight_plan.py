@@ -61,6 +61,7 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
         gpu_arches=tuple(settings.get("gpuArches") or IMAGE_BUILD.arches),
         subnet_ids=tuple(settings.get("subnetIds", ())),
         boundary=str(settings.get("permissionsBoundaryArn") or ""),
+        job_role=bool(settings.get("jobRole", True)),
     )
 
 

@@ -19,6 +19,7 @@ from everspot_clouds.gcp import deployers as google_deployers
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
 from everspot_local.cloud import LocalCloud
+from everspot_local.gcp import service_usage
 from everspot_local.gcp.environment import owner
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
@@ -235,6 +236,22 @@ def test_permissions_on_google_are_tested_on_the_project(google: LocalCloud, tmp
     assert {"permissions: compute", "permissions: iam", "quota", "image: size"} <= rows.keys()
     missing_family = checks(preflight(tmp_path, GOOGLE % "none-such", None, "--json"))["image"]
     assert (missing_family["verdict"], "family/none-such does not exist" in missing_family["detail"]) == ("fail", True)
+
+
+def test_a_service_that_is_off_on_google_is_named_with_its_remedy(
+    google: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_usage, "ON", tuple(name for name in service_usage.ON if name != "sts"))
+    google.reset()
+    answer = preflight(tmp_path, GOOGLE % "everspot", None, "--json")
+    assert failed(answer) == ["job tokens"]
+    assert checks(answer)["job tokens"]["fix"].startswith("`gcloud services enable sts.googleapis.com --project ever")
+    without = (GOOGLE % "everspot").replace("cloud: gcp", "cloud: gcp\n    jobRole: false")
+    assert "job tokens" not in checks(preflight(tmp_path, without, None, "--json"))
+    api = Api(SystemClock())
+    api.post("serviceusage", "projects/everspot-local/services/sts.googleapis.com:enable")
+    api.close()
+    assert failed(preflight(tmp_path, GOOGLE % "everspot", None, "--json")) == []
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -78,8 +78,8 @@ def test_an_attempt_writes_its_own_keys() -> None:
 
 
 def test_an_attempt_reads_what_its_submission_names() -> None:
-    named = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
-    limits, data = Limits(job_access(submission(**named), 1)), "fleet-data/team-a"
+    fields = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    limits, data = Limits(job_access(submission(**fields), 1)), "fleet-data/team-a"
     assert limits.allow(GET, f"{data}/datasets/corpus/5f1c.json")
     assert limits.allow(GET, f"{data}/datasets/_files/0123")
     assert limits.allow(GET, f"{data}/jobs/other/outputs/000001/model")
@@ -92,8 +92,8 @@ def test_an_attempt_reads_what_its_submission_names() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "team-a/", "team-a/jobs/", "team-a/datasets/_files/", "team-a/code/"])
 def test_no_listing_shows_the_keys_of_others(prefix: str) -> None:
-    named = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
-    limits = Limits(job_access(submission(**named), 1))
+    fields = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    limits = Limits(job_access(submission(**fields), 1))
     assert not limits.allow(LIST, "fleet-data", prefix)
     assert not limits.allow(LIST, "fleet-control", prefix)
 

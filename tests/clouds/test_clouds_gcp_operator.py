@@ -70,6 +70,17 @@ def test_doctor_asks_credentials_first_and_nothing_else_without_them(
     assert "gcloud auth" in refused.fix
 
 
+def test_doctor_looks_for_what_limits_a_jobs_token(site: GoogleSite) -> None:
+    (without,) = checked(site)["job role"]
+    assert without.verdict is Verdict.WARN and "all permissions of the agents" in without.detail
+    limited = site.manifest().model_copy(update={"job_role": "projects/everspot-local/roles/jobs"})
+    (absent,) = checked(site, limited)["job role"]
+    assert (absent.verdict, absent.fix) == (Verdict.FAIL, "pulumi up, which makes it again")
+    site.api.post("iam", "projects/everspot-local/roles", {"roleId": "jobs", "role": {"includedPermissions": []}})
+    whole = checked(site, limited)
+    assert [check.verdict for name in ("job role", "job tokens") for check in whole[name]] == [Verdict.OK, Verdict.OK]
+
+
 def test_doctor_tells_groups_that_are_whole_and_why_others_are_not(site: GoogleSite) -> None:
     assert "no instance group's template" in checked(site)["fleet"][0].detail
     group(site, "train-standard", 2)

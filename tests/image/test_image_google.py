@@ -75,9 +75,9 @@ def test_a_job_resolves_names_though_googles_resolver_is_closed_to_it(machine: J
     look_up = lambda: machine.run(*AS_AGENT, PYTHON, "-c", LOOK_UP, check=False).strip()  # noqa: E731
     assert until(lambda: look_up() or None, "names are resolved", 60) == "10.1.2.3"
     assert machine.run_job("resolves", LOOK_UP) == {"code": 0, "output": "10.1.2.3\n", "files": None}
-    asks = "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'?', ('169.254.169.254', 53))"
-    machine.run(*AS_AGENT, PYTHON, "-c", asks)
-    assert machine.run_job("asks", asks)["code"] != 0
+    program = "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'?', ('169.254.169.254', 53))"
+    machine.run(*AS_AGENT, PYTHON, "-c", program)
+    assert machine.run_job("asks", program)["code"] != 0
 
 
 class ImageCluster(GoogleLive):

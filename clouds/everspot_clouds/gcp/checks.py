@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from everspot_clouds.gcp.http_api import Api
 
 SKEW = timedelta(seconds=60)
+STS = "sts.googleapis.com"
+"""The Security Token Service, which is off in a new project."""
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
 """The group of checks that an error belongs to. An error that is not listed belongs to the group of the check that met
 it."""
@@ -36,6 +38,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         checks = guarded("credentials", "credentials", lambda: credential_checks(api))
         if checks[0].verdict is Verdict.OK and manifest is not None and where:
             checks += guarded("image", "user", lambda: _images(api, where, manifest.cluster))
+            checks += guarded("job role", "user", lambda: _job_role(api, manifest.job_role))
             checks += guarded("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
             checks += guarded("quota", "quota", lambda: quota_checks(api, where, manifest, catalogue))
         return checks
@@ -94,6 +97,36 @@ def credential_checks(api: "Api") -> list[Check]:
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
         checks.append(Check("clock", "clock", verdict, offset, "set this machine's clock: tokens will be refused"))
     return checks
+
+
+def job_token_checks(api: "Api") -> list[Check]:
+    """Return the check of the service at which agents limit their token to a job."""
+    state = api.get("serviceusage", f"projects/{api.project}/services/{STS}").get("state")
+    if state == "ENABLED":
+        return [Check("user", "job tokens", Verdict.OK, f"{STS} is on")]
+    detail = f"{STS} is off in project {api.project}, so that no job can begin"
+    fix = f"`gcloud services enable {STS} --project {api.project}`, or pulumi up of the account stack"
+    return [Check("user", "job tokens", Verdict.FAIL, detail, fix)]
+
+
+def _job_role(api: "Api", role: str | None) -> list[Check]:
+    """Return the checks of what limits a job's token. `role`: None with `jobRole: false`, and in clusters of an earlier
+    release."""
+    from everspot_clouds.gcp.errors import ApiError
+
+    if role is None:
+        detail = "jobs have all permissions of the agents: the cluster has no role for them"
+        return [Check("user", "job role", Verdict.WARN, detail, "leave out `jobRole: false`, then pulumi up")]
+    try:
+        exists = not api.get("iam", role).get("deleted")
+    except ApiError as error:
+        if not error.missing:
+            raise
+        exists = False
+    if not exists:
+        detail = f"{role} does not exist, so that no job can begin"
+        return [Check("user", "job role", Verdict.FAIL, detail, "pulumi up, which makes it again")]
+    return [Check("user", "job role", Verdict.OK, role), *job_token_checks(api)]
 
 
 def _images(api: "Api", region: str, cluster: str) -> list[Check]:

@@ -24,6 +24,7 @@ PRODUCTS = {
     "iam": "iam.googleapis.com/v1",
     "oauth2": "oauth2.googleapis.com",
     "sts": "sts.googleapis.com/v1",
+    "serviceusage": "serviceusage.googleapis.com/v1",
     "iamcredentials": "iamcredentials.googleapis.com/v1",
 }
 """Host and path of each product's API. At a local endpoint the first part of the path is the product's name."""

@@ -9,7 +9,14 @@ from everspot_core.cluster.preflight import ImageFacts, PreflightPlan, image_che
 
 from everspot_clouds.base import image_check
 from everspot_clouds.gcp import deployers
-from everspot_clouds.gcp.checks import Guarded, checked_api, client_missing, credential_checks, quota_checks
+from everspot_clouds.gcp.checks import (
+    Guarded,
+    checked_api,
+    client_missing,
+    credential_checks,
+    job_token_checks,
+    quota_checks,
+)
 from everspot_clouds.gcp.gpus import FAMILIES
 
 if TYPE_CHECKING:
@@ -34,6 +41,8 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
             return checks
         checks += guarded("permissions", "credentials", lambda: _permissions(api))
         checks += guarded("quota", "quota", lambda: quota_checks(api, manifest.region, manifest, plan.catalogue))
+        if plan.job_role:
+            checks += guarded("job tokens", "user", lambda: job_token_checks(api))
         return checks + guarded("image", "user", lambda: _image_checks(api, plan))
 
     return checked_api(manifest.account, clock, make_checks)

@@ -33,6 +33,7 @@ class PreflightPlan:
         gpu_arches: The architectures that the image's torch has code for.
         subnet_ids: Existing subnets of the cluster; empty for a new network.
         boundary: The permissions boundary of its roles; empty for none.
+        job_role: Whether jobs have credentials that are limited to them.
     """
 
     manifest: Manifest
@@ -44,6 +45,7 @@ class PreflightPlan:
     gpu_arches: tuple[str, ...] = IMAGE_BUILD.arches
     subnet_ids: tuple[str, ...] = ()
     boundary: str = ""
+    job_role: bool = True
 
     @property
     def markets(self) -> tuple[Market, ...]:

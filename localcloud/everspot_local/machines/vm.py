@@ -41,6 +41,8 @@ GATEWAY, OWN_ADDRESS = "10.0.2.2", "10.0.2.15"
 """This machine and the emulated one, in the network that QEMU makes (its "user" network's defaults)."""
 BOOT_DEADLINE_SECONDS = 1800
 """As on bare metal, which takes as long to boot. From its manifest on, the agent states the cluster's own."""
+_SLOWER_TIMER = "[Timer]\nOnBootSec=\nOnBootSec=240s\nOnUnitActiveSec=60s\n"
+"""Four times the image's own: a look takes seconds of an emulated processor, which the agent's start needs."""
 START_SECONDS = 600
 """How long a unit may take to start, where it does not say so itself: systemd's usual 90 s are for real machines."""
 BUTTON_SECONDS = 5.0
@@ -124,6 +126,7 @@ def write_settings(folder: Path, name: str, machine: MachineSettings, metadata_n
         Path("etc/hosts"): hosts,
         Path("etc/systemd/system.conf.d/machine.conf"): manager_configuration(machine.environment) + timeouts,
         Path("etc/systemd/network/10-machine.network"): "[Match]\nName=e*\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=no\n",
+        units / "everspot-boot-deadline.timer.d/machine.conf": _SLOWER_TIMER,
         Path("etc/tmpfiles.d/machine.conf"): (
             "d /run/everspot 0755 everspot everspot\n"
             f"f /run/everspot/boot-deadline 0644 everspot everspot - {BOOT_DEADLINE_SECONDS}\n"

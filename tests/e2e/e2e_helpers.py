@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,7 @@ class LiveCluster:
         limits: time limits of its machines.
         further_buckets: whether jobs may read other buckets.
         target: number of agents' instances that the fleet has.
-        shutdown: how long an instance may take to switch off, market time.
+        delays: those of the cloud.
 
     Args:
         folder: of the local cloud's state.
@@ -68,7 +69,7 @@ class LiveCluster:
     target: int = 2
     further_buckets: bool = False
     job_role: str | None = JOB_ROLE
-    shutdown: timedelta = Delays().shutdown
+    delays: Delays = Delays()
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class LiveCluster:
         boot = ("/usr/bin/env", *words, *(boot or (sys.executable, *self.agent(cpus))))
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
-        delays = Delays(remembered=timedelta(days=1), shutdown=self.shutdown)
+        delays = replace(self.delays, remembered=timedelta(days=1))
         busy = DisturbanceRates(conflict=0.03, slow_down=0.03, throttle=0.03)
         self.cloud = LocalCloud(
             Options(folder, region=REGION, scale=self.scale, boot_command=boot, delays=delays, disturbances=busy)

@@ -8,7 +8,8 @@ from typing import NoReturn
 import pytest
 from everspot_local.image.bake import bake, has_dependencies
 from everspot_local.image.inputs import Base
-from everspot_local.machines import namespaces
+from everspot_local.image.kernel import KernelUnavailable, fetch, find_suite
+from everspot_local.machines import contained, namespaces, vm
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".everspot" / "image"
@@ -45,3 +46,14 @@ def image() -> Path:
 def google_image() -> Path:
     """The image for Google Cloud."""
     return bake_image("gcp")
+
+
+@pytest.fixture(scope="session")
+def kernel(image: Path) -> vm.Kernel:
+    """The kernel of the image's distribution."""
+    if reason := vm.why_not():
+        pytest.skip(f"no machine can be emulated here: {reason}")
+    try:
+        return fetch(find_suite(contained.read_layers(image)), CACHE / "kernels", contained.STATE)
+    except KernelUnavailable as error:
+        pytest.skip(f"no machine can be emulated here: {error}")

@@ -1,58 +1,20 @@
 """A cluster whose instances boot the image: its units, a job on it, and every way in which such a machine ends."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from e2e_helpers import LiveCluster
 from everspot_core.jobs.records import EventKind
 from everspot_local.options import DOORS
-from image_machine import BOOT, BootedMachine, until
+from image_cluster import SCALE, ImageCluster, check_resumption, find_events
+from image_machine import BOOT, until
 
 pytestmark = pytest.mark.timeout(1800)
-SCALE = 4.0
 ENABLED = (
     "everspot-agent.service", "everspot-gpus.service", "everspot-poweroff.path", "everspot-boot-deadline.timer",
     "everspot-scratch.service", "everspot-broker.socket", "everspot-folders.service",
 )  # fmt: skip
 SERVICES = ("agent", "gpus", "poweroff", "boot-deadline", "scratch", "folders", "broker@")
-
-
-class ImageCluster(LiveCluster):
-    """One agent and the scheduler, each on a machine of its own. A notice is half a minute of real time."""
-
-    scale = SCALE
-    target = 1
-    shutdown = timedelta(seconds=90 * SCALE)
-
-    def machine(self, instance_id: str) -> BootedMachine:
-        pid = self.cloud.machines.processes.pid(instance_id)
-        assert pid is not None, f"{instance_id} is off"
-        return BootedMachine(pid)
-
-    def console(self, instance_id: str) -> str:
-        return str(self.client("ec2").get_console_output(InstanceId=instance_id).get("Output", ""))
-
-    def await_end(self, instance_id: str) -> dict[str, Any]:
-        """Wait until EC2 has an instance terminated; return it."""
-
-        def describe() -> dict[str, Any] | None:
-            answer = self.client("ec2").describe_instances(InstanceIds=[instance_id])
-            (instance,) = answer["Reservations"][0]["Instances"]
-            return instance if instance["State"]["Name"] == "terminated" else None
-
-        return self.until(describe)
-
-    def await_owner(self, job: str, other_than: str = "") -> str:
-        """Wait until a job trains, on another instance than one; return which."""
-        return self.until(lambda: next((o for o in [self.trains(job)] if o not in (None, other_than)), None))
-
-    def step(self, job: str) -> int:
-        record = self.store.records.get(job)
-        assert record is not None
-        return int(record.value.progress.step)
 
 
 @pytest.fixture(scope="module")
@@ -118,25 +80,6 @@ def test_a_job_runs_on_it_as_its_own_user_and_goes_on_after_the_agent_was_killed
     until(lambda: machine.show("everspot-agent.service", "NRestarts") == "1", "the agent is started again")
     live.until(lambda: live.step(job) > before + 2 or None)
     assert live.trains(job) == first
-
-
-def check_resumption(live: ImageCluster, job: str, instance_id: str, step: int) -> str:
-    """Wait until a job that was at a step has left an instance and trains elsewhere; return where.
-
-    It was durable before the instance was off, and goes on from the very step.
-    """
-    interrupted = live.until(lambda: next(iter(find_events(live, job, EventKind.INTERRUPTED, instance_id)), None))
-    durable = interrupted.data["durable_step"]
-    assert durable is not None and durable >= step
-    live.await_end(instance_id)
-    owner = live.await_owner(job, other_than=instance_id)
-    (training,) = live.until(lambda: find_events(live, job, EventKind.TRAINING, owner))
-    assert (training.data["from_step"], training.data["restored"]) == (durable, True)
-    return owner
-
-
-def find_events(live: ImageCluster, job: str, kind: EventKind, instance_id: str) -> list[Any]:
-    return [event for event in live.list_events(job, kind) if event.instance_id == instance_id]
 
 
 def test_a_notice_reaches_it_and_the_job_goes_on_elsewhere_from_its_last_step(live: ImageCluster, first: str) -> None:

@@ -37,7 +37,8 @@ class EmulatedCluster(ImageCluster):
         notice_poll="5s",
         boot_deadline="1h",  # type: ignore[arg-type]
     )
-    delays = DELAYS["aws"].changed(emulated_delays("aws"))
+    # The notice's two minutes are of real time here, for the test's sake: it waits for the end of them.
+    delays = DELAYS["aws"].changed({**emulated_delays("aws"), "notice": "30s"})
 
     def until(self, condition: Callable[[], T | None], limit: timedelta = PATIENCE) -> T:
         return super().until(condition, limit)

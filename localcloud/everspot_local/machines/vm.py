@@ -146,7 +146,11 @@ def write_settings(folder: Path, name: str, machine: MachineSettings, metadata_n
     for (host, port), target in proxies.items():
         unit = f"machine-door-{host}-{port}"
         texts[units / f"{unit}.socket"] = f"[Socket]\nListenStream={host}:{port}\nFreeBind=yes\n"
-        texts[units / f"{unit}.service"] = f"[Service]\nExecStart=/usr/lib/systemd/systemd-socket-proxyd {target}\n"
+        # On a shutdown it ends behind what is ordered behind the network, as the network itself does.
+        texts[units / f"{unit}.service"] = (
+            "[Unit]\nBefore=network-online.target\n"
+            f"[Service]\nExecStart=/usr/lib/systemd/systemd-socket-proxyd {target}\n"
+        )
         links[units / f"sockets.target.wants/{unit}.socket"] = f"../{unit}.socket"
     for folder_of_updates in ("etc", "var"):  # what a first boot does once, the base image of a cloud has done
         texts[Path(folder_of_updates, ".updated")] = ""

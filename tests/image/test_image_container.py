@@ -66,7 +66,7 @@ def build(home: Path) -> None:
     settings.write_text(f"[global]\ncert = {CERTIFICATES}\n")
     volumes = [f"{CERTIFICATES}:{CERTIFICATES}:ro", f"{settings}:/etc/pip.conf:ro"] if CERTIFICATES.exists() else []
     words = ["buildah", "bud", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE={BASE}"]
-    words += ["--build-arg", f"COMMIT={commit(ROOT)}", *(word for volume in volumes for word in ("--volume", volume))]
+    words += ["--build-arg", f"COMMIT={commit(ROOT)}", *(part for volume in volumes for part in ("--volume", volume))]
     run(home, *words, "--file", f"{ROOT}/training_image/bake/Dockerfile", "--tag", TAG, str(ROOT))
 
 
@@ -84,7 +84,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[Conta
         yield cluster
 
 
-def test_the_container_names_what_it_is_made_of(home: Path) -> None:
+def test_the_container_is_of_this_commit_and_not_root(home: Path) -> None:
     version = run(home, "podman", "run", "--rm", "--runtime", "runc", "--network", "host", TAG, "--version")
     assert f"commit {commit(ROOT)}" in version and "unknown" not in version
     inspect = ["podman", "inspect", "--format", "{{.Config.User}} {{.Config.StopSignal}}", TAG]

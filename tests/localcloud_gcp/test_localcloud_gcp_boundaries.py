@@ -4,6 +4,7 @@ from typing import Any
 
 import obstore
 import pytest
+import requests
 from gcp_worker import AGENT, PROJECT, ROOT, Worker, policy
 from google.auth.downscoped import AccessBoundaryRule, AvailabilityCondition, CredentialAccessBoundary
 from google.auth.exceptions import OAuthError
@@ -177,3 +178,30 @@ def test_only_a_valid_token_without_a_boundary_is_downscoped(kit: Any, source: s
     for token in ("ya29.unknown", limited(kit, source, rule())):
         with pytest.raises(OAuthError, match="invalid_grant"):
             limited(kit, token, rule())
+
+
+def test_an_upload_in_parts_is_of_one_object(kit: Any, source: str) -> None:
+    address = f"{kit.cloud.endpoint}/xml/control"
+    mine, theirs = ({"Authorization": f"Bearer {token}"} for token in (limited(kit, source, HEAD), source))
+    begun = requests.post(f"{address}/heads/other.json?uploads", headers=theirs)
+    upload = begun.text.partition("<UploadId>")[2].partition("</UploadId>")[0]
+    assert upload
+    for verb, query in (("PUT", "&partNumber=1"), ("POST", ""), ("DELETE", "")):
+        answer = requests.request(verb, f"{address}/{OWN}?uploadId={upload}{query}", data=b"mine", headers=mine)
+        assert (answer.status_code, "NoSuchUpload" in answer.text) == (404, True), verb
+    whole = f"{address}/heads/other.json?uploadId={upload}&partNumber=1"
+    assert requests.put(whole, data=b"theirs", headers=theirs).status_code == 200
+
+
+def test_the_name_in_an_uploads_metadata_counts(kit: Any, source: str) -> None:
+    headers = {
+        "Authorization": f"Bearer {limited(kit, source, HEAD)}", "Content-Type": "multipart/related; boundary=b"
+    }  # fmt: skip
+
+    def upload(name: str) -> int:
+        parts = (f'application/json\r\n\r\n{{"name": "{name}"}}', "text/plain\r\n\r\nx")
+        body = "".join(f"--b\r\nContent-Type: {part}\r\n" for part in parts) + "--b--\r\n"
+        address = f"{kit.cloud.endpoint}/upload/storage/v1/b/control/o?uploadType=multipart"
+        return requests.post(address, data=body.encode(), headers=headers).status_code
+
+    assert (upload(OWN), upload("heads/other.json")) == (200, 403)

@@ -182,15 +182,17 @@ def test_only_a_valid_token_without_a_boundary_is_downscoped(kit: Any, source: s
 
 def test_an_upload_in_parts_is_of_one_object(kit: Any, source: str) -> None:
     address = f"{kit.cloud.endpoint}/xml/control"
-    mine, theirs = ({"Authorization": f"Bearer {token}"} for token in (limited(kit, source, HEAD), source))
-    begun = requests.post(f"{address}/heads/other.json?uploads", headers=theirs)
+    job_headers, agent_headers = (
+        {"Authorization": f"Bearer {token}"} for token in (limited(kit, source, HEAD), source)
+    )
+    begun = requests.post(f"{address}/heads/other.json?uploads", headers=agent_headers)
     upload = begun.text.partition("<UploadId>")[2].partition("</UploadId>")[0]
     assert upload
     for verb, query in (("PUT", "&partNumber=1"), ("POST", ""), ("DELETE", "")):
-        answer = requests.request(verb, f"{address}/{OWN}?uploadId={upload}{query}", data=b"mine", headers=mine)
+        answer = requests.request(verb, f"{address}/{OWN}?uploadId={upload}{query}", data=b"mine", headers=job_headers)
         assert (answer.status_code, "NoSuchUpload" in answer.text) == (404, True), verb
     whole = f"{address}/heads/other.json?uploadId={upload}&partNumber=1"
-    assert requests.put(whole, data=b"theirs", headers=theirs).status_code == 200
+    assert requests.put(whole, data=b"theirs", headers=agent_headers).status_code == 200
 
 
 def test_the_name_in_an_uploads_metadata_counts(kit: Any, source: str) -> None:

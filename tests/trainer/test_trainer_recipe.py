@@ -176,6 +176,7 @@ def test_an_automatic_batch_size_makes_the_steps_of_the_global_batch(
     assert post.store.heads.get("digits-1").value.checkpoints[0].info["global_batch"] == 64
 
 
+@pytest.mark.nightly  # compiles for half a minute; test_trainer_model_setup.py compiles, test_trainer_habits.py resumes
 def test_a_compiled_network_is_checkpointed_like_any_other(
     job: Callable[..., Post], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

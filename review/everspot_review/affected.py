@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,14 @@ def _files(root: Path, base: str) -> list[str]:
 
 
 def _top(root: Path) -> Path:
-    return Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+    """Return the root of the repository that a folder is in."""
+    return _read_top(root.resolve())
+
+
+@cache
+def _read_top(folder: Path) -> Path:
+    """Return the root of a repository. A command needs it a dozen times, and git takes milliseconds to name it."""
+    return Path(git(folder, "rev-parse", "--show-toplevel").rstrip("\n"))
 
 
 def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:

@@ -24,11 +24,12 @@ def describe_early_stop(record: JobRecord, progress: Progress, own: JobBill, *, 
         return None
     seconds, useful_seconds = total(u.seconds for u in own.usages), total(u.useful_seconds for u in own.usages)
     is_priced = cost_known and seconds > 0
+    cost = total(u.cost + u.waived for u in own.usages)  # of later steps nothing would have been free
     not_spent = estimate_not_spent(
         steps=progress.step,
         total_steps=progress.total_steps,
         useful_seconds=float(useful_seconds),
-        useful_dollars=float(total(u.cost for u in own.usages) * useful_seconds / seconds) if is_priced else None,
+        useful_dollars=float(cost * useful_seconds / seconds) if is_priced else None,
     )
     if record.trips:
         not_spent = None

@@ -82,9 +82,10 @@ def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
     assert kit.ec2.describe_network_interfaces()["NetworkInterfaces"] == []
 
 
-def test_stopping_is_refused_by_name(kit: Any) -> None:
-    instance_id = kit.run()
-    with pytest.raises(ClientError) as caught:
+def test_stopping_an_instance_that_shutdown_terminates_is_refused_by_name(kit: Any) -> None:
+    instance_id = kit.run(InstanceInitiatedShutdownBehavior="terminate")
+    kit.reaches(instance_id, "running")
+    with pytest.raises(ClientError, match="does not support stopping instances") as caught:
         kit.ec2.stop_instances(InstanceIds=[instance_id])
     assert caught.value.response["Error"]["Code"] == "UnsupportedOperation"
 

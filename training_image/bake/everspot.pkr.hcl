@@ -75,6 +75,12 @@ variable "ssh_interface" {
   description = "How Packer reaches the machine; session_manager needs no open port."
 }
 
+variable "ssh_cidrs" {
+  type        = list(string)
+  default     = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]
+  description = "Addresses that may open SSH connections to the machine, except with session_manager: private ones."
+}
+
 variable "kms_key_id" {
   type        = string
   default     = null
@@ -130,6 +136,9 @@ source "amazon-ebs" "everspot" {
   iam_instance_profile      = var.instance_profile
   temporary_key_pair_type   = "ed25519"
   ssh_clear_authorized_keys = true
+
+  # Without it Packer opens port 22 to the whole internet.
+  temporary_security_group_source_cidrs = var.ssh_cidrs
 
   # Session Manager needs a profile. Where none is given, Packer makes one of this and removes it (that takes rights on
   # IAM). The actions: AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions".

@@ -59,7 +59,7 @@ def available(kit: Any, helpers: Any, image_id: str) -> dict[str, Any]:
     return dict(helpers.until(lambda: [i for i in [described(kit, image_id)] if i["State"] == "available"])[0])
 
 
-def snapshot_of(kit: Any, image: dict[str, Any]) -> dict[str, Any]:
+def describe_snapshot(kit: Any, image: dict[str, Any]) -> dict[str, Any]:
     snapshot_id = image["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"]
     return dict(kit.ec2.describe_snapshots(SnapshotIds=[snapshot_id])["Snapshots"][0])
 
@@ -80,7 +80,7 @@ def test_an_image_of_a_stopped_instance_has_its_size_and_its_tree_which_its_mach
     assert image["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] == 75
     assert (image["Architecture"], image["EnaSupport"], image["Tags"][0]["Value"]) == ("x86_64", True, "image")
     assert image["SourceInstanceId"] == instance_id
-    snapshot = snapshot_of(kit, image)
+    snapshot = describe_snapshot(kit, image)
     assert (snapshot["VolumeSize"], snapshot["State"], snapshot["Tags"][0]["Value"]) == (75, "completed", "snapshot")
     assert 5000 < snapshot["FullSnapshotSizeInBytes"] < 1 << 20
     kit.ec2.terminate_instances(InstanceIds=[instance_id])
@@ -101,13 +101,13 @@ def test_a_copy_may_be_encrypted_and_its_original_may_go(kit: Any, helpers: Any)
         request = {"SourceImageId": image_id, "SourceRegion": "us-east-1", "Name": "encrypted", "Encrypted": True}
         with refused("InvalidAMIID.Unavailable", "is currently pending"):
             kit.ec2.copy_image(**request)
-    first = snapshot_of(kit, available(kit, helpers, image_id))
+    first = describe_snapshot(kit, available(kit, helpers, image_id))
     assert first["Encrypted"] is False
     with refused("InvalidAMIName.Duplicate", f"AMI name plain is already in use by AMI {image_id}"):
         kit.ec2.copy_image(**{**request, "Name": "plain"})
     copy = available(kit, helpers, kit.ec2.copy_image(**request)["ImageId"])
     assert copy["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True
-    second = snapshot_of(kit, copy)
+    second = describe_snapshot(kit, copy)
     assert (second["Encrypted"], second["FullSnapshotSizeInBytes"]) == (True, first["FullSnapshotSizeInBytes"])
     with refused("InvalidSnapshot.InUse", f"is currently in use by {image_id}"):
         kit.ec2.delete_snapshot(SnapshotId=first["SnapshotId"])
@@ -139,15 +139,15 @@ def test_an_image_is_made_of_an_instance_that_is_there_and_under_a_name_that_is_
     for name in ("a" * 129, "with:colon"):
         with refused("InvalidAMIName.Malformed"):
             kit.ec2.create_image(InstanceId=instance_id, Name=name)
-    taken = described(kit, BAKED_IMAGE)["Name"]
+    used_name = described(kit, BAKED_IMAGE)["Name"]
     with refused("InvalidAMIName.Duplicate", f"is already in use by AMI {BAKED_IMAGE}"):
-        kit.ec2.create_image(InstanceId=instance_id, Name=taken)
+        kit.ec2.create_image(InstanceId=instance_id, Name=used_name)
     with refused("UnsupportedOperation", "does not support BlockDeviceMappings of CreateImage"):
         kit.ec2.create_image(InstanceId=instance_id, Name="other", BlockDeviceMappings=[{"DeviceName": "/dev/sdf"}])
 
 
 def test_a_registered_image_is_not_smaller_than_its_snapshot(kit: Any) -> None:
-    snapshot = snapshot_of(kit, described(kit, BAKED_IMAGE))["SnapshotId"]
+    snapshot = describe_snapshot(kit, described(kit, BAKED_IMAGE))["SnapshotId"]
     device = {"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot}}
     request = {"Name": "again", "RootDeviceName": "/dev/sda1", "Architecture": "x86_64"}
     small = {**device, "Ebs": {**device["Ebs"], "VolumeSize": 74}}  # type: ignore[dict-item]

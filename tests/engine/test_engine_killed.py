@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engine_killed import anomalies, at_home, everspot, kill_update_at, pending, scheduling, settled
 from everspot_clouds.aws.cloud import AwsCloud
+from everspot_local.aws.ec2.images import BAKED_IMAGE
 from everspot_review.apply import Applied, Workflow, apply
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
@@ -123,6 +124,7 @@ def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
     rig: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rig.settings("guardJobs", True)
+    rig.settings("imageId", BAKED_IMAGE)
     rig.up()
     image = rig.outputs["imageId"]
     rig.client("ec2").deregister_image(ImageId=image)

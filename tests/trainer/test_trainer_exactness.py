@@ -336,6 +336,41 @@ def test_the_lost_momentum_of_an_optimizer_inside_of_another_is_found_out() -> N
             run.step(model(x).square().mean())
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_tensor_that_no_checkpoint_can_hold_is_refused_by_name_before_the_first_step(
+    layout: torch.layout, persistent: bool, agent: Callable[[int], Post]
+) -> None:
+    current = agent(1)
+    model = network()
+    lengths = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    model[0].register_buffer("lengths", lengths, persistent=persistent)
+    with (
+        pytest.raises(UnsupportedState, match=r"model: '0\.lengths' is a nested tensor, which no checkpoint can hold"),
+        Run.open(precision="fp32") as run,
+    ):
+        track(run, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "'0.lengths' is a nested tensor" in current.status.message
+
+
+def test_a_tensor_that_no_checkpoint_can_hold_and_that_comes_later_is_refused_by_name(
+    agent: Callable[[int], Post],
+) -> None:
+    current = agent(1)
+    with (
+        pytest.raises(UnsupportedState, match="cache: 'rows/0' is a nested tensor, 'rows/1' is"),
+        Run.open(seed=1, precision="fp32") as run,
+    ):
+        model, cache = network(), Piece({"rows": []})
+        track(run, model, torch.optim.SGD(model.parameters(), lr=0.1), cache=cache)
+        for (x,) in run.batches(9):
+            run.step(model(x).square().mean())
+            cache.state = {"rows": [torch.nested.nested_tensor([x[0]], layout=torch.jagged)] * 2}
+            current.rundir.write(CheckpointRequest(seq=1))
+    assert current.steps_published == []
+
+
 def test_a_schedule_that_is_not_tracked_is_refused_when_the_loop_begins() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

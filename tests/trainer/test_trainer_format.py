@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.torch
 
 DTYPES = [
-    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint8,
-    torch.bool, torch.complex64,
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+    torch.bool, torch.complex64, torch.complex128,
 ]  # fmt: skip
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers()
 KEYS = st.text() | st.integers() | st.booleans()
@@ -85,6 +86,13 @@ def test_other_layouts_and_containers_come_back(tmp_path: Path) -> None:
     ordered: OrderedDict[str, Any] = OrderedDict(w=torch.ones(2), b=1)
     state = {
         "coo": torch.eye(3).to_sparse(),
+        "duplicates": torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (3, 3), check_invariants=True),
+        "rows": torch.sparse_coo_tensor([[0, 2]], torch.rand(2, 5), (3, 5), check_invariants=True),
+        "fp4": torch.randint(256, (4, 2), dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+        "scales": torch.randint(255, (4,), dtype=torch.uint8).view(torch.float8_e8m0fnu),
+        "windows": torch.arange(6.0).as_strided((4, 3), (1, 1)),
+        "number": torch.tensor(2.5),
+        "nothing": torch.empty(0, 3, dtype=torch.bfloat16),
         "last": channels_last,
         "tied": [channels_last, channels_last],
         "parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
@@ -97,6 +105,8 @@ def test_other_layouts_and_containers_come_back(tmp_path: Path) -> None:
     }
     loaded = save_and_load(state, tmp_path)
     assert describe(loaded) == describe(state)
+    assert not loaded["duplicates"].is_coalesced() and loaded["rows"].sparse_dim() == 1
+    assert (loaded["fp4"].dtype, loaded["scales"].dtype) == (torch.float4_e2m1fn_x2, torch.float8_e8m0fnu)
     assert loaded["last"].is_contiguous(memory_format=torch.channels_last)
     assert type(loaded["ordered"]) is OrderedDict and type(loaded["counter"]) is Counter
     assert not loaded["parameter"].requires_grad
@@ -111,12 +121,13 @@ def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
     state = {
         "tensor": torch.quantize_per_tensor(values, 0.1, 2, torch.qint8),
         "channel": torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8),
+        "embedding": torch.quantize_per_channel(values, scales.float(), torch.tensor([0.5, 1.5]), 0, torch.quint8),
         "csr": values.to_sparse_csr(),
         "csc": values.to_sparse_csc(),
         "bsr": values.to_sparse_bsr((1, 1)),
     }
     loaded = save_and_load(state, tmp_path)
-    for name in ("tensor", "channel"):
+    for name in ("tensor", "channel", "embedding"):
         original, copy = state[name], loaded[name]
         assert (copy.dtype, copy.qscheme()) == (original.dtype, original.qscheme())
         assert torch.equal(copy.int_repr(), original.int_repr())
@@ -133,11 +144,22 @@ def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
         ([Path("/")], "pathlib"),
         (lambda: 1, "builtins.function"),
         (torch.empty(2, device="meta"), "a tensor without data"),
+        (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "a nested tensor"),
+        (torch.zeros(2, dtype=torch.uint8).view(torch.uint4), "a tensor of dtype uint4"),
+        (torch.ones(2).to_mkldnn(), "a tensor of layout _mkldnn"),
+        (torch.ones(2).as_subclass(type("Packed", (torch.Tensor,), {})), "Packed"),
     ],
 )
 def test_what_cannot_be_read_back_is_named(value: Any, kind: str) -> None:
     with pytest.raises(UnsupportedValue, match=kind):
         encode({"deep": [value]}, "piece", lambda path, tensor: path)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_channel:UserWarning")
+def test_quantized_tensors_of_less_than_a_byte_are_refused() -> None:
+    packed = torch.quantize_per_channel(torch.rand(4, 4), torch.ones(4), torch.zeros(4), 0, torch.quint4x2)
+    with pytest.raises(UnsupportedValue, match="piece is a tensor of dtype quint4x2"):
+        encode(packed, "piece", lambda path, tensor: path)
 
 
 def test_text_that_is_no_utf8_and_long_integers_come_back(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ one key that starts with `$`:
 
 import base64
 import math
+import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from typing import Any, TypeVar
 
 import torch
 from pydantic import JsonValue
+from torch.nn.parameter import is_lazy
 
 Collect = Callable[[str, torch.Tensor], str]
 """A function that takes a tensor for a path, and returns the path under which it is stored."""
@@ -43,6 +45,8 @@ _COMPRESSED = {
     torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
+_PACKED = re.compile(r"u?int[1-7]|bits\w+|quint\dx\d")
+"""Names of dtypes that torch itself cannot copy, or whose elements share a byte without a dense form."""
 _PLAIN = (bool, type(None))
 _INTEGER_BITS = 4096
 """Longer integers are written in hexadecimal digits: Python reads at most 4,300 decimal ones."""
@@ -74,6 +78,28 @@ def is_sharded(value: Any) -> bool:
     """Whether a value is a DTensor. A program that has not imported the module of DTensors has none."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
+
+
+def unsupported_kind(tensor: torch.Tensor) -> str | None:
+    """Return what a tensor is, if no checkpoint can hold it; None for any other tensor."""
+    if is_lazy(tensor):
+        return "a parameter without a shape"
+    if isinstance(tensor, torch.nn.Parameter):
+        tensor = tensor.detach()
+    if tensor.is_meta:
+        return "a tensor without data"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if is_sharded(tensor):
+        partial = any(placement.is_partial() for placement in tensor.placements)  # type: ignore[attr-defined]
+        return "a DTensor whose parts are not summed yet" if partial else None
+    if type(tensor) is not torch.Tensor:  # its bytes may not be all of it
+        return f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+    dtype, layout = (str(value).removeprefix("torch.") for value in (tensor.dtype, tensor.layout))
+    if _PACKED.fullmatch(dtype):
+        return f"a tensor of dtype {dtype}"
+    is_supported = tensor.layout in (torch.strided, torch.sparse_coo) or tensor.layout in _COMPRESSED
+    return None if is_supported else f"a tensor of layout {layout}"
 
 
 def join(path: str, key: object) -> str:
@@ -200,12 +226,8 @@ def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonVal
     if isinstance(tensor, torch.nn.Parameter):
         plain = _encode_tensor(tensor.detach(), path, collect)
         return {"$parameter": plain, "grad": tensor.requires_grad}
-    if tensor.is_meta or tensor.is_nested:
-        raise UnsupportedValue(path, "a tensor without data" if tensor.is_meta else "a nested tensor")
-    if type(tensor) is not torch.Tensor and not is_sharded(tensor):  # its bytes may not be all of it
-        raise UnsupportedValue(path, f"{type(tensor).__module__}.{type(tensor).__qualname__}")
-    if is_sharded(tensor) and any(placement.is_partial() for placement in tensor.placements):  # type: ignore[attr-defined]
-        raise UnsupportedValue(path, "a DTensor whose parts are not summed yet")
+    if (kind := unsupported_kind(tensor)) is not None:
+        raise UnsupportedValue(path, kind)
     if tensor.is_quantized:
         return _encode_quantized(tensor, path, collect)
     if tensor.layout is torch.strided:
@@ -215,10 +237,8 @@ def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonVal
     if tensor.layout is torch.sparse_coo:
         names: tuple[str, ...] = ("_indices", "_values")
         encoded["coalesced"] = tensor.is_coalesced()
-    elif tensor.layout in _COMPRESSED:
-        names = (*_COMPRESSED[tensor.layout], "values")
     else:
-        raise UnsupportedValue(path, f"a tensor of layout {layout}")
+        names = (*_COMPRESSED[tensor.layout], "values")
     encoded["parts"] = [{"$tensor": collect(join(path, n.strip("_")), getattr(tensor, n)())} for n in names]
     return encoded
 

@@ -26,7 +26,14 @@ from everspot_train.trainer.fingerprints import fingerprint, fingerprints
 from everspot_train.trainer.model_setup import plain_name
 from everspot_train.trainer.module_state import unexpand_buffers
 from everspot_train.trainer.optimizers import restore_dtypes
-from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, iterate_tensors, signature
+from everspot_train.trainer.trackable import (
+    RESERVED,
+    check_sharding,
+    check_signatures,
+    check_tensors,
+    iterate_tensors,
+    signature,
+)
 from everspot_train.trainer.verification import differences
 
 log = logging.getLogger("everspot.trainer")
@@ -84,12 +91,13 @@ class TrainState:
 
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
-            UnsupportedState: if tensors are sharded between ranks in a way that cannot be saved.
+            UnsupportedState: if tensors cannot be saved, or are sharded between ranks in a way that cannot be.
             OSError: without enough space.
         """
         shared = {name: piece.state_dict() for name, piece in self.shared.items()}
         for name, piece in self.shared.items():
             check_sharding(name, piece, shared[name])
+            check_tensors(name, shared[name], started=True)
         own = self._own(shared, gather)
         local = {name: piece.state_dict() for name, piece in self.local.items()}
         trees = _Trees()
@@ -297,7 +305,7 @@ class _Trees:
             try:
                 encoded[name] = encode(state, f"{path}/{name}" if path else name, self._collect)
             except UnsupportedValue as error:
-                self._unsafe.append(f"{name!r} holds {error.kind}")
+                self._unsafe.append(f"{name!r} holds {error.kind} at {error.path!r}")
         return encoded
 
     def refuse_unsafe(self, *others: "_Trees") -> None:

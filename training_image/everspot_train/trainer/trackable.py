@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
-from everspot_train.checkpoint.tree import is_sharded
+from everspot_train.checkpoint.tree import is_sharded, unsupported_kind
 from everspot_train.trainer.errors import UnsupportedState
 from everspot_train.trainer.fingerprints import tensor_signature
 from everspot_train.trainer.memory_views import MemoryView, find_overlap
@@ -15,6 +16,8 @@ from everspot_train.trainer.ranks import Ranks
 RESERVED = ("precision", "position", "randomness", "run", "modules")
 """Names of the trainer's own pieces of state."""
 _DEEPEST = 12
+_SHOWN = 3
+"""Tensors that an error names."""
 
 
 def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool) -> None:
@@ -23,10 +26,12 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
     `checkpointed`: whether the run makes checkpoints. Without any, sharding does no harm.
 
     Raises:
-        UnsupportedState: as `check_sharding`, `check_signatures`, `check_parameters` and `check_views`.
+        UnsupportedState: as `check_sharding`, `check_tensors`, `check_signatures`, `check_parameters` and
+            `check_views`.
     """
     for name, piece in pieces.items() if checkpointed else ():
         check_sharding(name, piece)
+        check_tensors(name, _state_now(piece), started=False)
     if ranks.world_size > 1:
         states = {n: p.state_dict() for n, p in pieces.items() if isinstance(p, torch.nn.Module)}
         check_signatures(ranks.gather(signature(states)))
@@ -95,6 +100,30 @@ def check_sharding(name: str, piece: Any, state: Any = None) -> None:
             raise UnsupportedState(_sharded(name, repr(path), type(tensor).__name__))
 
 
+def check_tensors(name: str, state: Any, *, started: bool) -> None:
+    """Refuse tensors that cannot be stored.
+
+    Args:
+        name: of the piece.
+        state: of the piece.
+        started: whether training has started. Before, tensors may still be without data or shape.
+
+    Raises:
+        UnsupportedState: with the path and kind of each such tensor, such as a nested one.
+    """
+    problems = [
+        f"{path!r} is {kind}"
+        for path, tensor in iterate_tensors(state)
+        if (started or not (tensor.is_meta or is_lazy(tensor))) and (kind := unsupported_kind(tensor)) is not None
+    ]
+    if problems:
+        more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise UnsupportedState(
+            f"{name}: {', '.join(problems[:_SHOWN])}{more}, which no checkpoint can hold: keep the tensors of which it "
+            "is made instead, as the values and offsets of a nested tensor"
+        )
+
+
 def check_parameters(pieces: Mapping[str, Any]) -> None:
     """Refuse an optimizer whose parameters are in no tracked object: they would start again at each resume.
 
@@ -123,12 +152,8 @@ def check_views(name: str, piece: Any) -> None:
     """
     if isinstance(piece, torch.nn.Module):
         return
-    try:
-        state = piece.state_dict()
-    except Exception:  # a user's class may raise anything before its first use
-        return
     views: dict[int, dict[MemoryView, str]] = {}
-    for path, tensor in iterate_tensors(state):
+    for path, tensor in iterate_tensors(_state_now(piece)):
         if not is_sharded(tensor) and (view := MemoryView.of(tensor)) is not None:
             views.setdefault(tensor.untyped_storage()._cdata, {}).setdefault(view, path)
     for paths in views.values():
@@ -209,6 +234,17 @@ def check_signatures(signatures: Sequence[Mapping[str, str]]) -> None:
                     "shape or dtype cannot be saved. Use run.prepare(model), which gives each rank the whole model "
                     "(DDP), or torch.distributed.fsdp.fully_shard, which makes DTensors"
                 )
+
+
+def _state_now(piece: Any) -> Any:
+    """Return the state of a piece with the buffers that it leaves out; None if it has no state yet."""
+    try:
+        state = piece.state_dict()
+    except Exception:  # a user's class may raise anything before its first use
+        return None
+    if not isinstance(piece, torch.nn.Module) or not isinstance(state, Mapping):
+        return state
+    return dict(piece.named_buffers()) | dict(state)
 
 
 def _place(tensor: torch.Tensor) -> tuple[torch.device, int] | None:

@@ -273,7 +273,7 @@ def test_a_metric_that_no_run_reports_ends_the_wait(bench: Bench, tmp_path: Path
     assert answer.code == 1 and "succeeded and never reported loss" in answer.err
 
 
-def test_a_program_gets_its_seed_by_the_environment(bench: Bench) -> None:
+def test_a_program_gets_its_seed_and_variables_of_the_command_line_by_the_environment(bench: Bench) -> None:
     (bench.folder / "src").mkdir()
     (bench.folder / "src" / "train.py").write_text("print()")
     bench.write("name: mine\nentrypoint: [train.py]\ncode: src\nmixed_on_failover: true\n")
@@ -284,11 +284,12 @@ def test_a_program_gets_its_seed_by_the_environment(bench: Bench) -> None:
         raise KeyboardInterrupt
 
     bench.world.clock.on_sleep = stop
-    assert bench.ab("--first-seed", "5", metric="anything").code == 130
+    assert bench.ab("--first-seed", "5", "--env", "EPOCHS=0.5", metric="anything").code == 130
     specs = {job: bench.world.store.jobs.get(job).value.spec for job in bench.world.store.jobs.names()}
     assert {job: spec.env["SEED"] for job, spec in specs.items() if "bf16" in job} == {
         f"mine-ab-bf16-s{n:02d}": str(5 + n) for n in range(3)
     }
+    assert {spec.env["EPOCHS"] for spec in specs.values()} == {"0.5"}
     assert not any(spec.mixed_on_failover for spec in specs.values()), "a format stays what it is"
 
 

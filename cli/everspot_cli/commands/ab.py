@@ -14,7 +14,7 @@ from everspot_core.validation.problems import Problem, near, shown
 from pydantic import ValidationError
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, current_session
+from everspot_cli.commands.options import Env, Json, current_session
 from everspot_cli.commands.submit.checks import run_checks
 from everspot_cli.commands.submit.command import skew_warnings
 from everspot_cli.commands.submit.context import SubmissionContext
@@ -79,6 +79,7 @@ def ab(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of the job; repeatable."),
     ] = None,
+    env: Env = None,
     try_type: Annotated[
         str | None,
         typer.Option(
@@ -99,7 +100,7 @@ def ab(
     session = current_session(context, json)
     if show and try_type is not None:
         raise CliError("--try runs a job, and --show only shows: give one of them", Exit.USAGE)
-    overrides = Overrides.read(None, set or (), ())
+    overrides = Overrides.read(None, set or (), env or ())
     spec = _read_spec(file, overrides, precision, metric, tolerance, seeds, first_seed, seed_field, direction, name)
     run = ComparisonRun(session, spec, file, overrides)
     if show:

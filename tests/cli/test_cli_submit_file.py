@@ -137,7 +137,8 @@ def test_dry_run_marks_what_lives_and_not_what_has_lived(world, spec_file):
 def test_dry_run_needs_no_store(spec_file, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "everspot_cli.main", "--json", "submit", str(spec_file(GOOD)), "--dry-run"],
-        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env={"PATH": "/nowhere"},
+        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path,
+        env={"PATH": "/nowhere", "HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert '"us-central1"' in done.stdout

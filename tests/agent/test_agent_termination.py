@@ -70,6 +70,8 @@ def test_below_a_wrapper_that_keeps_the_signal_to_itself_the_training_process_sa
     record = cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, seconds=120)
     assert (record.state, record.last_reason) == (JobState.PENDING, Reason.NOTICE)
 
+    # Before a deadline the job is given back first, and its log is uploaded then.
+    eventually("its log is uploaded", lambda: "saved\n" in output(cluster, "job-1"))
     lines = [line for line in output(cluster, "job-1").splitlines() if not line.startswith("everspot")]
     assert lines == ["trains", "the wrapper was told", "saved"]
     (checkpointed,) = cluster.events("job-1", EventKind.CHECKPOINTED)

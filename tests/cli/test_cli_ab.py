@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot_cli.specs import read_spec
 from everspot_core.cluster.manifest import FleetOffer
+from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.records import EventKind, Market, Progress, Reason
 
 OPTIONS = ("--precision", "fp32,bf16", "--seeds", "3", "--metric", "test_accuracy", "--tolerance", "1%")
@@ -266,6 +268,26 @@ def test_another_job_under_the_same_name_is_refused(bench: Bench) -> None:
     answer = bench.ab("--json")
     assert answer.code == 1 and "another comparison named train-ab was begun" in answer.err and "the job" in answer.err
     assert bench.ab("--name", "other", "--json").code == 0
+
+
+def test_a_comparison_goes_on_after_an_upgrade_that_brings_further_fields_of_a_job(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LaterSpec(JobSpec):
+        another_field: str = "as before"
+
+    assert bench.ab().code == 0
+    later = lambda *args, **options: LaterSpec.model_validate(dict(read_spec(*args, **options)))  # noqa: E731
+    monkeypatch.setattr("everspot_cli.precision.runner.read_spec", later)
+    assert bench.ab().code == 0
+
+
+def test_a_table_of_80_columns_shows_all_figures(bench: Bench) -> None:
+    bench.gains["bf16"] = -0.008
+    table = bench.world.run("ab", str(bench.file), *OPTIONS, env={"COLUMNS": "80"}).out
+    figures = ("fp32", "bf16", "baseline", "undecided", "3.60", "2.00", "30m00s", "0.0480", "c6i.large $0.085/h")
+    assert all(figure in table for figure in figures) and "…" not in table, table
+    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_a_metric_that_no_run_reports_ends_the_wait(bench: Bench, tmp_path: Path) -> None:

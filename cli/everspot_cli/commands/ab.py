@@ -20,7 +20,13 @@ from everspot_cli.commands.submit.command import skew_warnings
 from everspot_cli.commands.submit.context import SubmissionContext
 from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.errors import CliError, Exit, list_problems
-from everspot_cli.precision.answer import build_answer, build_table, describe_progress, describe_trial
+from everspot_cli.precision.answer import (
+    build_answer,
+    build_table,
+    describe_progress,
+    describe_smaller_types,
+    describe_trial,
+)
 from everspot_cli.precision.runner import ComparisonRun, ComparisonStanding, refuse_unreported
 from everspot_cli.precision.trial import TypeTrial, TypeTrialRun
 from everspot_cli.session import Session
@@ -221,6 +227,9 @@ def _try(
 
 def _print(session: Session, spec: ComparisonSpec, standing: ComparisonStanding, trial: TypeTrial | None) -> None:
     session.console.print(build_table(spec, standing))
+    for arm in standing.arms:
+        for line in describe_smaller_types(arm):
+            session.console.print(line, markup=False)
     first = standing.arms[0].precision.value
     notes = [
         f"{counted(spec.seeds, 'seed')}; differences from {first} seed by seed, 95 % interval; tolerance "

@@ -37,9 +37,11 @@ def build_answer(spec: ComparisonSpec, standing: ComparisonStanding, trial: Type
 
 
 def build_table(spec: ComparisonSpec, standing: ComparisonStanding) -> Table:
-    """Return the table: a row for each arm."""
-    columns = ["ARM", spec.metric.upper(), "DIFFERENCE", "VERDICT", "PEAK GIB", "EPOCH", "$/EPOCH", "SKIPPED"]
-    table = sheet([*columns, "ALSO HELD BY"], text_columns=1, fold=("ALSO HELD BY",))
+    """Return the table: a row for each arm. Cells of several words are wrapped, so that 80 columns show all figures."""
+    several_words = (spec.metric.upper(), "DIFFERENCE", "VERDICT")
+    table = sheet(
+        ["ARM", *several_words, "PEAK GIB", "EPOCH", "$/EPOCH", "SKIPPED"], text_columns=1, fold=several_words
+    )
     for arm in standing.arms:
         result = arm.result
         verdict = describe_verdict(arm)
@@ -54,16 +56,20 @@ def build_table(spec: ComparisonSpec, standing: ComparisonStanding) -> Table:
             duration(arm.epoch_seconds) if arm.epoch_seconds is not None else "—",
             f"{arm.epoch_usd:.4f}" if arm.epoch_usd is not None else "—",
             str(arm.skipped_steps) if arm.skipped_steps is not None else "—",
-            "\n".join(_describe_type(kind) for kind in arm.smaller[:TYPES_SHOWN]) or "—",
         )
     return table
+
+
+def describe_smaller_types(arm: Arm) -> list[str]:
+    """Return the cheaper types that also hold an arm, a line for each."""
+    return [f"{arm.precision.value} also held by {_describe_type(kind)}" for kind in arm.smaller[:TYPES_SHOWN]]
 
 
 def describe_verdict(arm: Arm) -> str:
     """Return the verdict on an arm in a few words."""
     result = arm.result
     if result.verdict is None:
-        return "the first arm"
+        return "the baseline"
     if arm.failed:
         return f"{result.verdict.value}, {len(arm.failed)} of {len(arm.runs)} runs failed"
     if result.seeds_needed is not None:

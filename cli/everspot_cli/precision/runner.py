@@ -157,9 +157,10 @@ class ComparisonRun:
             studies.change_comparison(existing.model_copy(update={"spec": self._spec}))
 
     def job_digest(self) -> str:
-        """A digest of the job that all runs share, apart from format and seed and from where its files lie."""
+        """A digest of the job that all runs share, apart from format and seed and from where its files lie. Fields with
+        their defaults do not count: a later version of Everspot may have more of them."""
         spec = self.build(self._spec.arms[0], 0).spec
-        fields = spec.model_dump(mode="json", exclude={"code", "requirements"})
+        fields = spec.model_dump(mode="json", exclude={"code", "requirements"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def build(

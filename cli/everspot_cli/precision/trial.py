@@ -15,6 +15,9 @@ from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.precision.runner import NOTHING, Arm, ArmRun, ComparisonRun
 from everspot_cli.session import Session
 
+_REQUESTED_SHARE = 0.9
+"""The part of a type's memory that its trial asks for. An operating system sees less than the catalogue's figure."""
+
 
 @dataclass(frozen=True)
 class TypeTrial:
@@ -55,7 +58,8 @@ class TypeTrialRun:
         self._job_id = f"{spec.name}-try-{re.sub('[^a-z0-9]+', '-', name.lower())}"
 
     def build(self) -> JobSubmission:
-        """Return the job: the winner's with the first seed, which asks for no more than the type has.
+        """Return the job: the winner's with the first seed. It asks for nearly all memory of the type, so that the
+        cluster prefers no type with less.
 
         Raises:
             CliError: if the type does not hold what the winner was measured to need.
@@ -71,6 +75,8 @@ class TypeTrialRun:
                 f"{kind.name} does not hold {winner.precision.value}: it has too little of {', '.join(lacks)}",
                 hint="`everspot ab … --show` lists the types that hold it",
             )
+        memory_gib = max(needed.memory_gib, round(kind.memory_gib * _REQUESTED_SHARE, 2))
+        needed = needed.model_copy(update={"memory_gib": memory_gib})
         more = {f"resources.{name}": value for name, value in needed.model_dump(mode="json").items()}
         return self._comparison.build(winner.precision, 0, job_id=self._job_id, more=more)
 

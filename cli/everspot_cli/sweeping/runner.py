@@ -114,10 +114,15 @@ class SweepRun:
                     self._cancel(trial_job(self._spec.name, trial.number), "the sweep's budget is used up")
         if not any(trial.value is not None for trial in standing.trials):
             self._refuse_unreported(dossiers)
-        judged = self._read_standing(self._study.get_trials(deepcopy=False), dossiers)  # trials that ended just now
-        if not standing.exhausted and judged.stopped is None:
+        if not standing.exhausted and not self._is_stopped(dossiers):
             self._begin()
         return standing
+
+    def _is_stopped(self, dossiers: dict[int, Dossier]) -> bool:
+        """Return whether the sweep's `stop` lets no trial begin, trials that have ended in this turn included."""
+        if self._spec.stop is None:
+            return False
+        return self._read_standing(self._study.get_trials(deepcopy=False), dossiers).stopped is not None
 
     def _refuse_unreported(self, dossiers: Mapping[int, Dossier]) -> None:
         """Begin no further trials if one has run to its end and none has ever reported the metric.

@@ -1,33 +1,19 @@
 """The session policy of a job on AWS: its own keys, and nothing of others."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 from everspot_clouds.aws.job_credentials import LONGEST_POLICY, session_policy
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.access import job_access
-from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
-from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission
+from everspot_core.jobs.job import Earlier
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
+from job_documents import head, submission
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTER = Manifest(
     cluster="fleet", cloud="aws", control_url="s3://fleet-control?region=eu-west-1",
     data_url="s3://fleet-data/team-a?region=eu-west-1",
 )  # fmt: skip
-
-
-def submission(job_id: str = "mine", **fields: object) -> JobSubmission:
-    spec = JobSpec.model_validate({"name": "mine", "entrypoint": ["fit.py"], "code": "."})
-    return JobSubmission.model_validate({"job_id": job_id, "spec": spec, "submitted_at": NOW, **fields})
-
-
-def head(*keys: str) -> CheckpointHead:
-    parts = [Part(name=str(number), key=key, size=1) for number, key in enumerate(keys)]
-    return CheckpointHead(
-        job_id="mine", epoch=1, checkpoints=[Checkpoint(step=1, epoch=1, created_at=NOW, parts=parts)]
-    )
 
 
 def allows(policy: str, action: str, resource: str, prefix: str | None = None) -> bool:

@@ -1,6 +1,5 @@
 """The Credential Access Boundary of a job on Google Cloud: its own keys, and nothing of others."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,30 +7,17 @@ from everspot.gcp import policies
 from everspot_clouds.gcp.job_credentials import MOST_READ_BUCKETS, MOST_RULES, access_boundary
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.access import JobAccess, job_access
-from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
-from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission
+from everspot_core.jobs.job import Earlier
 from everspot_local.gcp.iam.boundaries import LIST_PREFIX, admits, read_boundary
 from everspot_local.gcp.iam.names import attributes
 from everspot_local.gcp.iam.predefined import PREDEFINED
+from job_documents import head, submission
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ROLE = "projects/everspot-local/roles/everspot_fleet_jobs_12345678"
 CLUSTER = Manifest(
     cluster="fleet", cloud="gcp", control_url="gs://fleet-control", data_url="gs://fleet-data/team-a", job_role=ROLE
 )
 CREATE, GET, DELETE, LIST = (f"storage.objects.{verb}" for verb in ("create", "get", "delete", "list"))
-
-
-def submission(job_id: str = "mine", **fields: object) -> JobSubmission:
-    spec = JobSpec.model_validate({"name": "mine", "entrypoint": ["fit.py"], "code": "."})
-    return JobSubmission.model_validate({"job_id": job_id, "spec": spec, "submitted_at": NOW, **fields})
-
-
-def head(*keys: str) -> CheckpointHead:
-    parts = [Part(name=str(number), key=key, size=1) for number, key in enumerate(keys)]
-    return CheckpointHead(
-        job_id="mine", epoch=1, checkpoints=[Checkpoint(step=1, epoch=1, created_at=NOW, parts=parts)]
-    )
 
 
 class Limits:

@@ -1,23 +1,18 @@
 """A job's program on Google Cloud has its own keys and nothing of others, whatever it tries with the token it finds."""
 
 import base64
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from e2e_google import BUCKETS, PROJECT, REGION, GoogleLive
+from e2e_attack import DATA, run_attack
+from e2e_google import PROJECT, REGION, GoogleLive
 from e2e_google_roles import account
 from everspot_core.cluster.manifest import Manifest
-from everspot_core.jobs.checkpoint import CheckpointHead
-from everspot_core.jobs.job import JobSpec, JobSubmission
-from everspot_core.jobs.records import JobState, Role
+from everspot_core.jobs.records import Role
 
 pytestmark = pytest.mark.timeout(1800)
 
-PROGRAM = Path(__file__).parent / "programs"
-CONTROL, DATA = BUCKETS
 SHARED = "e2e-shared"
 
 
@@ -53,49 +48,16 @@ class Attacked(GoogleLive):
         return super().manifest(role, *more).model_copy(update={"read_buckets": [SHARED]})
 
 
-def attack(live: GoogleLive, out: Path) -> str:
-    env = {
-        "ATTACK_CONTROL": CONTROL, "ATTACK_DATA": DATA, "ATTACK_OWN": "attacker", "ATTACK_VICTIM": "victim",
-        "ATTACK_CODE": "code/0123.tar.gz", "ATTACK_OUT": str(out),
-    }  # fmt: skip
-    words = {"name": "attacker", "entrypoint": ["attack_google.py"], "code": str(PROGRAM), "env": env}
-    folder = out.parent / "corpus"
-    folder.mkdir()
-    (folder / "words.txt").write_text("words")
-    dataset = live.store.datasets.put("corpus", folder)
-    secrets = {"API_KEY": "secretmanager:api-key"}
-    spec = JobSpec.model_validate(words | {"secrets": secrets, "datasets": ["corpus"]})
-    job = JobSubmission(job_id="attacker", spec=spec, submitted_at=live.clock.now(), datasets=[dataset.id])
-    return live.store.submit(job, PROGRAM).job_id
-
-
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the attacker found, the state of the victim, and what the attacker's token is worth after the job's end."""
+    """The result of the attack. Answers are status codes."""
     out = tmp_path_factory.mktemp("attack") / "result.json"
     with Attacked(tmp_path_factory.mktemp("google")) as live:
-        victim = CheckpointHead(job_id="victim", epoch=3)
-        written = live.store.heads.create("victim", victim)
-        assert written is not None
-        job = attack(live, out)
-        live.until(lambda: out.exists() or live.ended(job))
-        assert out.exists(), b"".join(chunk.data for chunk in live.store.logs.read(job)).decode()
-        result: dict[str, Any] = json.loads(out.read_text())
-        out.with_suffix(".end").touch()
-        assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
-        head = live.store.heads.get("victim")
-        assert head is not None
-        result["victim's head"] = head.etag == written.etag
-        result["instances"] = sorted(live.store.instances.scan())
-        result["after"] = {
-            name: live.put(bucket, key, result["token"]).status_code
-            for name, bucket, key in (
-                ("the next attempt's checkpoints", DATA, f"jobs/attacker/checkpoints/{result['epoch'] + 1:06d}/x"),
-                ("another's head", CONTROL, "heads/victim.json"),
-                ("a phantom instance", CONTROL, "instances/i-0123456789abcdef0.json"),
-            )
-        }
-    return result
+
+        def write(result: dict[str, Any], bucket: str, key: str) -> int:
+            return live.put(bucket, key, result["token"]).status_code
+
+        return run_attack(live, out, "attack_google.py", "secretmanager:api-key", write)
 
 
 def test_the_job_has_what_it_needs(attacked: dict[str, Any]) -> None:

@@ -1,22 +1,17 @@
 """A job's program has its own keys and nothing of others, whatever it tries with the credentials that it finds."""
 
-import json
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from e2e_attack import DATA, run_attack
 from e2e_helpers import BUCKETS, JOB_ROLE, PLAIN, REGION, LiveCluster
 from everspot.aws import policies
-from everspot_core.jobs.checkpoint import CheckpointHead
-from everspot_core.jobs.job import JobSpec, JobSubmission
-from everspot_core.jobs.records import JobState
 
 pytestmark = pytest.mark.timeout(1800)
 
-PROGRAM = Path(__file__).parent / "programs"
-CONTROL, DATA = BUCKETS
 SECRET = "/everspot/api-key"
 
 
@@ -42,56 +37,26 @@ class Attacked(LiveCluster):
             s3.put_object(Bucket=DATA, Key=key, Body=b"theirs")
 
 
-def attack(live: LiveCluster, out: Path) -> str:
-    env = {
-        "ATTACK_CONTROL": CONTROL, "ATTACK_DATA": DATA, "ATTACK_OWN": "attacker", "ATTACK_VICTIM": "victim",
-        "ATTACK_CODE": "code/0123.tar.gz", "ATTACK_OUT": str(out),
-    }  # fmt: skip
-    words = {"name": "attacker", "entrypoint": ["attack.py"], "code": str(PROGRAM), "env": env}
-    folder = out.parent / "corpus"
-    folder.mkdir()
-    (folder / "words.txt").write_text("words")
-    dataset = live.store.datasets.put("corpus", folder)
-    spec = JobSpec.model_validate(words | {"secrets": {"API_KEY": f"ssm:{SECRET}"}, "datasets": ["corpus"]})
-    job = JobSubmission(job_id="attacker", spec=spec, submitted_at=live.clock.now(), datasets=[dataset.id])
-    return live.store.submit(job, PROGRAM).job_id
+def write(live: LiveCluster, result: dict[str, Any], bucket: str, key: str) -> str:
+    """Write an object with the attacker's keys; return the error's code, or `allowed`."""
+    key_id, secret, token = result["keys"]
+    s3 = boto3.client(
+        "s3", endpoint_url=live.cloud.endpoint, region_name=REGION,
+        aws_access_key_id=key_id, aws_secret_access_key=secret, aws_session_token=token,
+    )  # fmt: skip
+    try:
+        s3.put_object(Bucket=bucket, Key=key, Body=b"{}")
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "allowed"
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the attacker found, the state of the victim, and what the attacker's keys are worth after the job's end."""
+    """The result of the attack. Answers are codes of errors."""
     out = tmp_path_factory.mktemp("attack") / "result.json"
     with Attacked(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN) as live:
-        victim = CheckpointHead(job_id="victim", epoch=3)
-        written = live.store.heads.create("victim", victim)
-        assert written is not None
-        job = attack(live, out)
-        live.until(lambda: out.exists() or live.ended(job))
-        assert out.exists(), b"".join(chunk.data for chunk in live.store.logs.read(job)).decode()
-        result: dict[str, Any] = json.loads(out.read_text())
-        out.with_suffix(".end").touch()
-        assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
-        head = live.store.heads.get("victim")
-        assert head is not None
-        result["victim's head"] = head.etag == written.etag
-        result["instances"] = sorted(live.store.instances.scan())
-        key, secret, token = result["keys"]
-        s3 = boto3.client(
-            "s3", endpoint_url=live.cloud.endpoint, region_name=REGION,
-            aws_access_key_id=key, aws_secret_access_key=secret, aws_session_token=token,
-        )  # fmt: skip
-        result["after"] = {}
-        for name, bucket, place in (
-            ("the next attempt's checkpoints", DATA, f"jobs/attacker/checkpoints/{result['epoch'] + 1:06d}/x"),
-            ("another's head", CONTROL, "heads/victim.json"),
-            ("a phantom instance", CONTROL, "instances/i-0123456789abcdef0.json"),
-        ):
-            try:
-                s3.put_object(Bucket=bucket, Key=place, Body=b"{}")
-                result["after"][name] = "allowed"
-            except ClientError as error:
-                result["after"][name] = error.response["Error"]["Code"]
-    return result
+        return run_attack(live, out, "attack.py", f"ssm:{SECRET}", partial(write, live))
 
 
 def test_the_job_has_what_it_needs(attacked: dict[str, Any]) -> None:

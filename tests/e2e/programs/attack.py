@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from attacked_documents import CONTROL, DATA, EPOCH, OWN, VICTIM, WRITES
 from botocore.exceptions import ClientError
 
-CONTROL, DATA = os.environ["ATTACK_CONTROL"], os.environ["ATTACK_DATA"]
-OWN, VICTIM = os.environ["ATTACK_OWN"], os.environ["ATTACK_VICTIM"]
-EPOCH = json.loads((Path(os.environ["EVERSPOT_RUN_DIR"]) / "run.json").read_text())["epoch"]
 OPEN = {
     "Version": "2012-10-17",
     "Statement": [
@@ -55,21 +53,6 @@ def attempts(s3: Any, sts: Any, ec2: Any, iam: Any) -> dict[str, Callable[[], An
     def document(name: str) -> Callable[[], Any]:
         return lambda: put(Bucket=CONTROL, Key=name, Body=b"{}")
 
-    writes = {
-        "overwrite another job's head": f"heads/{VICTIM}.json",
-        "write a record": f"records/{VICTIM}.json",
-        "write one's own record": f"records/{OWN}.json",
-        "write an assignment": "assignments/i-1.json",
-        "write the ledger": "ledger/launches/i-1.json",
-        "submit a job": "jobs/free-of-charge.json",
-        "cancel a job": f"cancels/{VICTIM}.json",
-        "write events of another job": f"events/{VICTIM}/000001-trainer-000001.json",
-        "write the agent's events": f"events/{OWN}/000001-i-1-000001.json",
-        "write events of another attempt": f"events/{OWN}/000009-trainer-i-1-000001.json",
-        "change the cluster": "cluster.json",
-        "set budgets": "budgets.json",
-        "drain": "drain.json",
-    }
     reads = {
         "read another job's head": f"heads/{VICTIM}.json",
         "read another job": f"jobs/{VICTIM}.json",
@@ -77,7 +60,7 @@ def attempts(s3: Any, sts: Any, ec2: Any, iam: Any) -> dict[str, Callable[[], An
         "read the cluster": "cluster.json",
     }
     return {
-        **{name: document(key) for name, key in writes.items()},
+        **{name: document(key) for name, key in WRITES.items()},
         **{name: lambda key=key: get(Bucket=CONTROL, Key=key) for name, key in reads.items()},
         "write a phantom instance": lambda: put(
             Bucket=CONTROL, Key="instances/i-0123456789abcdef0.json", Body=json.dumps(instance).encode()

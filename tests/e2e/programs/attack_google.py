@@ -15,11 +15,9 @@ from urllib.parse import quote
 
 import google.auth
 import requests
+from attacked_documents import CONTROL, DATA, EPOCH, OWN, VICTIM, WRITES
 from google.auth.transport.requests import Request
 
-CONTROL, DATA = os.environ["ATTACK_CONTROL"], os.environ["ATTACK_DATA"]
-OWN, VICTIM = os.environ["ATTACK_OWN"], os.environ["ATTACK_VICTIM"]
-EPOCH = json.loads((Path(os.environ["EVERSPOT_RUN_DIR"]) / "run.json").read_text())["epoch"]
 CLOUD = os.environ["EVERSPOT_GCP_ENDPOINT"]
 PROJECT = "projects/everspot-local"
 MINE = f"jobs/{OWN}/checkpoints/{EPOCH:06d}/mine"
@@ -57,21 +55,6 @@ def storage_attempts(google: Google) -> dict[str, Call]:
     """Return what a job must not be able to do with objects, by name."""
     instance = {"instance_id": "i-0123456789abcdef0", "instance_type": "a3-highgpu-8g", "state": "idle"}
     phantom = json.dumps(instance).encode()
-    writes = {
-        "overwrite another job's head": f"heads/{VICTIM}.json",
-        "write a record": f"records/{VICTIM}.json",
-        "write one's own record": f"records/{OWN}.json",
-        "write an assignment": "assignments/i-1.json",
-        "write the ledger": "ledger/launches/i-1.json",
-        "submit a job": "jobs/free-of-charge.json",
-        "cancel a job": f"cancels/{VICTIM}.json",
-        "write events of another job": f"events/{VICTIM}/000001-trainer-000001.json",
-        "write the agent's events": f"events/{OWN}/000001-i-1-000001.json",
-        "write events of another attempt": f"events/{OWN}/000009-trainer-i-1-000001.json",
-        "change the cluster": "cluster.json",
-        "set budgets": "budgets.json",
-        "drain": "drain.json",
-    }
     reads = {
         "read another job's head": (CONTROL, f"heads/{VICTIM}.json"),
         "read another job": (CONTROL, f"jobs/{VICTIM}.json"),
@@ -85,7 +68,7 @@ def storage_attempts(google: Google) -> dict[str, Call]:
     sources = {"sourceObjects": [{"name": THEIRS}], "destination": {"contentType": "text/plain"}}
     own_sources = {"sourceObjects": [{"name": MINE}]}
     return {
-        **{name: lambda key=key: google.xml("PUT", CONTROL, key, b"{}") for name, key in writes.items()},
+        **{name: lambda key=key: google.xml("PUT", CONTROL, key, b"{}") for name, key in WRITES.items()},
         **{name: lambda place=place: google.xml("GET", *place) for name, place in reads.items()},
         "write a phantom instance": lambda: google.xml("PUT", CONTROL, f"instances/{instance['instance_id']}", phantom),
         "write a phantom instance by JSON": lambda: google.send(

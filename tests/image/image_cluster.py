@@ -61,5 +61,14 @@ def check_resumption(live: ImageCluster, job: str, instance_id: str, step: int) 
     return owner
 
 
+def check_shutdown(live: ImageCluster, job: str, instance_id: str) -> None:
+    """Terminate the instance of a job: the job writes its checkpoint first, and the instance ends by the request."""
+    step = live.step(job)
+    live.client("ec2").terminate_instances(InstanceIds=[instance_id])
+    interrupted = live.until(lambda: next(iter(find_events(live, job, EventKind.INTERRUPTED, instance_id)), None))
+    assert interrupted.data["durable_step"] >= step
+    assert live.await_end(instance_id)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+
+
 def find_events(live: ImageCluster, job: str, kind: EventKind, instance_id: str) -> list[Any]:
     return [event for event in live.list_events(job, kind) if event.instance_id == instance_id]

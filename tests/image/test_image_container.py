@@ -10,12 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.jobs.records import EventKind
 from everspot_local.image.chroot import CERTIFICATES
 from everspot_local.image.inputs import commit
 from everspot_local.machines import contained
 from everspot_local.market.delays import Delays
-from image_cluster import SCALE, ImageCluster, check_resumption, find_events
+from image_cluster import SCALE, ImageCluster, check_resumption, check_shutdown
 from rootless import rootless
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
@@ -100,8 +99,4 @@ def test_a_job_in_a_container_meets_its_notice_and_goes_on_in_another(live: Cont
     second = check_resumption(live, job, first, step)
 
     # As `podman stop`: SIGTERM to its process 1, which lets the job write its checkpoint and ends.
-    step = live.step(job)
-    live.client("ec2").terminate_instances(InstanceIds=[second])
-    interrupted = live.until(lambda: next(iter(find_events(live, job, EventKind.INTERRUPTED, second)), None))
-    assert interrupted.data["durable_step"] >= step
-    assert live.await_end(second)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    check_shutdown(live, job, second)

@@ -12,10 +12,9 @@ from typing import TypeVar
 
 import pytest
 from everspot_core.cluster.manifest import Limits
-from everspot_core.jobs.records import EventKind
 from everspot_local.machines.vm import Kernel
 from everspot_local.options import DELAYS, DOORS, EMULATED_SCALE, emulated_delays
-from image_cluster import ImageCluster, check_resumption, find_events
+from image_cluster import ImageCluster, check_resumption, check_shutdown
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
 PATIENCE = timedelta(minutes=40)
@@ -72,11 +71,6 @@ def test_a_job_on_a_virtual_machine_meets_its_notice_and_goes_on_in_another(live
     second = check_resumption(live, job, first, step)
 
     # The power button of the second: an ordered shutdown, in which the job writes its checkpoint.
-    step = live.step(job)
-    live.client("ec2").terminate_instances(InstanceIds=[second])
-    interrupted = live.until(lambda: next(iter(find_events(live, job, EventKind.INTERRUPTED, second)), None))
-    assert interrupted.data["durable_step"] >= step
-    ended = live.await_end(second)
-    assert ended["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    check_shutdown(live, job, second)
     text = (live.folder / "instances" / second / "console.log").read_text()
     assert "Stopped everspot-agent.service" in text and f"{second} was switched off" in text

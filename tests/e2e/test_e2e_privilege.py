@@ -101,6 +101,21 @@ def restored(live: LiveCluster, job: str) -> int:
     return sum(bool(event.data["restored"]) for event in live.list_events(job, EventKind.TRAINING))
 
 
+def is_missing_document(call: dict[str, Any], calls: list[dict[str, Any]]) -> bool:
+    """Whether a job looked for its own document, which was missing, and went on with a listing of its folder.
+
+    S3 answers 403 for a missing key to who may not list the whole bucket. The document is read back where a write got
+    no answer, as on a slow machine (`everspot_store.cloud`)."""
+    read, *_ = call["checked"]
+    later = calls[calls.index(call) + 1 :]
+    return (
+        call["action"] == "GetObject"
+        and "assumed-role/e2e-job/" in call["principal"]
+        and fnmatch.fnmatchcase(read["resource"], f"arn:aws:s3:::{BUCKETS[0]}/events/*")
+        and any(c["allowed"] and c["principal"] == call["principal"] and c["action"].startswith("List") for c in later)
+    )
+
+
 @pytest.fixture(scope="module")
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
@@ -124,7 +139,7 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[
         drilled, *_, drained = live.list_events(job, EventKind.INTERRUPTED)
         assert all(event.data["durable_step"] == event.data["step"] for event in (drilled, drained))
         calls = live.calls()
-    refused = [c for c in calls if not c["allowed"]]
+    refused = [c for c in calls if not c["allowed"] and not is_missing_document(c, calls)]
     assert refused == []
     by_role: dict[str, list[tuple[str, str]]] = {"agent": [], "scheduler": [], "job": []}
     for call in calls:

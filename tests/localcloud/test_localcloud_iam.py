@@ -185,8 +185,8 @@ def test_a_role_that_was_just_made_is_refused_for_some_seconds(kit: Any) -> None
     arn = "arn:aws:iam::123456789012:role/young"
     assert refused(sts.assume_role, RoleArn=arn, RoleSessionName="session") == "AccessDenied"
     kit.do("delays", propagation="10s")
-    iam.create_role(RoleName="older", AssumeRolePolicyDocument=TRUST)
     started = kit.cloud.market.clock.now()
+    iam.create_role(RoleName="older", AssumeRolePolicyDocument=TRUST)
     kit.wait_for_role("older")
     assert kit.cloud.market.clock.now() >= started + timedelta(seconds=10)
 

@@ -49,8 +49,12 @@ def test_a_writer_that_is_killed_again_and_again_costs_no_step(
         for writer in writers(process.pid):
             writer.kill()
             killed.add(writer.pid)
+    while len(killed) < 2:  # on a slow machine a writer has started too late for most of the requests
+        wait_for(lambda: writers(process.pid), first)
+        for writer in writers(process.pid):
+            writer.kill()
+            killed.add(writer.pid)
     assert process.wait(timeout=120) == 0
-    assert len(killed) >= 2
     assert (first.status.phase, first.status.durable_step, first.steps_published[0]) == ("finished", 40, 40)
     assert read_losses(tmp_path / "first.0") == read_losses(Path(f"{undisturbed}.0"))
     second = post(2)

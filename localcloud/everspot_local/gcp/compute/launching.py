@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from everspot_core.jobs.records import Market
 
+from everspot_local.gcp.compute import disks, images
 from everspot_local.gcp.compute.machine_types import accelerator_name, catalogue_type, machine_type_name
 from everspot_local.gcp.compute.names import check_name, tail
 from everspot_local.gcp.compute.properties import checked
@@ -116,10 +117,13 @@ def launch(
         failed = compute.operations.begin("insert", scope, path, "0", user, work=_raiser(problem))
         failed.document.update({"operationGroupId": group} if group else {})
         return failed, None
-    compute.add(path, "instance", _instance(compute, path, zone, name, properties, kind))
+    image = images.find(compute, properties["disks"][0]["initializeParams"]["sourceImage"])
+    document = _instance(compute, path, zone, name, properties, kind, image)
+    if path not in compute.resources:
+        disks.check_free(compute, [compute.path(disk["source"]) for disk in document["disks"]])
+    disks.make(compute, compute.add(path, "instance", document), properties, image)
     vm = Vm(compute, path, cast(MarketPool, compute.project.market.pools.get(kind, zone)), fleet)
     vm.late_stockout = stockout(compute, kind, zone)
-    vm.disk_labels = tuple(dict(disk.get("initializeParams", {}).get("labels", {})) for disk in properties["disks"])
     never = timedelta(seconds=-1)  # it is done when the instance runs
     vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, duration=never)
     vm.beginning.document.update({"operationGroupId": group} if group else {})
@@ -134,8 +138,10 @@ def _raiser(problem: OperationFailed) -> Callable[[], None]:
     return work
 
 
-def _instance(compute: Compute, path: str, zone: str, name: str, properties: Mapping[str, Any], kind: str) -> Document:
-    """Return the document of a new instance."""
+def _instance(
+    compute: Compute, path: str, zone: str, name: str, properties: Mapping[str, Any], kind: str, image: Document
+) -> Document:
+    """Return the document of a new instance. `image`: of its boot disk."""
     here = f"projects/{compute.name}/zones/{zone}"
     instance_type = compute.project.market.pools.catalogue.types[kind]
     accelerators = [
@@ -154,7 +160,7 @@ def _instance(compute: Compute, path: str, zone: str, name: str, properties: Map
         **retained,
         "machineType": compute.link(f"{here}/machineTypes/{machine_type_name(kind)}"),
         "guestAccelerators": accelerators if instance_type.gpus else None,
-        "disks": [_disk(compute, here, name, disk) for disk in properties["disks"]],
+        "disks": [_disk(compute, here, name, disk, image) for disk in properties["disks"]],
         "networkInterfaces": [
             {**interface, "networkIP": _address(compute, interface["subnetwork"])}
             for interface in properties["networkInterfaces"]
@@ -165,11 +171,12 @@ def _instance(compute: Compute, path: str, zone: str, name: str, properties: Map
     }
 
 
-def _disk(compute: Compute, here: str, name: str, disk: Mapping[str, Any]) -> Document:
-    """Return an attached disk; what it was created from is no longer shown."""
+def _disk(compute: Compute, here: str, name: str, disk: Mapping[str, Any], image: Document) -> Document:
+    """Return an attached disk; what it was created from is no longer shown. A boot disk is by default as large as its
+    image."""
     initial = disk.get("initializeParams", {})
     label = name if disk["boot"] else f"{name}-{disk['index']}"
-    size = initial.get("diskSizeGb") or disk.get("diskSizeGb") or "10"
+    size = initial.get("diskSizeGb") or disk.get("diskSizeGb") or (image["diskSizeGb"] if disk["boot"] else "10")
     created = {"source": compute.link(f"{here}/disks/{initial.get('diskName', label)}"), "diskSizeGb": size}
     retained = {key: value for key, value in disk.items() if key not in _NOT_KEPT}
     return {"deviceName": f"persistent-disk-{disk['index']}", **retained, **created}

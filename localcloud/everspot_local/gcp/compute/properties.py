@@ -65,7 +65,11 @@ def checked(compute: Compute, body: Mapping[str, Any], field: str, zone: str = "
     _check_accounts(compute, body.get("serviceAccounts", ()), field)
     disks = _disks(compute, body.get("disks", ()), machine_type_name(kind.name), kind.arch, f"{field}.disks")
     interfaces = _interfaces(compute, body.get("networkInterfaces", ()), f"{field}.networkInterfaces")
-    return {**body, "scheduling": scheduling, "disks": disks, "networkInterfaces": interfaces}
+    # An empty account is none: by it Packer's builder asks for an instance without any.
+    accounts = [account for account in body.get("serviceAccounts", ()) if account]
+    return {
+        **body, "scheduling": scheduling, "disks": disks, "networkInterfaces": interfaces, "serviceAccounts": accounts,
+    }  # fmt: skip
 
 
 def _check_offered(body: Mapping[str, Any], field: str) -> None:
@@ -104,7 +108,7 @@ def _check_accounts(compute: Compute, accounts: Sequence[Mapping[str, Any]], fie
     if len(accounts) > 1:
         # Discovery document, `Instance.serviceAccounts`: "Only one service account per VM instance is supported".
         raise invalid(f"{field}.serviceAccounts", "", "At most one service account can be specified.")
-    for account in accounts:
+    for account in filter(None, accounts):
         email = account.get("email") or "default"
         if not compute.project.account_exists(email):
             raise missing(f"projects/{compute.name}/serviceAccounts/{email}")

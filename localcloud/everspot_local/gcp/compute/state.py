@@ -16,7 +16,9 @@ from everspot_local.gcp.operations import Operation, OperationFailed, Operations
 from everspot_local.gcp.project import PROJECT, Project
 
 Document = dict[str, Any]
-_NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "machineType"}
+_NO_REFERENCES = {
+    "selfLink", "selfLinkWithId", "metadata", "region", "zone", "machineType", "sourceImage", "sourceDisk",
+}  # fmt: skip
 """Fields whose links do not block a deletion."""
 
 
@@ -30,6 +32,7 @@ class Compute:
         quotas: returns the quotas of the region.
         global_quotas: returns the quotas of the project.
         images_gone: paths of deleted images.
+        disk_machines: id of the machine whose tree is on a boot disk, by the disk's path.
         deprecations: deprecation status of images by path, as images.deprecate set it.
     """
 
@@ -43,12 +46,13 @@ class Compute:
         self.groups: dict[str, Any] = {}
         self.healing: Any = None  # of the groups, once there are calls about them
         self.images_gone: set[str] = set()
+        self.disk_machines: dict[str, str] = {}
         self.deprecations: dict[str, Document] = {}
         self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
         self.quotas: Callable[[], list[Document]] = list
         self.global_quotas: Callable[[], list[Document]] = list
         project.resets += [self.resources.clear, self.vms.clear, self.groups.clear]
-        project.resets += [self.images_gone.clear, self.deprecations.clear]
+        project.resets += [self.images_gone.clear, self.deprecations.clear, self.disk_machines.clear]
 
     def link(self, path: str) -> str:
         """Return the URL of a path."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from everspot_core.jobs.records import Market
 
-from everspot_local.gcp.compute import scheduling
+from everspot_local.gcp.compute import disks, scheduling
 from everspot_local.gcp.compute.names import moment
 from everspot_local.gcp.compute.state import Compute, fingerprint
 from everspot_local.gcp.environment import endpoints
@@ -49,7 +49,6 @@ class Vm:
         compute.vms[path] = self
         self.beginning: Operation | None = None
         self.ends: list[Operation] = []
-        self.disk_labels: tuple[dict[str, str], ...] = ()
         self.late_stockout: OperationFailed | None = None
         self._deleted = False
         rules = self.document["scheduling"]
@@ -85,6 +84,11 @@ class Vm:
             return "STOPPING" if machine.stop_requested else "RUNNING"
         return "STOPPING" if machine.phase is MachinePhase.ENDING else "TERMINATED"
 
+    @property
+    def has_lasting_disk(self) -> bool:
+        """Return whether its boot disk stays after it."""
+        return not self.document["disks"][0].get("autoDelete")
+
     def shown(self) -> Document:
         """Return the instance's document with its status."""
         return {**self.document, "status": self.status, "labelFingerprint": fingerprint(self.document.get("labels"))}
@@ -93,7 +97,9 @@ class Vm:
         """Return the environment in which the instance's programs find the project's services and its metadata
         server."""
         project = self.compute.project
+        boot_disk = self.compute.get(self.compute.path(self.document["disks"][0]["source"]))
         return {
+            **project.machines.trees.variables(boot_disk["sourceImageId"], lasting=self.has_lasting_disk),
             **endpoints(project.endpoint),
             "EVERSPOT_CLOUD": "gcp",
             "EVERSPOT_HEALTH": self.health_address,
@@ -179,6 +185,7 @@ class Vm:
         if self.compute.resources.get(self.path) is self.document:
             del self.compute.resources[self.path]
             self.compute.vms.pop(self.path, None)
+            disks.release(self.compute, self.document)
         self._finish(at)
 
     def _finish(self, at: datetime | None) -> None:

@@ -24,7 +24,9 @@ _KINDS = {
     "compute.firewalls": ("compute.firewalls", f"{_ALL} update=update"),
     "compute.globalOperations": ("compute.globalOperations", f"{_READ} aggregatedList=list delete=delete wait=get"),
     "compute.healthChecks": ("compute.healthChecks", f"{_ALL} update=update aggregatedList=list"),
-    "compute.images": ("compute.images", f"{_READ} getFromFamily=getFromFamily delete=delete deprecate=deprecate"),
+    "compute.images": (
+        "compute.images", f"{_READ} insert=create getFromFamily=getFromFamily delete=delete deprecate=deprecate",
+    ),
     "compute.instanceGroupManagers": ("compute.instanceGroupManagers", _MANAGERS),
     "compute.instanceGroups": ("compute.instanceGroups", f"{_READ} aggregatedList=list listInstances=list"),
     "compute.instanceTemplates": (

@@ -51,7 +51,7 @@ class Needs:
         resource = self._target(method, params, body)
         list_prefix = str(params.get("prefix") or "") if method == "storage.objects.list" else ""
         needs = [Need(permission, resource, list_prefix) for permission in permissions]
-        return list(dict.fromkeys([*needs, *self._more(method, params, body)]))
+        return list(dict.fromkeys([*needs, *self._more(method, params, body, resource)]))
 
     def _target(self, method: str, params: Document, body: Document) -> str:
         product, _, tail = method.partition(".")
@@ -89,13 +89,17 @@ class Needs:
         name = names[0] if names else str(body.get("name") or "")
         return f"{self._scope(params)}/{plural}/{name}" if name else self._top()
 
-    def _more(self, method: str, params: Document, body: Document) -> Iterator[Need]:
+    def _more(self, method: str, params: Document, body: Document, resource: str) -> Iterator[Need]:
         if method in _OF_NETWORK or method == "compute.firewalls.delete":
             network = body.get("network") or self._top() + "/global/networks/default"
             if method == "compute.firewalls.delete":
                 firewall = self._resource(self._in_compute("firewalls", "delete", params, body)) or {}
                 network = firewall.get("network") or network
             yield Need("compute.networks.updatePolicy", _path(network, self._project))
+        elif method == "compute.images.insert":
+            yield Need("compute.disks.useReadOnly", _path(str(body.get("sourceDisk") or ""), self._project))
+            if body.get("labels"):
+                yield Need("compute.images.setLabels", resource)
         elif method in ("compute.instanceTemplates.insert", "compute.regionInstanceTemplates.insert"):
             yield from self._acting(body.get("properties") or {})
         elif "nstanceGroupManagers." in method and method.endswith(_TEMPLATED):
@@ -158,12 +162,12 @@ class Needs:
         for key, permission in (("metadata", "setMetadata"), ("labels", "setLabels"), ("tags", "setTags")):
             if (properties.get(key) or {}).get("items", properties.get(key)):
                 yield Need(f"compute.instances.{permission}", instance)
-        if properties.get("serviceAccounts"):
+        if any(properties.get("serviceAccounts") or []):
             yield Need("compute.instances.setServiceAccount", instance)
         yield from self._acting(properties)
 
     def _acting(self, properties: Document) -> Iterator[Need]:
-        for account in properties.get("serviceAccounts") or []:
+        for account in filter(None, properties.get("serviceAccounts") or []):
             yield Need("iam.serviceAccounts.actAs", f"{self._top()}/serviceAccounts/{account.get('email')}")
 
     def _scope(self, params: Document) -> str:

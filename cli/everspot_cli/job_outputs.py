@@ -35,7 +35,7 @@ def list_outputs(session: Session, job_id: str, path: str) -> list[Output]:
     Raises:
         CliError: if there are none.
     """
-    outputs = session.store.outputs(job_id).list(path.strip("/"))
+    outputs = session.store.outputs(session.store.producer(job_id)).list(path.strip("/"))
     if not outputs:
         raise _no_outputs_error(session, job_id, path)
     return outputs
@@ -49,7 +49,7 @@ def fetch_outputs(
     on_file: Callable[[Output], None] = lambda _: None,
 ) -> FetchedOutputs:
     """Download outputs of a job into a folder of its id below `to`. `on_file` is called after each file."""
-    source, folder = session.store.outputs(job_id), to / job_id
+    source, folder = session.store.outputs(session.store.producer(job_id)), to / job_id
     fetched: list[Output] = []
     failed: list[dict[str, str]] = []  # such as a path that was a folder in one attempt and a file in a later one
     for output in outputs:
@@ -65,7 +65,7 @@ def fetch_outputs(
 def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
     """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
-        others = [output.path for output in session.store.outputs(job).list()]
+        others = [output.path for output in session.store.outputs(session.store.producer(job)).list()]
         names = first_few(others, _NAMED, remainder_phrase=", and {} more")
         hint = f"its outputs are {names}" if others else "it has no outputs"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)

@@ -15,6 +15,7 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         drills=(),
         spent=Spent(dollars=0.0, gpu_hours=0.0),
         after=(),
+        same_stage=(),
         nodes=1,
         outlook=None,
         head_epoch=None,

@@ -109,6 +109,7 @@ def job_row(
         "deadline": deadline_state(record, submission.deadline_at, now),
         "user": submission.submitted_by,
         "retry_of": submission.retry_of,
+        "reused_from": record.reused_from,
         "tags": submission.spec.tags,
         "changed_at": record.changed_at,
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),

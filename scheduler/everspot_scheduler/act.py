@@ -13,6 +13,7 @@ from typing import assert_never
 from everspot_core.capacity.market import PoolKey
 from everspot_core.costs.pool_history import expected_hours
 from everspot_core.jobs import lease, sharing
+from everspot_core.jobs.final_metrics import final_metrics
 from everspot_core.jobs.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
     Assign,
@@ -249,8 +250,26 @@ class Actor:
         return ActionResult.DONE
 
     def _finish(self, action: Finish, observation: Observation) -> ActionResult:
+        if action.state is JobState.SUCCEEDED:
+            return self._reuse(action, observation)
         kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
         return self._close(action.job_id, action.epoch, kind, action.reason, because(action), observation)
+
+    def _reuse(self, action: Finish, observation: Observation) -> ActionResult:
+        """End a waiting job with the outputs and metrics of the job that has computed the same stage."""
+        producer, now = str(action.figures["job"]), self._store.clock.now()
+        dossier = self._store.dossier(producer, brief=True)
+        if dossier is None or dossier.record is None:
+            return ActionResult.LOST
+        metrics = final_metrics(dossier.record, dossier.events)
+        progress = dossier.record.progress.model_copy(update={"metrics": metrics})
+        old = observation.records.get(action.job_id)
+        record = lease.reuse(old.value if old else None, action.job_id, producer, progress, now)
+        self._history.write(
+            EventKind.FINISHED, action.job_id, action.epoch, now, None, step=progress.step, metrics=dict(metrics),
+            message=record.detail, reused_from=producer,
+        )  # fmt: skip
+        return _result(self.write_record(record, observation))
 
     def _close(
         self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, observation: Observation

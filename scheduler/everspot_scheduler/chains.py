@@ -1,9 +1,13 @@
-"""Finds the states of the jobs that other jobs come after."""
+"""Finds the states of the jobs that other jobs come after, and of earlier jobs of the same cached stage."""
 
 import logging
 from collections.abc import Mapping
 
-from everspot_core.jobs.records import JobState
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState
+from everspot_core.jobs.timing import BadZone
+from everspot_core.schedule import StageRun
+from everspot_core.schedule.stages import is_early
 from everspot_store import Store
 
 from everspot_scheduler.observe import Observation
@@ -14,30 +18,62 @@ _log = logging.getLogger(__name__)
 
 
 class Chains:
-    """The chains of one cluster. It asks the archive only for jobs that have left the tables, and once."""
+    """The chains and cached stages of one cluster. It asks the archive only for jobs that have left the tables, and
+    once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ended: dict[str, JobState | None] = {}
+        self._producers: dict[str, str] = {}
+
+    def look(self, observation: Observation) -> None:
+        """Learn the states of the jobs that waiting jobs name and that have left the tables.
+
+        Raises:
+            StoreError: if the archive could not be asked.
+        """
+        named = {job for submission in _waiting(observation).values() for job in _names(submission)}
+        self._ended = {job: state for job, state in self._ended.items() if job in named}
+        self._producers = {job: producer for job, producer in self._producers.items() if job in named}
+        self._ask_archive({job for job in named if _state(job, observation) is None} - set(self._ended))
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
         left out."""
-        waiting = {
-            name: job.value.after
-            for name, job in observation.jobs.items()
-            if job.value.after
-            and (name not in observation.records or observation.records[name].value.state is JobState.PENDING)
-        }
-        predecessors = {earlier.job_id for after in waiting.values() for earlier in after}
-        self._ended = {job: state for job, state in self._ended.items() if job in predecessors}
-        states = {job: state for job in predecessors if (state := _state(job, observation)) is not None}
-        self._ask_archive(predecessors - set(states) - set(self._ended))
-        standing = self._ended | states
         return {
-            name: tuple((earlier.name, standing[earlier.job_id]) for earlier in after)
-            for name, after in waiting.items()
+            name: tuple((earlier.name, self._find_state(earlier.job_id, observation)) for earlier in job.after)
+            for name, job in _waiting(observation).items()
+            if job.after
         }
+
+    def stage_runs(self, observation: Observation) -> Mapping[str, tuple[StageRun, ...]]:
+        """Return, for each waiting job, the earlier jobs of the same cached stage. Jobs without any are left out."""
+        return {
+            name: tuple(self._stage_run(other, observation) for other in job.same_stage)
+            for name, job in _waiting(observation).items()
+            if job.same_stage
+        }
+
+    def _stage_run(self, job: str, observation: Observation) -> StageRun:
+        document, record = observation.jobs.get(job), observation.records.get(job)
+        reused_from = record.value.reused_from if record is not None else None
+        return StageRun(
+            job_id=job,
+            state=self._find_state(job, observation),
+            producer=reused_from or self._producers.get(job, job),
+            may_begin=document is not None and self._may_begin(document.value),
+        )
+
+    def _may_begin(self, submission: JobSubmission) -> bool:
+        now, window = self._store.clock.now(), submission.spec.window
+        try:
+            return not is_early(submission, now) and (window is None or window.is_open(now))
+        except BadZone:
+            return False
+
+    def _find_state(self, job: str, observation: Observation) -> JobState | None:
+        state = _state(job, observation)
+        return state if state is not None else self._ended.get(job)
 
     def _ask_archive(self, jobs: set[str]) -> None:
         """Look up jobs in the archive. A job is written there before it leaves the tables."""
@@ -52,6 +88,25 @@ class Chains:
                 self._ended[job] = JobState.PENDING
             else:
                 self._ended[job] = record.state if record is not None else None
+                self._note_producer(job, record)
+
+    def _note_producer(self, job: str, record: JobRecord | None) -> None:
+        if record is not None and record.reused_from is not None:
+            self._producers[job] = record.reused_from
+
+
+def _waiting(observation: Observation) -> dict[str, JobSubmission]:
+    """Return the waiting jobs that name other jobs."""
+    return {
+        name: job.value
+        for name, job in observation.jobs.items()
+        if (job.value.after or job.value.same_stage)
+        and (name not in observation.records or observation.records[name].value.state is JobState.PENDING)
+    }
+
+
+def _names(submission: JobSubmission) -> list[str]:
+    return [*(earlier.job_id for earlier in submission.after), *submission.same_stage]
 
 
 def _state(job: str, observation: Observation) -> JobState | None:

@@ -6,11 +6,10 @@ of schedulers create it once. It is created before the last run leaves the table
 """
 
 import logging
-from sys import float_info
 
+from everspot_core.jobs.final_metrics import final_metrics
 from everspot_core.jobs.job import JobSubmission, Series
 from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
-from everspot_core.jobs.reported_values import parse_number
 from everspot_core.jobs.series import next_id, next_run
 from everspot_store import Store, StoreError
 
@@ -55,11 +54,7 @@ class RecurringJobs:
 
     def _submit(self, last: JobSubmission, record: JobRecord) -> None:
         events = self._store.events(last.job_id, brief=True)
-        metrics = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
-        reported = metrics.items() if isinstance(metrics, dict) else ()
-        numbers = {k: parse_number(v, -float_info.max, float_info.max) for k, v in reported}
-        last_word = {k: v for k, v in numbers.items() if v is not None}
-        following = next_run(last, {**record.progress.metrics, **last_word}, self._store.clock.now())
+        following = next_run(last, final_metrics(record, events), self._store.clock.now())
         if following is None or self._store.jobs.create(following.job_id, following) is None:
             return
         _log.info("%s is submitted after %s, to begin at %s", following.job_id, last.job_id, following.start_at)

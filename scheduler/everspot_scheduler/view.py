@@ -22,6 +22,7 @@ from everspot_core.schedule import (
     PoolKey,
     PoolView,
     Spent,
+    StageRun,
 )
 
 from everspot_scheduler.chains import Standing
@@ -49,6 +50,7 @@ class PlanInputs:
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
     - `purses`: the budgets of teams and of the environment, with the spent amounts.
     - `after`: by job, the states of the jobs that it comes after.
+    - `same_stage`: by job, the earlier jobs of the same cached stage.
     """
 
     facts: Facts
@@ -64,6 +66,7 @@ class PlanInputs:
     changeovers: ChangeoverLog
     head_epochs: Mapping[str, int]
     after: Mapping[str, Standing]
+    same_stage: Mapping[str, tuple[StageRun, ...]]
 
 
 class Viewer:
@@ -158,6 +161,7 @@ class Viewer:
             drills=tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else (),
             spent=inputs.spent.get(name, _UNSPENT),
             after=inputs.after.get(name, ()),
+            same_stage=inputs.same_stage.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # the plan uses the author's expectation, less the finished steps
             head_epoch=inputs.head_epochs.get(name),
@@ -196,6 +200,7 @@ def _same(before: JobView, now: JobView) -> bool:
         before.submission is now.submission
         and before.record is now.record
         and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
+        and before.same_stage == now.same_stage
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
         and (before.changeover, before.head_epoch) == (now.changeover, now.head_epoch)
     )

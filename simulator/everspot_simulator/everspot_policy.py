@@ -262,6 +262,7 @@ class _Job:
             drills=(),
             spent=_UNSPENT,
             after=(),
+            same_stage=(),
             nodes=1,
             outlook=outlook,
             head_epoch=None,

@@ -219,6 +219,7 @@ class Task:
             drills=(),
             spent=_UNSPENT,
             after=(),
+            same_stage=(),
             nodes=self.job.nodes,
             outlook=Outlook(
                 # Past the expected duration only the upper bound is known.

@@ -126,11 +126,7 @@ class Outputs:
     def list(self, under: str = "") -> list[Output]:
         """Return the newest output of each path at or below `under` (as it is, or escaped), sorted; links last, so that
         nothing is written through one."""
-        epochs: dict[str, dict[str, int]] = {}
-        for stored in self._data.list(self._prefix):
-            epoch, _, content = stored.key.removeprefix(self._prefix).partition("/")
-            if epoch.isdigit() and content:
-                epochs.setdefault(epoch, {})[content] = stored.size
+        epochs = self._read_epochs()
         newest: dict[str, Output] = {}
         for epoch in sorted(epochs, key=int):
             newest |= {output.path: output for output in self._list_epoch(epoch, epochs[epoch])}
@@ -142,6 +138,15 @@ class Outputs:
         }
         outputs = [_alone_if(chosen, output) for output in chosen.values()]
         return sorted(outputs, key=lambda output: (output.entry.kind is EntryKind.LINK, output.path))
+
+    def is_complete(self) -> bool:
+        """Return whether there are outputs, and the newest version of each of them has its content."""
+        newest: dict[str, bool] = {}
+        for epoch, sizes in sorted(self._read_epochs().items(), key=lambda item: int(item[0])):
+            present = {output.path for output in self._list_epoch(epoch, sizes)}
+            newest |= {entry.path: entry.path in present for entry in self._described(epoch, sizes)}
+            newest |= dict.fromkeys(present, True)
+        return bool(newest) and all(newest.values())
 
     def fetch(self, output: Output, folder: Path) -> Path:
         """Download one output to its path below `folder`, with mode, time and links. Returns the local path.
@@ -176,15 +181,28 @@ class Outputs:
             place = f"{self._prefix}{epoch:06d}/"
             self._write_tree(place, FileTree(entries=entries), {stored.key for stored in self._data.list(place)})
 
+    def _read_epochs(self) -> dict[str, dict[str, int]]:
+        """Return the sizes of all objects by epoch and by the rest of their keys."""
+        epochs: dict[str, dict[str, int]] = {}
+        for stored in self._data.list(self._prefix):
+            epoch, _, content = stored.key.removeprefix(self._prefix).partition("/")
+            if epoch.isdigit() and content:
+                epochs.setdefault(epoch, {})[content] = stored.size
+        return epochs
+
+    def _described(self, epoch: str, sizes: dict[str, int]) -> Iterator[TreeEntry]:
+        """Yield the entries of the trees of one epoch."""
+        for name in sorted(name for name in sizes if name.startswith(_TREES)):
+            stored = self._data.get(f"{self._prefix}{epoch}/{name}")
+            with suppress(ValidationError):
+                yield from FileTree.read(stored.value).entries if stored is not None else ()
+
     def _list_epoch(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
         """Yield the outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
         place = f"{self._prefix}{epoch}/"
         entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
         entries = {entry.path: entry for entry in entries.values()}
-        for name in sorted(name for name in sizes if name.startswith(_TREES)):
-            stored = self._data.get(place + name)
-            with suppress(ValidationError):
-                entries |= {e.path: e for e in FileTree.read(stored.value).entries} if stored is not None else {}
+        entries |= {entry.path: entry for entry in self._described(epoch, sizes)}
         for entry in entries.values():
             if entry.kind is EntryKind.LINK:
                 yield Output(entry.path, int(epoch), 0, "", entry)

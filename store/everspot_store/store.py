@@ -4,7 +4,7 @@ docs/internals/store.md describes the layout.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -16,9 +16,10 @@ from everspot_core.clock import Clock
 from everspot_core.costs.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.federation.offer import VisitOffer
 from everspot_core.jobs.checkpoint import CheckpointHead
-from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job import Earlier, JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
+from everspot_core.jobs.stage_cache import StageClaim
 from everspot_core.jobs.utilization import UtilizationWindow
 from pydantic import ValidationError
 
@@ -50,6 +51,8 @@ from everspot_store.wakeup import Wakeup
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider, S3CredentialProvider
 
+Claimer = Callable[[JobSubmission], JobSubmission]
+"""Completes a submission right before it is created."""
 TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
 
@@ -81,6 +84,7 @@ class Store(ClusterDocuments):
         self.wakeup = Wakeup(control, clock)
         self.notes = StatusDocuments(control)
         self.studies = Studies(control)
+        self.stages = Table(control, "stages", StageClaim, id_field="key")
         self.changes = Changes(control, memo)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
@@ -135,12 +139,14 @@ class Store(ClusterDocuments):
         ignored: code.Ignored | None = None,
         *,
         code_of: str | None = None,
+        claim: Claimer | None = None,
     ) -> JobSubmission:
         """Upload the code, if any, and create the job by one conditional write. Once this returns, the job is never
         lost.
 
         Returns the submission with the digest of the code. `ignored`: paths that are left out of the code. `code_of`:
-        the job whose code this one has; by default the one that it is a retry of.
+        the job whose code this one has; by default the one that it is a retry of. `claim`: completes the submission
+        when its code is uploaded, right before it is created.
 
         Raises:
             JobExists: if the id is taken.
@@ -155,6 +161,7 @@ class Store(ClusterDocuments):
                 self._code.put(archive, digest, submission.job_id)
         elif other is not None:
             self._code.take_over(submission, other)
+        submission = claim(submission) if claim is not None else submission
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)
         self.wakeup.call()
@@ -232,7 +239,23 @@ class Store(ClusterDocuments):
         """Return the outputs of a job."""
         return Outputs(self.data, job_id)
 
-    def retry(self, submission: JobSubmission, other: str) -> JobSubmission:
+    def producer(self, job_id: str) -> str:
+        """Return the job that computed the outputs of a job: itself, unless it was not run because of `cache`."""
+        document = self.records.get(job_id)
+        dossier = self.archive.get(job_id) if document is None else None
+        record = document.value if document is not None else dossier.record if dossier is not None else None
+        return record.reused_from or job_id if record is not None else job_id
+
+    def resolve_inputs(self, submission: JobSubmission) -> JobSubmission:
+        """Return a job with each job that it comes after replaced by the one that computed its outputs."""
+        producers = {earlier.job_id: self.producer(earlier.job_id) for earlier in submission.after}
+        after = [
+            Earlier(name=e.name, job_id=producers[e.job_id], reused=producers[e.job_id] != e.job_id)
+            for e in submission.after
+        ]
+        return submission.model_copy(update={"after": after})
+
+    def retry(self, submission: JobSubmission, other: str, claim: Claimer | None = None) -> JobSubmission:
         """Create a job that goes on from the newest checkpoint of another one, which has ended. Otherwise as `submit`.
 
         The new job's head names the other job's parts. The new job reads and never deletes them, because it deletes
@@ -242,7 +265,7 @@ class Store(ClusterDocuments):
             JobExists: if the id is taken.
             NothingLeft: if the other one had checkpoints, and they are gone.
         """
-        submission = resume_from.retry(self, submission, other)
+        submission = resume_from.retry(self, submission, other, claim)
         self.wakeup.call()
         return submission
 

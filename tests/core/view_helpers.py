@@ -39,6 +39,7 @@ def job_view(**kw) -> JobView:
             "spent": UNSPENT,
             "nodes": 1,
             "after": (),
+            "same_stage": (),
             "outlook": None,
             "head_epoch": None,
             "changeover": None,

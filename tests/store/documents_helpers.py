@@ -49,6 +49,7 @@ from everspot_core.jobs.records import (
     RollRequest,
     Seat,
 )
+from everspot_core.jobs.stage_cache import StageClaim
 from everspot_core.jobs.utilization import UtilizationWindow
 from everspot_store import (
     Dataset,
@@ -164,6 +165,7 @@ def examples() -> dict[str, Document]:
     documents["ComparisonRecord"] = every_field(
         ComparisonRecord, spec=a_comparison(), job_digest=SHA, made_at=AT, made_by="ann"
     )
+    documents["StageClaim"] = every_field(StageClaim, key=SHA, jobs=["resnet-3", "resnet-1"], changed_at=AT)
     documents["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
     documents["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
     documents["PeerMarket"] = every_field(

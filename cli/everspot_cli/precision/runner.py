@@ -177,6 +177,7 @@ class ComparisonRun:
             **self._overrides.fields,
             "name": spec.name,
             "precision": precision.value,
+            "cache": False,  # each run is measured
             "mixed_on_failover": False,  # it would change the format in the middle of a run
             spec.seed_field: str(seed) if spec.seed_field.startswith("env.") else seed,
             f"tags.{AB_TAG}": spec.name,

@@ -10,6 +10,7 @@ from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.gather import Material
 from everspot_cli.report.page import build_page, section, table
 from everspot_cli.report.paths import draw_paths
+from everspot_cli.report.reused_stages import REUSED_COLUMNS, reused_cells
 from everspot_cli.report.terminal import (
     at_least,
     clock,
@@ -30,12 +31,14 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
     scale = report["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     machines, early_stops = machine_cells(report["jobs"]), early_stop_cells(report["jobs"])
+    reused = reused_cells(report["jobs"])
     sections = [
         f"<h1>{escape(name)}</h1>",
         f'<p class="sub">Everspot report · as of {escape(report["as_of"][:19].replace("T", " "))} UTC{market}</p>',
         cards(report),
         section("Jobs", _jobs(report)),
         section("Stopped early", table(EARLY_STOP_COLUMNS, early_stops, 2)) if early_stops else "",
+        section("Stages not run again", table(REUSED_COLUMNS, reused, 2)) if reused else "",
         section("Use of the machines", table(MACHINE_COLUMNS, machines, 3)) if machines else "",
         *(section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
         section("Sweeps", _sweeps(report)) if report["sweeps"] else "",

@@ -19,6 +19,7 @@ from everspot_cli.machine_use import review_document, review_job
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.early_stops import describe_early_stop
 from everspot_cli.report.gather import Material
+from everspot_cli.report.reused_stages import describe_reuse, sum_reused
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
 from everspot_cli.rows import last_word, restarts_from_zero
@@ -51,6 +52,8 @@ DEFINITIONS = {
     "share of the measured time; what was not measured counts as if it had been used alike",
     "early_stop": "what a job that its `stop` ended did not spend: an estimate, from the useful hours and dollars of a "
     "step so far, of the steps up to its total_steps",
+    "reused": "of a job that was not run because of `cache`: the hours and the cost_usd of the run whose outputs it "
+    "has, as that run was billed; a dash if a price of it is unknown",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -73,6 +76,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "abroad_usd": round(sum((job["abroad_usd"] for job in jobs), 0.0), 6),
         "egress_usd": round(sum((job["egress_usd"] for job in jobs), 0.0), 6),
         "jobs": jobs,
+        "reused_stages": sum_reused(jobs),
         "cost_by_tag": shares(jobs),
         "sweeps": [] if only else sweep_rows(material.sweeps, jobs),
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
@@ -175,6 +179,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
     progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
+    run = next((bill for bill in material.bill.jobs if bill.job_id == record.reused_from), None)
     deadline, travel, cost_known = submission.deadline_at, travels(record), _cost_known(material, own)
     return {
         "job_id": own.job_id,
@@ -214,6 +219,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
         "early_stop": describe_early_stop(record, progress, own, cost_known=cost_known),
+        "reused": describe_reuse(record, run, cost_known=run is not None and _cost_known(material, run)),
         "machine": _machine(material, own),
     }
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
+from everspot_cli.report.reused_stages import REUSED_COLUMNS, describe_saving, reused_cells
 from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, money, sheet, stamp, state_text
 
@@ -48,6 +49,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
     if early_stops := early_stop_cells(report["jobs"]):
         parts += [Text("\nStopped early", style="bold"), _early_stops(early_stops)]
+    if reused := reused_cells(report["jobs"]):
+        parts += [Text("\nStages not run again", style="bold"), _reused(reused)]
     if machines := machine_cells(report["jobs"]):
         parts += [Text("\nUse of the machines", style="bold"), _machines(machines)]
     for key, rows in report["cost_by_tag"].items():
@@ -87,6 +90,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("  made of", listed if whole else None),
             ("saved", saved),
             ("  free beside it", describe_free_hours(report)),
+            ("cache saved", describe_saving(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{redone(report, 'steps_redone_total')} in total"),
@@ -211,6 +215,14 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
 
 def _early_stops(rows: list[list[str]]) -> Table:
     names = [name.upper() for name in EARLY_STOP_COLUMNS]
+    table = sheet(names, text_columns=2, fold=(names[0], names[1]))
+    for cells in rows:
+        table.add_row(*cells)
+    return table
+
+
+def _reused(rows: list[list[str]]) -> Table:
+    names = [name.upper() for name in REUSED_COLUMNS]
     table = sheet(names, text_columns=2, fold=(names[0], names[1]))
     for cells in rows:
         table.add_row(*cells)

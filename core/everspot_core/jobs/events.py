@@ -44,7 +44,8 @@ class EventKind(StrEnum):
     # message, where the reason is machine, denied or damaged
     LOST = "lost"  # scheduler: cause (expired|terminated), step (last reported)
     ERROR = "error"  # agent: exit_code, signal (name), message, traceback, attempt, reason (error|missing|stalled)
-    FINISHED = "finished"  # agent: step, metrics; message, if `stop` of its file ended it
+    FINISHED = "finished"  # agent: step, metrics; message, if `stop` of its file ended it;
+    # scheduler, of a job that was not run because of `cache`: also reused_from
     FAILED = "failed"  # the program that decided it: reason, message
     CANCELLED = "cancelled"  # the program that carried it out
     DRILL = "drill"  # the submitter of the drill

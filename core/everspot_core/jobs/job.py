@@ -26,6 +26,7 @@ from everspot_core.jobs.job_parts import Retries as Retries
 from everspot_core.jobs.job_rules import (
     NO_CLOUD,
     CloudRules,
+    cache_faults,
     dataset_faults,
     entrypoint_faults,
     env_faults,
@@ -170,6 +171,12 @@ class JobSpec(Frozen):
     limits: JobLimits | None = Field(
         default=None, description="What happens if its GPUs compute too little. Default: nothing."
     )
+    cache: Flag = Field(
+        default=False,
+        description="Do not run the job if the same stage has succeeded before and its outputs are there: same code, "
+        "data, packages, parameters, environment, resources, image, and inputs from earlier jobs. It then succeeds at "
+        "no cost, with these outputs and metrics. It waits while the same stage is under way.",
+    )
     stop: StopRule | None = Field(
         default=None, description="When it ends because a metric no longer improves. Default: never."
     )
@@ -248,6 +255,7 @@ class JobSpec(Frozen):
             *process_faults(self.processes, self.resources.gpus),
             *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),
             *stop_faults(values),
+            *cache_faults(values),
             *timing_faults(values),
             *travel_faults(values),
         ]
@@ -281,6 +289,9 @@ class Earlier(Stored):
 
     name: str
     job_id: str
+    reused: bool = Field(
+        default=False, description="`job_id` is the job that computed the outputs, in place of one that was not run."
+    )
 
 
 class Series(Stored):
@@ -312,6 +323,10 @@ class JobSubmission(Document):
     )
     changeover_bound: Duration | None = Field(
         default=None, description="The bound on a changeover by which its deadline was accepted."
+    )
+    stage_key: str | None = Field(default=None, description="The digest of its stage, where the spec has `cache`.")
+    same_stage: list[str] = Field(
+        default_factory=list, description="Earlier jobs of the same stage: if one succeeds, this job is not run."
     )
     retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")
     visit: Visit | None = Field(default=None, description="Whose job it is, if it came from another cluster.")

@@ -96,6 +96,21 @@ def stop_faults(values: Mapping[str, Any]) -> list[Problem]:
     return [Problem("stop", words)]
 
 
+def cache_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the faults of a cached stage in a series or with other clusters. `values`: the job's fields."""
+    if values.get("cache") is not True:
+        return []
+    problems = []
+    if values.get("every") is not None:
+        words = "every run of a series has the first one's code and data, so that none but the first would run"
+        problems.append(Problem("cache", f"{words}: leave out cache, or every"))
+    field_name = next((name for name in ("clouds", "clusters") if values.get(name)), None)
+    if field_name is not None:
+        words = f"the outputs of earlier runs are in one cluster: leave out cache, or {field_name}"
+        problems.append(Problem("cache", words))
+    return problems
+
+
 def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
     """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
     fields."""

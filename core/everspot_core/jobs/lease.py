@@ -302,6 +302,31 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     )
 
 
+def reuse(record: JobRecord | None, job_id: str, producer: str, progress: Progress, now: datetime) -> JobRecord:
+    """End a waiting job as SUCCEEDED without a run: `producer` has computed the same, and its outputs count.
+
+    Args:
+        progress: The producer's last one, of which steps and metrics count for this job too.
+
+    Raises:
+        IllegalTransition: if the job has an owner or is final.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("end it without a run", record)
+    result = Progress(step=progress.step, total_steps=progress.total_steps, metrics=progress.metrics)
+    return record.model_copy(
+        update={
+            "state": JobState.SUCCEEDED,
+            "last_reason": Reason.REUSED,
+            "detail": f"not run: it has the outputs of {producer}",
+            "reused_from": producer,
+            "progress": result,
+            "changed_at": now,
+        }
+    )
+
+
 def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str, *, ran: bool) -> dict[str, Any]:
     row = _unstarted_row(record, reason)
     if gives_up(record, reason, ran=ran):

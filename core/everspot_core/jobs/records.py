@@ -71,6 +71,7 @@ class Reason(StrEnum):
     MISSING = "missing"  # the submitted code of the job is missing
     CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
     AFTER = "after"  # a job of its `after` has not succeeded
+    REUSED = "reused"  # the same stage has succeeded before: it has that job's outputs, and was not run
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     INFEASIBLE = "infeasible"  # no capacity could have met its deadline: it was not started
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
@@ -209,6 +210,9 @@ class JobRecord(Document):
         default="", description="Text for users: the reason of the failure, the last lines of the error."
     )
     exit_code: int | None = None
+    reused_from: str | None = Field(
+        default=None, description="The job that computed its outputs, if it was not run because of `cache`."
+    )
     changed_at: Utc
     assigned_at: Utc | None = Field(default=None, description="When its owner got it, while it has one.")
     held_seconds: Seconds = Field(

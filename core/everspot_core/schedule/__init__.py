@@ -41,6 +41,7 @@ from everspot_core.schedule.view import (
     PoolKey,
     PoolView,
     Spent,
+    StageRun,
 )
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "Release",
     "Restore",
     "Spent",
+    "StageRun",
     "StandingAction",
     "Stay",
     "Stop",

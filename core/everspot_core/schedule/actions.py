@@ -41,6 +41,8 @@ class Why(StrEnum):
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
     UNDERUSED = "underused"  # share: of the time in which its GPUs computed, percent; limit (percent), span
     AFTER = "after"  # jobs: that have to succeed first
+    SAME_STAGE = "same-stage"  # job: the same cached stage, which is under way
+    REUSED = "reused"  # job: that computed the same
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
     LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further;
     # ended: how many of them because the cloud had taken or ended its instance
@@ -97,7 +99,9 @@ class Why(StrEnum):
     )
 
 
-WITHHELD = frozenset({Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})
+WITHHELD = frozenset(
+    {Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.SAME_STAGE, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET}
+)
 """Reasons for which a job must not run now, even if an instance is free. Nothing is launched or kept for it."""
 
 
@@ -203,7 +207,8 @@ class Expire(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(_Act):
-    """End a job that nobody owns. `state` is CANCELLED or FAILED."""
+    """End a job that nobody owns. `state` is CANCELLED or FAILED; or SUCCEEDED, of a cached stage that is not run
+    because the job in the figures has computed the same."""
 
     job_id: str
     epoch: int

@@ -1,12 +1,14 @@
-"""Decides when a job may run, by the conditions of its author: other jobs, a start, and hours."""
+"""Decides when a job may run, by the conditions of its author: other jobs, a start, hours, and the cache of stages."""
 
 from dataclasses import replace
 from datetime import datetime
 
+from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.timing import BadZone, effective
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER
+from everspot_core.schedule.stages import is_early, stage_ahead
 from everspot_core.schedule.view import ClusterView, JobView
 
 
@@ -16,15 +18,19 @@ def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     if waits:
         return Why.AFTER, {"jobs": ", ".join(waits)}
     start = job.submission.start_at
-    if start is not None and now < start:
+    if start is not None and is_early(job.submission, now):
         return Why.NOT_YET, {"start": _minute(start)}
-    return outside_window(job, now)
+    closed = outside_window(job.submission, now)
+    if closed is not None:
+        return closed
+    ahead = stage_ahead(job)
+    return (Why.SAME_STAGE, {"job": ahead.job_id}) if ahead is not None else None
 
 
-def outside_window(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+def outside_window(submission: JobSubmission, now: datetime) -> tuple[Why, Figures] | None:
     """Return the reason of a job that is outside its hours; None for all others. If its time zone is not known here, it
     never runs."""
-    window = job.submission.spec.window
+    window = submission.spec.window
     if window is None:
         return None
     try:

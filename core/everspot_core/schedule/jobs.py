@@ -8,6 +8,7 @@ from everspot_core.jobs.job import LimitAction, Priority
 from everspot_core.jobs.lease import FRUITLESS_MOST, idle_attempts_limit, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.stages import reusable_run
 from everspot_core.schedule.view import JobView, Outlook
 
 HOUR = timedelta(hours=1)
@@ -129,6 +130,9 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     lacking = broken(job)
     if lacking is not None:
         return JobState.FAILED, Reason.AFTER, *lacking
+    run = reusable_run(job, now)
+    if run is not None:
+        return JobState.SUCCEEDED, Reason.REUSED, Why.REUSED, {"job": run.producer}
     return None
 
 

@@ -43,6 +43,8 @@ _BECAUSE = {
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
     Why.UNDERUSED: "its GPUs computed for {share:.0f} % of the last {span}, and its limit is {limit:g} %",
     Why.AFTER: "it comes after {jobs}",
+    Why.SAME_STAGE: "{job} is the same cached stage; it is awaited, and its outputs will be this job's",
+    Why.REUSED: "{job} has computed the same stage",
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
     Why.LOST_OFTEN: "{loss} {times} times in a row, and it came no further; "
     "`everspot retry` goes on from its newest checkpoint",

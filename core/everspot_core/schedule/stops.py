@@ -59,7 +59,7 @@ def _stop(state: PlanState, job: JobView, owner: InstanceView) -> Stop | None:
         (cause, figures), reason = low_use, Reason.UNDERUSED
     elif (used_up := state.admission.used_up(job)) is not None:
         (cause, figures), reason = used_up, Reason.CAP
-    elif (outside := outside_window(job, state.now)) is not None:
+    elif (outside := outside_window(job.submission, state.now)) is not None:
         (cause, figures), reason = outside, Reason.WINDOW
     elif state.view.draining:
         cause, reason = Why.DRAIN, Reason.DRAIN

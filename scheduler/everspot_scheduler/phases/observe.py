@@ -96,6 +96,7 @@ class ObservePhase(TickPhase):
 
     def _build_inputs(self, tick: Tick) -> None:
         services, observation = self._services, tick.observation
+        self._chains.look(observation)
         pools = self.pools.look(services.facts, services.ledger, services.elastic, services.store.clock.now())
         unfinished = (job.value for name, job in observation.jobs.items() if not _is_final(observation, name))
         tick.inputs = PlanInputs(
@@ -112,6 +113,7 @@ class ObservePhase(TickPhase):
             changeovers=services.changeovers,
             head_epochs=self._heads.ahead(observation),
             after=self._chains.predecessor_states(observation),
+            same_stage=self._chains.stage_runs(observation),
         )
 
 

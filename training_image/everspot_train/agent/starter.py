@@ -185,7 +185,8 @@ class Starter:
         # What an earlier agent started, and this one did not find, looks into another folder: it sees no renewal.
         again = f"-{lease.incarnation}" if lease.incarnation > 1 else ""
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
-        return JobSession(self._store, self._clock, lease, submission.value, run_dir, self._manifest.limits)
+        resolved = self._store.resolve_inputs(submission.value)
+        return JobSession(self._store, self._clock, lease, resolved, run_dir, self._manifest.limits)
 
     def start(
         self, session: JobSession, seat: Seat | None = None, hours_between_interruptions: float | None = None

@@ -33,6 +33,8 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
         target, outputs = folder / earlier.name, store.outputs(earlier.job_id)
         target.mkdir(parents=True)
         files = outputs.list()
+        if earlier.reused and not files:
+            raise NotReady(f"outputs of {earlier.name} are gone: {earlier.job_id} had computed them; submit it again")
         total = sum(output.size for output in files)
         description = f"{size(total)} in {counted(len(files), 'file')}"
         sys.stdout.write(f"everspot: outputs of {earlier.name} ({earlier.job_id}), {description}\n")

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
+from everspot_cli.stage_cache import claim_stage, describe_reuse
 from everspot_cli.tables import duration
 
 CHEAPEST = 3
@@ -139,9 +141,11 @@ def answer_submitted(
     if session.json:
         session.answer({"job_id": submission.job_id, "submitted_at": submission.submitted_at,
                         "deadline_at": submission.deadline_at, "code_digest": submission.code_digest,
-                        "rehearsed": rehearsed, "warnings": warnings})  # fmt: skip
+                        "same_stage": submission.same_stage, "rehearsed": rehearsed, "warnings": warnings})  # fmt: skip
     else:
         session.console.print(f"Submitted {submission.job_id}", style="bold")
+        if (sentence := describe_reuse(submission)) is not None:
+            session.console.print(sentence, soft_wrap=True)
         session.console.print(what_next(submission.job_id), soft_wrap=True)
         if file is not None and rehearsed is False:
             words = "This code was never rehearsed here: does an interruption change what it computes?"
@@ -197,7 +201,11 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
         raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")
     with session.progress(f"packing and uploading {code}", shown=code is not None):
         submission = create_job(
-            session, submission, lambda: session.store.submit(attach_inputs(session, submission), code, ignored)
+            session,
+            submission,
+            lambda: session.store.submit(
+                attach_inputs(session, submission), code, ignored, claim=partial(claim_stage, session)
+            ),
         )
     return submission
 

@@ -17,6 +17,7 @@ from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, override_spec
+from everspot_cli.stage_cache import claim_stage
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +49,9 @@ def retry(
     warnings = [*skew_warnings(session), *check(job_context)]
     submission = job_context.submission
     store = session.store
+    claim = partial(claim_stage, session)
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, other=old.job_id)
-    submission = create_job(session, submission, lambda: create(submission))
+    submission = create_job(session, submission, lambda: create(submission, claim=claim))
     warnings += note_submitted(session, submission, old.job_id)
     answer_submitted(session, submission, warnings)
 

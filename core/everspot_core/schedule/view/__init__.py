@@ -7,7 +7,7 @@ market time. Whether a lease is stale is a flag and not a time, because only the
 
 from everspot_core.schedule.view.cluster import Cap, ClusterView
 from everspot_core.schedule.view.instance import InstanceView, instance_pool
-from everspot_core.schedule.view.job import Drill, JobView, MeasuredUse, Outlook, Spent
+from everspot_core.schedule.view.job import Drill, JobView, MeasuredUse, Outlook, Spent, StageRun
 from everspot_core.schedule.view.pool import PoolKey, PoolView
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "PoolKey",
     "PoolView",
     "Spent",
+    "StageRun",
     "instance_pool",
 ]

@@ -55,6 +55,22 @@ class MeasuredUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageRun:
+    """Another job of the same cached stage.
+
+    Attributes:
+        state: of the job; None: it is not known.
+        producer: the job that computed its outputs, once it has succeeded: itself, unless it was not run either.
+        may_begin: whether its own start and hours allow it to run now.
+    """
+
+    job_id: str
+    state: JobState | None
+    producer: str
+    may_begin: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job: its author's request, its state, and the present wishes of its author or the cluster.
 
@@ -62,6 +78,7 @@ class JobView:
     - `stale`: the record has not changed for the length of a lease, by the observer's own clock.
     - `nodes`: how many instances it needs at the same time; more than one make a gang.
     - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is unknown.
+    - `same_stage`: the jobs of the same cached stage that were submitted before it, in their order.
     - `outlook`: the driver's measurement or knowledge; None: the plan uses the author's expectation.
     - `head_epoch`: the epoch in the head of its checkpoints; None: it has no checkpoints, or the head was not read.
     - `changeover`: the estimate from measured changeovers, for when `outlook` is None; None: none was measured.
@@ -80,6 +97,7 @@ class JobView:
     spent: Spent
     nodes: int
     after: tuple[tuple[str, JobState | None], ...]
+    same_stage: tuple[StageRun, ...]
     outlook: Outlook | None
     head_epoch: int | None
     changeover: Changeover | None

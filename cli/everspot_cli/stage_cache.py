@@ -1,0 +1,97 @@
+"""Claims the cached stage of a job at its submission: for an earlier job's result, or for this job to compute."""
+
+from datetime import timedelta
+
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState
+from everspot_core.jobs.stage_cache import StageClaim, stage_key
+from everspot_store import StoreUnavailable
+
+from everspot_cli.session import Session
+
+_TRIES = 20
+"""Conditional writes of a claim before it is given up: so often in a row others would have been faster."""
+_UNBORN = timedelta(minutes=10)
+"""Real time for which a claim of a job that does not exist counts: its submitter is about to create it."""
+
+
+def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
+    """Return the submission with its stage's key and the earlier jobs of the same stage, if its spec has `cache`.
+
+    If one of them has succeeded and its outputs are there, it is the only one. Otherwise they are those that have not
+    ended, and the stage is claimed for this job behind them.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
+    if not submission.spec.cache:
+        return submission.model_copy(update={"stage_key": None, "same_stage": []})
+    store, now = session.store, session.submission_time
+    producers = {earlier.name: find_producer(session, earlier.job_id) for earlier in submission.after}
+    key = stage_key(submission, producers, session.manifest.generation)
+    for _ in range(_TRIES):
+        claim = store.stages.get(key)
+        jobs = claim.value.jobs if claim is not None else []
+        records = {job: _read_record(session, job) for job in jobs}
+        computed = next((job for job in jobs if _is_reusable(session, records[job])), None)
+        if computed is not None:
+            return submission.model_copy(update={"stage_key": key, "same_stage": [computed]})
+        is_new = claim is not None and session.clock.to_real(now - claim.value.changed_at) < _UNBORN
+        ahead = [job for job in jobs if _may_succeed(session, job, records[job], is_new=is_new)]
+        value = StageClaim(key=key, jobs=[*ahead, submission.job_id], changed_at=now)
+        written = store.stages.create(key, value) if claim is None else store.stages.replace(key, claim, value)
+        if written is not None:
+            return submission.model_copy(update={"stage_key": key, "same_stage": ahead})
+    raise StoreUnavailable(f"the claim of stage {key} was written by others {_TRIES} times in a row")
+
+
+def find_producer(session: Session, job_id: str) -> str:
+    """Return the job that computed the outputs of a job, or that will as far as it is known now."""
+    record = _read_record(session, job_id)
+    if record is not None and record.state.final:
+        return record.reused_from or job_id
+    document = session.store.jobs.get(job_id)
+    others = document.value.same_stage if document is not None else []
+    records = {other: _read_record(session, other) for other in others}
+    for other, other_record in records.items():
+        if other_record is not None and other_record.state is JobState.SUCCEEDED:
+            return other_record.reused_from or other
+    for other, other_record in records.items():
+        if _may_succeed(session, other, other_record, is_new=False):
+            return find_producer(session, other)
+    return job_id
+
+
+def describe_reuse(submission: JobSubmission) -> str | None:
+    """Return a sentence about a job that waits for another one's result, or has it; None for others."""
+    if not submission.same_stage:
+        return None
+    return f"The same stage is there: it is not run if {submission.same_stage[0]} has succeeded or does."
+
+
+def _read_record(session: Session, job_id: str) -> JobRecord | None:
+    document = session.store.records.get(job_id)
+    if document is not None:
+        return document.value
+    dossier = session.store.archive.get(job_id)
+    return dossier.record if dossier is not None else None
+
+
+def _may_succeed(session: Session, job_id: str, record: JobRecord | None, *, is_new: bool) -> bool:
+    """Return whether a job has not ended. `is_new`: it counts even if it does not exist yet."""
+    if record is not None:
+        return not record.state.final
+    return is_new or session.store.jobs.get(job_id) is not None
+
+
+def _is_reusable(session: Session, record: JobRecord | None) -> bool:
+    """Return whether a job has succeeded on an instance of the present generation, and all of its outputs are there."""
+    if record is None or record.state is not JobState.SUCCEEDED:
+        return False
+    if record.reused_from is not None:
+        return _is_reusable(session, _read_record(session, record.reused_from))
+    store, owner = session.store, record.last_owner or ""
+    instance = store.instances.get(owner) or store.past_instances.get(owner) if owner else None
+    if instance is not None and instance.value.generation != session.manifest.generation:
+        return False
+    return store.outputs(record.job_id).is_complete()

@@ -1,0 +1,63 @@
+"""The cache of stages: a job with `cache` is not run again while an identical one has succeeded.
+
+Two jobs are the same stage if their keys are equal. The key is a digest of everything that decides what a program
+computes. The outputs of an earlier job count by the job that really computed them: its outputs never change.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Utc
+from everspot_core.jobs.job import JobSubmission
+
+KEY_FIELDS = frozenset(
+    {
+        "recipe",
+        "entrypoint",
+        "parameters",
+        "env",
+        "setup",
+        "secrets",
+        "resources",
+        "processes",
+        "precision",
+        "mixed_on_failover",
+        "stop",
+    }
+)
+"""The fields of a job that decide what its program computes. `code`, `datasets` and `requirements` count by their
+digests, and `after` by the jobs whose outputs it reads."""
+_FORMAT = 1
+"""Version of the key's format: another one makes all keys other keys."""
+
+
+class StageClaim(Document):
+    """The jobs of one key that may still succeed, or the one that has. A submitter changes it by conditional writes."""
+
+    key: str
+    jobs: list[str] = Field(description="In order of submission: each waits for those before it.")
+    changed_at: Utc
+
+
+def stage_key(submission: JobSubmission, producers: Mapping[str, str], generation: str) -> str:
+    """Return the key of a stage, as 64 hexadecimal digits.
+
+    Args:
+        submission: the job, with the digests of its code, datasets and packages.
+        producers: by the name of each earlier job, the id of the job that computed the outputs which it reads.
+        generation: of the cluster (`Manifest.generation`): another image, or other machines, make other keys.
+    """
+    content = {
+        "format": _FORMAT,
+        "generation": generation,
+        "spec": submission.spec.model_dump(mode="json", include=set(KEY_FIELDS)),
+        "code": submission.code_digest,
+        "datasets": sorted(submission.datasets),
+        "wheels": sorted(wheel.key for wheel in submission.wheels),
+        "inputs": dict(producers),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -32,10 +32,10 @@ class Chains:
         Raises:
             StoreError: if the archive could not be asked.
         """
-        named = {job for submission in _waiting(observation).values() for job in _names(submission)}
-        self._ended = {job: state for job, state in self._ended.items() if job in named}
-        self._producers = {job: producer for job, producer in self._producers.items() if job in named}
-        self._ask_archive({job for job in named if _state(job, observation) is None} - set(self._ended))
+        other_jobs = {job for submission in _waiting(observation).values() for job in _names(submission)}
+        self._ended = {job: state for job, state in self._ended.items() if job in other_jobs}
+        self._producers = {job: producer for job, producer in self._producers.items() if job in other_jobs}
+        self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are

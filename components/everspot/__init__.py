@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everspot_cli.client import Client, CliError, JobStatus
+    from everspot_cli.functions.decorator import JobHandle, job
     from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
     from everspot_clouds.gcp.fleet import GcpPrefer, GcpShape
     from everspot_core.capacity.fleet import WeightBy
@@ -131,12 +132,14 @@ __all__ = [
     "GcpTrainingClusterArgs",
     "GcpTrainingFleet",
     "GcpTrainingFleetArgs",
+    "JobHandle",
     "JobStatus",
     "LimitsArgs",
     "PeerArgs",
     "RepositoryArgs",
     "TeamBudgetArgs",
     "WeightBy",
+    "job",
 ]
 
 _HOMES = {
@@ -188,6 +191,7 @@ _HOMES = {
     "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),
     "everspot_core.capacity.fleet": ("WeightBy",),
     "everspot_cli.client": ("CliError", "Client", "JobStatus"),
+    "everspot_cli.functions.decorator": ("JobHandle", "job"),
 }
 """The modules that names come from."""
 

@@ -154,7 +154,7 @@ def test_the_program_of_the_guide_runs(
     """Given the guide's own program, when its job prints, reports, leaves a file and succeeds, then it shows them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EVERSPOT_STORE", world.url)
-    (program,) = re.findall(r"```python\n(.+?)```", GUIDE.read_text(), re.DOTALL)
+    program, _ = re.findall(r"```python\n(.+?)```", GUIDE.read_text(), re.DOTALL)
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "model.txt").write_text("weights")
 

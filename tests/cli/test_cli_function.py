@@ -1,0 +1,320 @@
+"""`everspot.job`: functions of notebooks, scripts and modules as jobs. What is submitted is run as an agent runs it."""
+
+import itertools
+import json
+import linecache
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import everspot
+import pytest
+from everspot_cli.functions import run_function
+from everspot_cli.functions.decorator import JobFunction
+from everspot_core.jobs.records import Reason
+
+from tests.cli.conftest import World
+
+pytestmark = pytest.mark.filterwarnings("ignore:nothing in the code mentions the folder checkpoints")
+
+CELL = itertools.count(1)
+
+
+class Notebook:
+    """A namespace in which cells run as IPython runs them: each is compiled by a name of its own, under which
+    linecache has its source (IPython.core.compilerop)."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__", "everspot": everspot}
+
+    def run(self, source: str) -> Any:
+        """Run a cell; return its variable `train`."""
+        source = textwrap.dedent(source)
+        name = f"/tmp/ipykernel_{os.getpid()}/{next(CELL)}.py"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        exec(compile(source, name, "exec"), self.names)
+        return self.names.get("train")
+
+
+@pytest.fixture
+def notebook(world: World, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.setenv("EVERSPOT_STORE", world.url)
+    return Notebook()
+
+
+Finish = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def finish(world: World, tmp_path: Path) -> Finish:
+    def finish_job(job: str) -> subprocess.CompletedProcess[str]:
+        """Run the code of a job as the agent does, in a process that has none of this one's modules, and end the job
+        as it ended."""
+        submission = world.store.jobs.get(job).value
+        folder = tmp_path / f"work-{job}"
+        world.store.fetch_code(submission, folder)
+        outputs = folder / "outputs"
+        environment = {"PATH": os.environ["PATH"], "EVERSPOT_OUTPUT_DIR": str(outputs)}
+        command = [sys.executable, "-m", "everspot_train.worker", *submission.spec.entrypoint]
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if "i-spot1" not in world.store.instances.scan():
+            world.launch("i-spot1", 0)
+        world.assign(job, "i-spot1", 10)
+        world.start(job, 20)
+        if ended.returncode:
+            world.leave(job, 100, Reason.BUDGET, detail=ended.stderr.splitlines()[-1])
+        else:
+            world.store.outputs(job).keep(1, outputs, lambda: True)
+            world.finish(job, 100, 50, 0.9)
+        return ended
+
+    return finish_job
+
+
+def test_a_function_of_a_notebook_is_a_job_with_all_that_it_uses(
+    world: World, notebook: Notebook, finish: Finish
+) -> None:
+    notebook.run("import math, os.path\nfrom collections import Counter as Tally\nRATES = {'fast': [0.5, 1]}\n")
+    notebook.run("""
+        def scale(value):
+            return value * RATES["fast"][0] * math.pi
+
+        class Model:
+            bias: float = 1.0
+
+            def forward(self, value):
+                return scale(value) + self.bias
+    """)
+    train = notebook.run("""
+        @everspot.job(name="pi", tags={"Team": "vision"}, resources={"memory_gib": 2}, deadline="6h", expected_duration="1h")
+        def train(lr: float, epochs: int = 3, **others):
+            '''Train.'''
+            counts = Tally(others)
+            return {"loss": Model().forward(lr), "where": os.path.join("a", "b"), "epochs": epochs, "b": counts["b"]}
+    """)
+    expected = train(2.0, b=7)
+    handle = train.submit(2.0, b=7)
+    spec = world.store.jobs.get(handle.job_id).value.spec
+    assert (spec.name, spec.tags["Team"], spec.resources.memory_gib) == ("pi", "vision", 2)
+    assert spec.deadline is not None and json.loads(spec.entrypoint[3]) == {"lr": 2.0, "b": 7}
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == expected
+    assert everspot.JobHandle(handle.job_id).result() == expected
+    assert handle.wait().succeeded and handle.metrics() and list(handle.logs()) == []
+
+
+def test_jobs_of_one_function_share_its_code_and_options_change_fields(world: World, notebook: Notebook) -> None:
+    train = notebook.run("@everspot.job\ndef train(lr):\n    return lr\n")
+    other = train.options(tags={"trial": "2"}, name="second")
+    first, second = (world.store.jobs.get(f.submit(lr=n).job_id).value for n, f in enumerate((train, other)))
+    assert first.code_digest == second.code_digest
+    assert (first.spec.name, second.spec.name, second.spec.tags) == ("train", "second", {"trial": "2"})
+    handle = train.submit(lr=3)
+    world.launch("i-spot1", 0)
+    world.assign(handle.job_id, "i-spot1", 10)
+    world.start(handle.job_id, 20)
+    handle.cancel()
+    assert world.store.cancels.get(handle.job_id) is not None
+
+
+def test_a_result_that_json_does_not_carry_fails_no_job(notebook: Notebook, finish: Finish) -> None:
+    train = notebook.run("""
+        import numpy as np
+
+        @everspot.job
+        def train(plain):
+            return {"loss": np.float32(0.5), "pair": (1, 2)} if plain else {"model": [np.zeros(3)]}
+    """)
+    kept, lost = train.submit(True), train.submit(False)
+    assert finish(kept.job_id).returncode == 0
+    assert kept.result() == {"loss": 0.5, "pair": [1, 2]}
+    ended = finish(lost.job_id)
+    assert ended.returncode == 0 and "the result['model'][0] is a numpy.ndarray" in ended.stderr
+    with pytest.raises(everspot.CliError, match=r"has no result: the result\['model'\]\[0\] is a numpy.ndarray, and"):
+        lost.result()
+
+
+def test_a_failed_function_says_why(notebook: Notebook, finish: Finish) -> None:
+    handle = notebook.run("@everspot.job\ndef train():\n    raise ValueError('no data')\n").submit()
+    assert finish(handle.job_id).returncode == 1
+    with pytest.raises(everspot.CliError, match="ended as FAILED: ValueError: no data"):
+        handle.result()
+
+
+@pytest.mark.parametrize(
+    ("cell", "problem"),
+    [
+        ("train = everspot.job(lambda: 1)", "<lambda>: it is a lambda: write it as `def`"),
+        (
+            "def outer():\n    def inner():\n        return 1\n    return everspot.job(inner)\ntrain = outer()",
+            r"outer\.<locals>\.inner: it is defined inside outer",
+        ),
+        ("class A:\n    @everspot.job\n    def step(self): ...", r"A\.step: it is a method of A"),
+        ("@everspot.job\nasync def train(): ...", "train: it is a generator or a coroutine"),
+        ("@everspot.job\ndef train(*layers): ...", "its parameter layers takes any number of values"),
+        ("train = everspot.job(print)", "print is no function that is written in Python"),
+        ("@everspot.job(resource={}, recipe='x')\ndef train(): ...", "recipe is the function's own; resource is no"),
+    ],
+)  # fmt: skip
+def test_a_function_that_no_job_can_run_is_refused_when_it_is_decorated(
+    notebook: Notebook, cell: str, problem: str
+) -> None:
+    with pytest.raises(everspot.CliError, match=problem):
+        notebook.run(cell)
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "problem"),
+    [
+        ("import threading\nlock = threading.Lock()", "return lock", "train: it uses lock, a lock: make it inside, or"),
+        ("square = lambda x: x * x", "return square(2)", "train: it uses square: it is a lambda"),
+        ("", "return undefined", "train: it uses undefined, which is not defined"),
+        ("from dataclasses import dataclass\n@dataclass\nclass C:\n    a: int", "return C(1)", "class C, which has no"),
+        ("import numpy as np\nW = np.zeros(2)\ndef f(): return W", "return f()", "f: it uses W, a ndarray"),
+    ],
+)
+def test_everything_that_cannot_go_along_is_refused_by_name(
+    world: World, notebook: Notebook, before: str, body: str, problem: str
+) -> None:
+    notebook.run(before)
+    train = notebook.run(f"@everspot.job\ndef train():\n    {body}\n")
+    with pytest.raises(everspot.CliError, match=problem):
+        train.submit()
+    assert list(world.store.jobs.names()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ((1, 2), "train: the argument lr is a builtins.tuple, and has to be dict, list"),
+        ({"a": [{1}]}, r"the argument lr\['a'\]\[0\] is a builtins.set"),
+        ({1: 2}, "the argument lr has the key 1"),
+    ],
+)
+def test_an_argument_that_would_arrive_as_another_is_refused(notebook: Notebook, value: Any, problem: str) -> None:
+    train = notebook.run("@everspot.job\ndef train(lr):\n    return lr\n")
+    with pytest.raises(everspot.CliError, match=problem):
+        train.submit(value)
+    with pytest.raises(TypeError, match="missing a required argument: 'lr'"):
+        train.submit()
+
+
+def test_a_source_that_has_changed_since_is_refused(notebook: Notebook) -> None:
+    train = notebook.run("@everspot.job\ndef train():\n    return 1\n")
+    name = train._function.__code__.co_filename
+    changed = "@everspot.job\ndef train():\n    return 2\n"
+    linecache.cache[name] = (len(changed), None, changed.splitlines(keepends=True), name)
+    with pytest.raises(everspot.CliError, match="train: its source is not known, or has changed since"):
+        train.submit()
+
+
+def test_modules_of_a_folder_need_code(
+    notebook: Notebook, finish: Finish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "cont_layers.py").write_text("def layer(x):\n    return x + 1\n")
+    (project / "secret.txt").write_text("not packed")
+    (project / ".everspotignore").write_text("secret.txt\n")
+    monkeypatch.syspath_prepend(str(project))
+    train = notebook.run("""
+        import cont_layers
+        from cont_layers import layer as add
+
+        @everspot.job
+        def train(x):
+            return add(cont_layers.layer(x))
+    """)
+    with pytest.raises(everspot.CliError, match=r"it uses cont_layers of .*cont_layers.py: name its folder in `code`"):
+        train.submit(1)
+    handle = train.options(code=str(project)).submit(1)
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == 3
+    assert not (tmp_path / f"work-{handle.job_id}" / "secret.txt").exists()
+
+
+def test_a_function_of_a_module_is_imported_from_its_module(
+    notebook: Notebook, finish: Finish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "project" / "cont_pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text("WEIGHT = object()\ndef double(x):\n    assert WEIGHT\n    return 2 * x\n")
+    (package / "fit.py").write_text(
+        "import everspot\nfrom cont_pack.model import double\n\n@everspot.job(resources={'vcpus': 2})\n"
+        "def fit(x):\n    return double(x)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "project"))
+    from cont_pack.fit import fit  # type: ignore[import-not-found]
+
+    assert isinstance(fit, JobFunction)
+    handle = fit.submit(x=4)
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == fit(4) == 8
+    with pytest.raises(everspot.CliError, match=r"code has to be .*project, from which cont_pack\.fit is imported"):
+        fit.options(code=str(package)).submit(x=4)
+
+
+def test_an_instance_imports_a_decorated_function_without_the_command() -> None:
+    program = (
+        "import everspot, sys; everspot.job(resources={'gpus': 1})(lambda: 0) if 0 else everspot.job(tags={});"
+        "print([n for n in ('typer', 'rich', 'yaml', 'pathspec', 'pulumi', 'boto3', 'torch') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_older_python_says_that_it_cannot_read_the_function(tmp_path: Path) -> None:
+    (tmp_path / "everspot_cells.py").write_text("def train[:\n")
+    shutil.copy(run_function.__file__, tmp_path / run_function.SCRIPT)
+    command = [sys.executable, run_function.SCRIPT, "everspot_cells", "train", "{}", "3.99"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("train was submitted by Python 3.99 and cannot be read by Python 3.")
+
+
+def test_cells_of_a_real_kernel_are_submitted(world: World, finish: Finish) -> None:
+    """Given an ipykernel, when its cells define and submit a function, then the job runs what the cells say."""
+    reason = "ipykernel is not installed: `make setup` installs it"
+    manager = pytest.importorskip("jupyter_client.manager", reason=reason)
+    pytest.importorskip("ipykernel", reason=reason)
+    kernel, client = manager.start_new_kernel(kernel_name="python3", env={**os.environ, "EVERSPOT_STORE": world.url})
+    printed: list[str] = []
+
+    def note_output(message: dict[str, Any]) -> None:
+        if message["content"].get("name") == "stdout":  # warnings go to the other
+            printed.append(message["content"]["text"])
+
+    def run(cell: str) -> None:
+        reply = client.execute_interactive(textwrap.dedent(cell), timeout=120, output_hook=note_output)
+        assert reply["content"]["status"] == "ok", reply["content"]
+
+    try:
+        run("import everspot\nBASE = 10\ndef helper(x):\n    return x + BASE\n")
+        run("""
+            from dataclasses import dataclass
+
+            @dataclass
+            class Config:
+                lr: float
+
+                def rate(self):
+                    return helper(self.lr)
+        """)
+        run("@everspot.job\ndef train(lr):\n    return Config(lr).rate()\n")
+        run("print(train(2), train.submit(lr=2).job_id)")
+        run("@everspot.job\ndef train(lr):\n    return -Config(lr).rate()\n")  # the cell again, with another body
+        run("print(train(2), train.submit(lr=2).job_id)")
+    finally:
+        client.stop_channels()
+        kernel.shutdown_kernel(now=True)
+    pairs = [line.split() for line in "".join(printed).splitlines()]
+    for result, job in pairs:
+        assert finish(job).returncode == 0
+        assert everspot.JobHandle(job, everspot.Client(world.url)).result() == int(result)
+    assert [result for result, _ in pairs] == ["12", "-12"]

@@ -91,7 +91,9 @@ def test_a_function_of_a_notebook_is_a_job_with_all_that_it_uses(
                 return scale(value) + self.bias
     """)
     train = notebook.run("""
-        @everspot.job(name="pi", tags={"Team": "vision"}, resources={"memory_gib": 2}, deadline="6h", expected_duration="1h")
+        TIMES = {"deadline": "6h", "expected_duration": "1h"}
+
+        @everspot.job(name="pi", tags={"Team": "vision"}, resources={"memory_gib": 2}, **TIMES)
         def train(lr: float, epochs: int = 3, **others):
             '''Train.'''
             counts = Tally(others)

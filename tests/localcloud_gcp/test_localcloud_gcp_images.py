@@ -138,6 +138,7 @@ def test_no_image_is_made_of_a_disk_that_an_instance_writes_on(net: Any) -> None
         ({"labels": {"Team": "a"}}, 400, "Label key"),
         ({"sourceDisk": f"{ZONED}/disks/none"}, 404, "disks/none' was not found"),
         ({"sourceDisk": f"{ZONED}/instances/builder"}, 400, "The URL is malformed"),
+        ({"sourceDisk": "https://compute.googleapis.com/compute/v1/p/zones/z/disks/d"}, 400, "'resource.sourceDisk'"),
         ({"sourceDisk": None}, 400, "'resource.sourceDisk' not specified"),
         ({"sourceImage": DEBIAN}, 501, "sourceImage"),
         ({"imageEncryptionKey": {"kmsKeyName": "k"}}, 501, "imageEncryptionKey"),

@@ -32,14 +32,15 @@ from urllib.parse import urlsplit
 
 from everspot_local.machines import keeper, namespaces
 from everspot_local.machines.doors import METADATA, Address, carry, carry_inside, open_network
-from everspot_local.machines.trees import DISK, DISK_VARIABLE, IMAGE_VARIABLE, MANIFEST
+from everspot_local.machines.trees import DISK, DISK_VARIABLE, HOST_NAME_VARIABLE, IMAGE_VARIABLE, MANIFEST
 
 STATE = Path("var/lib/everspot")
 """The agent's folder in an image, which lies on the machine's disk itself."""
 DISK_MIB = 4096
 DATA_VARIABLE = "EVERSPOT_DATA"
 _HOSTS_OWN = {
-    "PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK, IMAGE_VARIABLE, DISK_VARIABLE
+    "PATH", "HOME", "LANG", "EVERSPOT_HOME", "EVERSPOT_WORK", keeper.MARK, IMAGE_VARIABLE, DISK_VARIABLE,
+    HOST_NAME_VARIABLE,
 }  # fmt: skip
 """Variables of a machine that is a process tree of this machine's. An image has its own."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -78,11 +79,13 @@ class BootOptions:
         disk_mib: size of its disk, where that lies in memory.
         lasting: whether its disk is a folder that outlives it.
         metadata_name: name of its metadata service's address in /etc/hosts; empty for none.
+        host_name: its host name; empty for its own name.
     """
 
     added: tuple[Path, ...] = ()
     disk_mib: int = DISK_MIB
     metadata_name: str = ""
+    host_name: str = ""
     lasting: bool = False
 
 
@@ -270,7 +273,7 @@ def boot(home: Path, layers: list[Path], name: str, machine: MachineSettings, op
     Args:
         home: a folder for its mounts, which it leaves empty.
         layers: of its image.
-        name: its host name.
+        name: that no other machine has.
         machine: its doors and its environment.
         options: how it is booted.
 
@@ -293,7 +296,7 @@ def boot(home: Path, layers: list[Path], name: str, machine: MachineSettings, op
     if child == 0:
         try:
             group.join()
-            _become_process_1(home, layers, name, terminal, machine, options)
+            _become_process_1(home, layers, options.host_name or name, terminal, machine, options)
         except BaseException as error:
             os.write(2, f"the machine does not boot: {error!r}\n".encode())
         os._exit(1)
@@ -320,13 +323,13 @@ def boot(home: Path, layers: list[Path], name: str, machine: MachineSettings, op
 
 
 def _become_process_1(
-    home: Path, layers: list[Path], name: str, terminal: int, machine: MachineSettings, options: BootOptions
+    home: Path, layers: list[Path], host_name: str, terminal: int, machine: MachineSettings, options: BootOptions
 ) -> None:
     """Turn this process, the first in its namespace of processes, into the image's init."""
     namespaces.prctl(namespaces.SET_PDEATHSIG, signal.SIGKILL)
     namespaces.unshare(namespaces.NEWNS | namespaces.NEWUTS | namespaces.NEWIPC | namespaces.NEWCGROUP)
-    socket.sethostname(name)
-    root = lay_root(home, [*layers, *options.added], name, os.ttyname(terminal), machine, options)
+    socket.sethostname(host_name)
+    root = lay_root(home, [*layers, *options.added], host_name, os.ttyname(terminal), machine, options)
     for capability in _HOSTS_KERNEL:
         namespaces.prctl(namespaces.CAPBSET_DROP, capability)
     os.setsid()
@@ -353,7 +356,8 @@ def main(arguments: list[str] | None = None) -> int:
         machine = read_settings(os.environ, options.metadata, options.health)
         name = os.environ.get(keeper.MARK, "machine")
         lasting = DISK_VARIABLE in os.environ
-        chosen = BootOptions(tuple(options.add), options.disk_mib, options.metadata_name, lasting)
+        host_name = os.environ.get(HOST_NAME_VARIABLE, "")
+        chosen = BootOptions(tuple(options.add), options.disk_mib, options.metadata_name, host_name, lasting)
         return boot(Path.cwd(), layers, name, machine, chosen)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         print(f"the machine does not boot: {error}", file=sys.stderr)  # noqa: T201

@@ -13,6 +13,8 @@ from pathlib import Path
 
 IMAGE_VARIABLE, DISK_VARIABLE = "EVERSPOT_MACHINE_IMAGE", "EVERSPOT_MACHINE_DISK"
 """Of a machine: the folder of its image's tree, where that has one; whether its disk outlives it."""
+HOST_NAME_VARIABLE = "EVERSPOT_MACHINE_HOST_NAME"
+"""Of a machine: its host name, where that is not its id."""
 MANIFEST = "image.json"
 """In an image's folder: its layers, the lowest first."""
 DISK, LASTING = "disk", "lasting"

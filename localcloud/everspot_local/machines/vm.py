@@ -32,6 +32,7 @@ from everspot_local.machines import keeper, namespaces
 from everspot_local.machines.contained import MachineSettings, manager_configuration, read_layers, read_settings
 from everspot_local.machines.doors import METADATA, carry, carry_inside, open_network
 from everspot_local.machines.qmp import Monitor
+from everspot_local.machines.trees import HOST_NAME_VARIABLE
 
 QEMU = "qemu-system-x86_64"
 IMAGE_TAG, DISK = "image", "/dev/vda"
@@ -329,7 +330,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         machine = read_settings(os.environ, options.metadata, options.health)
-        name = os.environ.get(keeper.MARK, "machine")
+        name = os.environ.get(HOST_NAME_VARIABLE) or os.environ.get(keeper.MARK, "machine")
         chosen = VmOptions(tuple(options.add), options.disk_mib, options.memory_mib, options.metadata_name)
         return boot(Path.cwd(), options.image, Kernel(options.kernel), name, machine, chosen)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:

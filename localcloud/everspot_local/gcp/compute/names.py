@@ -64,12 +64,13 @@ def tail(link: str) -> str:
     return link.rstrip("/").rpartition("/")[2]
 
 
-def resource_path(link: str, scope: str) -> str:
+def resource_path(link: str, scope: str, field: str = "resource") -> str:
     """Return a resource's path (`projects/…`) from any form of link that Compute accepts.
 
     Args:
         link: a URL, or a part of one from `projects/`, `global/`, `regions/` or `zones/` on.
         scope: what a part that names no project belongs to: `projects/NAME`.
+        field: of the request, for what is refused.
 
     Raises:
         ApiError: for any other form.
@@ -78,7 +79,7 @@ def resource_path(link: str, scope: str) -> str:
         return match[1]
     if link.startswith(("global/", "regions/", "zones/")):
         return f"{scope}/{link}"
-    raise invalid("resource", link, "The URL is malformed.")
+    raise invalid(field, link, "The URL is malformed.")
 
 
 def moment(at: datetime) -> str:

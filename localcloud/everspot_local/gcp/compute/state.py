@@ -110,7 +110,7 @@ class Compute:
         Raises:
             ApiError: 400 for a link of another kind; 404 for one that leads nowhere.
         """
-        path = self.path(link)
+        path = resource_path(link, f"projects/{PROJECT}", field)
         if path.split("/")[-2:-1] != [kind]:
             raise ApiError(400, "invalid", f"Invalid value for field '{field}': '{link}'. The URL is malformed.")
         if path not in self.resources:

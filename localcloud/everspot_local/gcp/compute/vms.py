@@ -17,6 +17,7 @@ from everspot_local.gcp.compute.state import Compute, fingerprint
 from everspot_local.gcp.environment import endpoints
 from everspot_local.gcp.operations import SYSTEM, Operation, OperationFailed
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
+from everspot_local.machines.trees import HOST_NAME_VARIABLE
 from everspot_local.market.pools import MarketPool
 
 Document = dict[str, Any]
@@ -102,6 +103,7 @@ class Vm:
             **project.machines.trees.variables(boot_disk["sourceImageId"], lasting=self.has_lasting_disk),
             **endpoints(project.endpoint),
             "EVERSPOT_CLOUD": "gcp",
+            HOST_NAME_VARIABLE: self.document["name"],
             "EVERSPOT_HEALTH": self.health_address,
             "GCE_METADATA_HOST": project.metadata.address(self.machine.id),
         }

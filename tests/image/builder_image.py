@@ -20,29 +20,39 @@ from everspot_local.image import chroot, inputs
 from everspot_local.image.inputs import Base
 
 USER = "ubuntu"
+GOOGLE_GROUP = "google-sudoers"
+"""Members may do everything, on images of Google Cloud."""
 SETTINGS = tuple(name for name in chroot.PASSED if name != "SOURCE_DATE_EPOCH")
 """Variables by which packages are found, for the sessions of the builder."""
 PREFIX = "BUILDER_"
 """Before their names in the environment of machines, whose own services do not use them."""
 AUTHORITIES = "/usr/local/share/authorities.crt"
 FIRST_BOOT = f"""#!/usr/bin/python3
-import os, pathlib, subprocess, urllib.error, urllib.request
-ROOT = "http://169.254.169.254/latest"
+import os, pathlib, pwd, subprocess, urllib.error, urllib.request
+ROOT = "http://169.254.169.254"
 def ask(path, method="GET", **headers):
     headers = {{name.replace("_", "-"): value for name, value in headers.items()}}
     request = urllib.request.Request(ROOT + path, method=method, headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
     return opener.open(request, timeout=60).read().decode()
+def read_key():
+    if os.environ.get("EVERSPOT_CLOUD") == "gcp":
+        text = ask("/computeMetadata/v1/instance/attributes/ssh-keys", Metadata_Flavor="Google")
+        user, _, key = text.partition(":")
+        return user, key
+    token = ask("/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")
+    return "{USER}", ask("/latest/meta-data/public-keys/0/openssh-key", X_aws_ec2_metadata_token=token)
 subprocess.run(["ssh-keygen", "-A"], check=True)
-token = ask("/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")
 try:
-    key = ask("/meta-data/public-keys/0/openssh-key", X_aws_ec2_metadata_token=token)
+    user, key = read_key()
 except urllib.error.HTTPError:
     raise SystemExit(0)  # launched without a key
-folder = pathlib.Path("/home/{USER}/.ssh")
+if user not in (each.pw_name for each in pwd.getpwall()):  # as Google's guest agent makes users
+    subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", "--groups", "{GOOGLE_GROUP}", user], check=True)
+folder = pathlib.Path("/home", user, ".ssh")
 folder.mkdir(mode=0o700, exist_ok=True)
 (folder / "authorized_keys").write_text(key + "\\n")
-subprocess.run(["chown", "-R", "{USER}:", folder], check=True)
+subprocess.run(["chown", "-R", user + ":", folder], check=True)
 # Below /run, so that nothing of it is in the image.
 place = pathlib.Path("/run/first-boot")
 place.mkdir()
@@ -58,11 +68,13 @@ subprocess.run(["systemctl", "daemon-reload"], check=True)
 SET_UP = f"""set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
-apt-get -q -y install --no-install-recommends openssh-server sudo
+apt-get -q -y install --no-install-recommends openssh-server sudo systemd-resolved
 apt-get clean
 rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* /etc/resolv.conf
 useradd --create-home --shell /bin/bash {USER}
+groupadd --system {GOOGLE_GROUP}
 echo '{USER} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/builder
+echo '%{GOOGLE_GROUP} ALL=(ALL) NOPASSWD: ALL' >>/etc/sudoers.d/builder
 echo 'Defaults env_keep += "{" ".join(SETTINGS)}"' >>/etc/sudoers.d/builder
 printf 'Include /run/first-boot/*.conf\\nListenAddress 127.0.0.1\\n' >/etc/ssh/sshd_config.d/builder.conf
 install -m 0755 /mnt/first-boot /usr/local/sbin/first-boot
@@ -82,7 +94,7 @@ RequiredBy=ssh.service
 """
 
 
-def builder_image(root: Path, cache: Path, folder: Path) -> Path:
+def builder_image(root: Path, cache: Path, folder: Path, cloud: str) -> Path:
     """Make the image's folder above the layers that `make image` keeps; the layer above them is kept too."""
     base = Base()
     lower = [
@@ -100,7 +112,7 @@ def builder_image(root: Path, cache: Path, folder: Path) -> Path:
                     shutil.rmtree(old)
             _make(layer, lower)
     folder.mkdir()
-    (folder / "image.json").write_text(json.dumps({"layers": [str(path) for path in (*lower, layer)], "cloud": "aws"}))
+    (folder / "image.json").write_text(json.dumps({"layers": [str(path) for path in (*lower, layer)], "cloud": cloud}))
     return folder
 
 
@@ -149,10 +161,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += client.recv(4096)
-            method, target, _ = head.decode().split(" ", 2)
+            method, target, _ = read_head(client).split(" ", 2)
             if method != "CONNECT":
                 client.sendall(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
                 return
@@ -160,6 +169,21 @@ class Proxy:
             with socket.create_connection((host, int(port)), timeout=60) as server:
                 client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 copy_both(client, server)
+
+
+def read_head(client: socket.socket) -> str:
+    """Return the head of a request.
+
+    Raises:
+        ConnectionError: if the connection ends before.
+    """
+    head = b""
+    while b"\r\n\r\n" not in head:
+        data = client.recv(4096)
+        if not data:
+            raise ConnectionError("there is no whole request")
+        head += data
+    return head.decode()
 
 
 def copy_both(client: socket.socket, server: socket.socket) -> None:

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from everspot_local.crc32c import crc32c
+
 
 def length_is_none(environ: Mapping[str, Any]) -> bool:
     """Return whether a Content-Length is present but not a length. RFC 9110, 8.6: a number of digits."""
@@ -36,14 +38,6 @@ def md5_fault(stated: str, data: bytes) -> str:
     return "" if base64.b64decode(stated) == digest else "BadDigest"
 
 
-def crc32c(data: bytes) -> str:
-    """Return the CRC32C of RFC 3720, B.4, big-endian in base64, as Cloud Storage states it."""
-    remainder = 0xFFFFFFFF
-    for byte in data:
-        remainder = _CRC32C[(remainder ^ byte) & 0xFF] ^ (remainder >> 8)
-    return base64.b64encode((remainder ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
-
-
 CHECKSUMS: Mapping[str, Callable[[bytes], str]] = {
     "crc32": lambda data: base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode(),
     "crc32c": crc32c,
@@ -51,12 +45,3 @@ CHECKSUMS: Mapping[str, Callable[[bytes], str]] = {
     "sha256": lambda data: base64.b64encode(hashlib.sha256(data).digest()).decode(),
 }
 """How the value of S3's header `x-amz-checksum-NAME` is made of a body ("Checking object integrity")."""
-
-
-def _remainder(byte: int) -> int:
-    for _ in range(8):
-        byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
-    return byte
-
-
-_CRC32C = tuple(_remainder(byte) for byte in range(256))

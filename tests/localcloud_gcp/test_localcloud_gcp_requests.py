@@ -64,7 +64,7 @@ def test_null_or_empty_fields_count_as_not_sent_and_are_not_returned(kit: Any) -
         ("GET", "/compute/v1/projects/another/global/networks", 403, "forbidden"),
         ("GET", "global/targetVpnGateways", 404, None),
         ("GET", "global/sslCertificates", 501, "notImplemented"),
-        ("GET", "global/networks?fields=items", 501, "notImplemented"),
+        ("GET", "global/networks?fields=nothing", 400, "invalidParameter"),
         ("GET", "/nothing", 404, None),
     ],
 )

@@ -3,12 +3,14 @@
 import base64
 import hashlib
 import http.client
+import random
 import socket
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from everspot_local.crc32c import crc32c
 from everspot_local.gcp.callers import OWNER_TOKEN
 from test_localcloud_gcp_storage import BUCKETS, PRIVATE
 
@@ -123,6 +125,59 @@ def test_an_object_s_own_fields_are_held_to_its_data(call: Call, field: str, val
     )
     path = "/upload/storage/v1/b/control/o?uploadType=multipart"
     assert call("POST", path, body, Content_Type="multipart/related; boundary=B")[0] == status
+
+
+CHUNK = 256 << 10
+BEGIN = "/upload/storage/v1/b/control/o?uploadType=resumable"
+
+
+def test_a_resumable_upload_goes_on_where_it_stopped(kit: Any, call: Call) -> None:
+    status, headers, _ = call("POST", BEGIN, b'{"name": "new", "contentType": "text/plain"}')
+    session = headers["location"].removeprefix(kit.cloud.endpoint)
+    assert status == 200 and "upload_id=" in session
+    data = bytes(range(256)) * 1024 * 2 + b"end"
+
+    def send(chunk: bytes, content_range: str) -> tuple[int, str | None]:
+        status, headers, _ = call("PUT", session, chunk, Content_Range=content_range, Authorization="")
+        return status, headers.get("range")
+
+    whole = len(data)
+    assert send(b"", "bytes */*") == (308, None)
+    assert send(data[:CHUNK], f"bytes 0-{CHUNK - 1}/*") == (308, f"bytes=0-{CHUNK - 1}")
+    assert send(data[:CHUNK], f"bytes 0-{CHUNK - 1}/*") == (308, f"bytes=0-{CHUNK - 1}")  # its answer was lost
+    assert send(data[CHUNK : CHUNK + 7], f"bytes {CHUNK}-{CHUNK + 6}/*")[0] == 400  # no whole chunk, and not the last
+    assert send(data[2 * CHUNK :], f"bytes {2 * CHUNK}-{whole - 1}/{whole}")[0] == 503  # what is before it is missing
+    assert send(data[CHUNK:], f"bytes {CHUNK}-{whole}/{whole + 1}")[0] == 400
+    assert call("GET", "/xml/control/new")[0] == 404
+    assert send(data[CHUNK:], f"bytes {CHUNK}-{whole - 1}/{whole}")[0] == 200
+    assert send(b"", f"bytes */{whole}")[0] == 200  # the answer is sent again
+    assert call("GET", "/xml/control/new")[2] == data
+    assert send(b"1", "bytes 0-0/1")[0] == 200 and call("GET", "/xml/control/new")[2] == data
+    assert call("DELETE", session)[0] == 499
+    assert send(b"1", "bytes 0-0/1")[0] == 404
+
+
+@pytest.mark.usefixtures("call")
+def test_an_answer_has_the_fields_that_are_asked_for(kit: Any) -> None:
+    bucket, one = "/storage/v1/b/control/o", "/storage/v1/b/control/o/it"
+    assert kit.get(f"{one}?fields=name,size") == {"name": "it", "size": str(len(DATA))}
+    assert kit.get(f"{bucket}?fields=items/name,nextPageToken") == {"items": [{"name": "it"}]}
+    assert kit.get(f"{bucket}?fields=kind,items(name,bucket)")["items"] == [{"name": "it", "bucket": "control"}]
+    assert kit.get(f"{one}?fields=*") == kit.get(one)
+    for fields in ("nothing", "items/nothing", "items(name", "name/size"):
+        answer = kit.call("GET", f"{bucket}?fields={fields}")
+        assert (answer.status, answer.reason) == (400, "invalidParameter"), fields
+
+
+@pytest.mark.parametrize("size", [0, 9, 65_535, 65_536, 200_001])
+def test_a_checksum_is_that_of_the_definition(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    remainder = 0xFFFFFFFF
+    for byte in data:
+        remainder ^= byte
+        for _ in range(8):
+            remainder = (remainder >> 1) ^ (0x82F63B78 if remainder & 1 else 0)
+    assert base64.b64decode(crc32c(data)) == (remainder ^ 0xFFFFFFFF).to_bytes(4, "big")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Stands in for Google's routing: finds the method of a request by the official discovery documents.
 
-The documents come with google-api-python-client, which is found and never imported. It does not serve batch requests,
-partial responses (`fields`) nor answers in other forms than JSON and media.
+The documents come with google-api-python-client, which is found and never imported. It does not serve batch requests
+nor answers in other forms than JSON and media.
 """
 
 import importlib.util
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from everspot_local.gcp.answers import not_here
+from everspot_local.gcp.partial import Selection, check_selection, read_selection
 from everspot_local.gcp.schemas import Body, query
 
 _COMMON = {"key", "prettyPrint", "quotaUser", "userIp", "upload_protocol", "$.xgafv", "callback"}
-"""Parameters that every method takes and that change nothing here. `fields` is one that would."""
+"""Parameters that every method takes and that change nothing here."""
+_FIELDS = "fields"
+"""The parameter that every method takes and that says what of an answer is sent."""
 _FORMS = {"alt", "uploadType"}
 """Parameters that every method takes and that say in which form something comes or goes."""
 
@@ -35,6 +37,8 @@ class Method:
     Attributes:
         id: as in the discovery document, such as `compute.instances.insert`.
         path: regular expression of its path.
+        answer: schema of its answers; empty for none.
+        schemas: of the API, by name.
     """
 
     id: str
@@ -42,6 +46,8 @@ class Method:
     path: str
     parameters: Mapping[str, Mapping[str, Any]]
     body: Body | None
+    answer: Mapping[str, Any]
+    schemas: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,17 +63,27 @@ class Match:
     names: Mapping[str, str]
     media: bool = False
 
-    def query(self, text: str, *, whole: bool = False) -> dict[str, Any]:
-        """Return all parameters of the request, those of the path among them. `whole`: who asks for some fields alone
-        is answered all of them.
+    def selection(self, text: str) -> Selection:
+        """Return what of the answer a query selects; empty for all of it.
+
+        Raises:
+            ApiError: if answers do not have it.
+        """
+        fields = dict(parse_qsl(text)).get(_FIELDS)
+        if fields is None:
+            return {}
+        selection = read_selection(fields)
+        check_selection(selection, self.method.schemas, self.method.answer)
+        return selection
+
+    def query(self, text: str) -> dict[str, Any]:
+        """Return all parameters of the request, those of the path among them.
 
         Raises:
             ApiError: naming everything that is wrong.
         """
-        pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if name not in _COMMON]
-        if any(name == "fields" for name, _ in pairs) and not whole:
-            raise not_here("partial responses (`fields`)")
-        pairs = [(name, value) for name, value in pairs if name != "fields"]
+        common = {*_COMMON, _FIELDS}
+        pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if name not in common]
         forms = {name: value for name, value in pairs if name in _FORMS}
         remaining = ((name, value) for name, value in pairs if name not in _FORMS)
         parameters = dict(self.method.parameters)
@@ -89,8 +105,9 @@ class Api:
         self._document = document(name)
         self._empties = empties
         self._by_shape: dict[tuple[str, int], list[tuple[str, Method, bool]]] = defaultdict(list)
-        for method, uploads in self._methods(self._document):
-            self._add(method, method.path, media=False)
+        for method, paths, uploads in self._methods(self._document):
+            for path in paths:
+                self._add(method, path, media=False)
             for path in uploads:
                 self._add(method, path, media=True)
 
@@ -112,19 +129,24 @@ class Api:
         shape = -1 if ".*" in path or ".+" in path else _slashes(path)
         self._by_shape[(method.verb, shape)].append((path, method, media))
 
-    def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[str]]]:
+    def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[str], list[str]]]:
+        """Return each method with its paths, that of downloads among them, and those of its uploads."""
         for inner in resource.get("resources", {}).values():
             yield from self._methods(inner)
         for definition in resource.get("methods", {}).values():
             uploads = [p["path"] for p in definition.get("mediaUpload", {}).get("protocols", {}).values()]
+            path = "/" + self._document["servicePath"] + definition["path"]
             method = Method(
                 id=definition["id"],
                 verb=definition["httpMethod"],
-                path=_pattern("/" + self._document["servicePath"] + definition["path"], definition),
+                path=_pattern(path, definition),
                 parameters=definition.get("parameters", {}),
                 body=self._body(definition),
+                answer=definition.get("response", {}),
+                schemas=self._document["schemas"],
             )
-            yield method, [_pattern(path, definition) for path in sorted(set(uploads))]
+            downloads = [_pattern(f"/download{path}", definition)] if definition.get("useMediaDownloadService") else []
+            yield method, [method.path, *downloads], [_pattern(path, definition) for path in sorted(set(uploads))]
 
     def _body(self, definition: Mapping[str, Any]) -> Body | None:
         if "request" not in definition:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response
 
 from everspot_local.gcp import billing, price_list, service_usage
@@ -48,6 +49,8 @@ from everspot_local.gcp.secret_manager import SecretManager
 from everspot_local.gcp.storage.buckets import BucketDocuments
 from everspot_local.gcp.storage.json_api import JsonApi
 from everspot_local.gcp.storage.objects import Objects
+from everspot_local.gcp.storage.resumable import PATH as SESSIONS
+from everspot_local.gcp.storage.resumable import ResumableUploads
 from everspot_local.gcp.storage.xml_api import XmlApi
 from everspot_local.market.clock import stamp
 
@@ -115,7 +118,10 @@ class _State:
             self.objects, now, NUMBER, lambda: f"{project.endpoint}/storage/v1", self._usable, strict=strict
         )
         self._now = now
-        storage = JsonApi(self.buckets, self.objects, self.policies, has_permission, (PROJECT, NUMBER), AGENT)
+        self.uploads = ResumableUploads(now, lambda: project.endpoint)
+        storage = JsonApi(
+            self.buckets, self.objects, self.policies, has_permission, (PROJECT, NUMBER), AGENT, self.uploads
+        )
         monitoring = Monitoring(now, PROJECT, NUMBER)
         on = {f"{name}.googleapis.com" for name in service_usage.ON}
         manager = resource_manager_routes(
@@ -199,8 +205,7 @@ class Products:
         """Return all services."""
         return [
             Service(name, prefix, {method: partial(self._call, name, method) for method in self._state.routes[name]},
-                    modern=modern, whole=name == "serviceusage.v1",
-                    open=name == "sts.v1")
+                    modern=modern, open=name == "sts.v1")
             for name, prefix, modern in _APIS
         ]  # fmt: skip
 
@@ -210,9 +215,12 @@ class Products:
         return self._state.objects
 
     def otherwise(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer requests that no JSON API serves: with Cloud Storage's XML API, the keys of Google's sign-in, or
-        404."""
+        """Answer requests that no method of a JSON API serves: with Cloud Storage's XML API, its sessions of uploads,
+        the keys of Google's sign-in, or 404."""
         path = str(environ.get("PATH_INFO"))
+        if SESSIONS.fullmatch(path):
+            with self._lock:
+                return self._state.uploads.answer(HttpRequest(environ))(environ, start_response)
         if path.startswith(f"{XML}/"):
             application = XmlApi(self._state.objects, self._enter)
             return application({**environ, "PATH_INFO": path.removeprefix(XML)}, start_response)

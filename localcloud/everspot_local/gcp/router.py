@@ -21,6 +21,7 @@ from werkzeug.wrappers import Response
 from everspot_local.gcp.answers import ApiError, Reply, not_here, to_proto_json
 from everspot_local.gcp.callers import NOBODY, ApiCaller
 from everspot_local.gcp.discovery import Api, Match
+from everspot_local.gcp.partial import select
 from everspot_local.gcp.project import Project
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+_SESSION = "upload_id="
+"""In the query of a request to a session of an upload, which has begun with a method, but is none."""
 Handler = Callable[[Request], Document | Reply | None]
 """Answers one method; None for an answer without a body. Raises ApiError."""
 
@@ -61,7 +64,6 @@ class Service:
         modern: whether it is younger than Compute and Storage: it tells neither `errors` nor what is false or 0, and in
             its requests what is empty counts as said.
         locked: whether its handlers run with the market's lock held; one that waits must not.
-        whole: whether who asks for some fields alone (`fields`) is answered all of them, and not refused.
         open: whether it answers who shows no token.
     """
 
@@ -70,7 +72,6 @@ class Service:
     routes: Mapping[str, Handler]
     modern: bool = True
     locked: bool = False
-    whole: bool = False
     open: bool = False
 
     @cached_property
@@ -112,7 +113,8 @@ class Router:
         """Answer one request."""
         path = str(environ.get("REQUEST_URI") or environ["PATH_INFO"]).partition("?")[0]
         for service in self._services:
-            if (match := self._find(service, environ["REQUEST_METHOD"], path)) is not None:
+            match = self._find(service, environ["REQUEST_METHOD"], path)
+            if match is not None and not (match.media and _SESSION in environ["QUERY_STRING"]):
                 return self._answer(service, match, HttpRequest(environ))(environ, start_response)
         for service in self._services:
             if service.prefix and path.startswith(f"{service.prefix}/"):
@@ -133,7 +135,8 @@ class Router:
             shown = http.headers.get("Authorization", "")
             nobody = service.open and not shown
             caller = NOBODY if nobody else self._project.sessions.caller(shown, datetime.now(UTC))
-            request = self._read(service, match, http, caller)
+            request = self._read(match, http, caller)
+            selection = match.selection(http.query_string.decode())
             answer = self._handled(service, request)
         except ApiError as error:
             return _refused(error, service)
@@ -144,10 +147,10 @@ class Router:
             return Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
         if answer is None:
             return Response(status=204)
-        return _json(to_proto_json(answer, zeros=not service.modern))
+        return _json(select(to_proto_json(answer, zeros=not service.modern), selection))
 
-    def _read(self, service: Service, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
-        method, params = match.method, match.query(http.query_string.decode(), whole=service.whole)
+    def _read(self, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
+        method, params = match.method, match.query(http.query_string.decode())
         body: Document = _metadata(http) if match.media else {}
         if not match.media and method.body is not None:
             is_form = http.mimetype == "application/x-www-form-urlencoded"
@@ -173,14 +176,26 @@ def _form(data: bytes) -> Document:
 
 
 def _metadata(http: HttpRequest) -> Document:
-    """Return the metadata of a multipart upload, which may have the object's name ("Uploads and downloads")."""
+    """Return the metadata of an upload, which may have the object's name ("Uploads and downloads"): the body that
+    begins a resumable one, and the first part of a multipart one."""
+    if http.args.get("uploadType") == "resumable":
+        metadata = _parsed(http.get_data())
+        return metadata if isinstance(metadata, dict) else {}
     if http.mimetype != "multipart/related":
         return {}
-    header = f"Content-Type: {http.headers['Content-Type']}\r\n\r\n".encode()
-    parts = BytesParser().parsebytes(header + http.get_data()).get_payload()
-    first = parts[0].get_payload(decode=True) if isinstance(parts, list) and parts else b""  # type: ignore[union-attr]
-    metadata = _parsed(bytes(first or b""))
+    parts = related_parts(http.headers["Content-Type"], http.get_data())
+    metadata = _parsed(parts[0][1]) if parts else {}
     return metadata if isinstance(metadata, dict) else {}
+
+
+def related_parts(content_type: str, data: bytes) -> list[tuple[str, bytes]]:
+    """Return type and content of each part of a multipart body. The boundary may be in single quotes, as gcloud sends
+    it."""
+    header = re.sub(r"boundary='([^']*)'", r'boundary="\1"', content_type)
+    parts = BytesParser().parsebytes(f"Content-Type: {header}\r\n\r\n".encode() + data).get_payload()
+    if not isinstance(parts, list):
+        return []
+    return [(part.get_content_type(), part.get_payload(decode=True) or b"") for part in parts]  # type: ignore[union-attr,misc]
 
 
 def _parsed(data: bytes) -> Any:

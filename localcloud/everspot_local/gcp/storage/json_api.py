@@ -1,25 +1,26 @@
 """Stands in for Cloud Storage's JSON API over the same buckets and objects as the XML API.
 
 It has buckets, their policies, and of objects: list, get, insert, patch, delete, compose and restore. It has no ACLs,
-no notifications, no resumable uploads, no copies, no checksums in answers but MD5, and of preconditions of writes those
-on generations, and on metagenerations of buckets. Source: storage.v1.json.
+no notifications, no copies, and of preconditions of writes those on generations, and on metagenerations of buckets.
+Source: storage.v1.json.
 """
 
 import base64
 import json
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from email.parser import BytesParser
 from typing import Any
+from urllib.parse import quote
 
 from everspot_local.gcp.answers import ApiError, Reply, not_here
 from everspot_local.gcp.iam.policies import Policies
 from everspot_local.gcp.iam.policy_calls import HasPermission
 from everspot_local.gcp.refusals import bad
-from everspot_local.gcp.router import Handler, Request
+from everspot_local.gcp.router import Handler, Request, related_parts
 from everspot_local.gcp.storage.buckets import BucketDocuments, translated
 from everspot_local.gcp.storage.object_model import Stored
 from everspot_local.gcp.storage.objects import PAGE, Objects
+from everspot_local.gcp.storage.resumable import ResumableUploads
 from everspot_local.gcp.storage.transfers import Conditions, check_digests, ranged
 from everspot_local.market.clock import stamp
 
@@ -34,7 +35,17 @@ _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMat
 
 
 class JsonApi:
-    """Buckets and objects by JSON. `agent`: email of Cloud Storage's own account in the project."""
+    """Buckets and objects by JSON.
+
+    Args:
+        buckets: their settings.
+        objects: what lies in them.
+        policies: of the buckets.
+        has_permission: whether a caller has a permission on a resource.
+        project: id and number.
+        agent: email of Cloud Storage's own account in the project.
+        uploads: the sessions of resumable uploads.
+    """
 
     def __init__(
         self,
@@ -44,9 +55,10 @@ class JsonApi:
         has_permission: HasPermission,
         project: tuple[str, str],
         agent: str,
+        uploads: ResumableUploads,
     ) -> None:
         self._buckets, self._objects, self._policies, self._agent = buckets, objects, policies, agent
-        self._has_permission, self._project = has_permission, project
+        self._has_permission, self._project, self._uploads = has_permission, project, uploads
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
@@ -179,18 +191,26 @@ class JsonApi:
                 return Reply(read.data, read.status, stored.content_type, headers)
         return self._object(bucket, name, stored)
 
-    def _insert(self, request: Request) -> Document:
+    def _insert(self, request: Request) -> Document | Reply:
         _refuse_unknown(request)
-        bucket = request.params["bucket"]
-        self._buckets.get(bucket)
-        metadata, data = _uploaded(request)
-        name = request.params.get("name") or metadata.get("name")
-        if not name:
+        self._buckets.get(request.params["bucket"])
+        resumable = request.media is not None and request.params.get("uploadType") == "resumable"
+        metadata, data = (request.body, b"") if resumable else _uploaded(request)
+        if not request.params.get("name") and not metadata.get("name"):
             raise ApiError(400, "required", "Required")
+        if resumable:
+            return self._uploads.begin(request.params, metadata, request.headers, self._write)
         with translated():
-            check_digests(data, request.headers, metadata)
+            check_digests(data, request.headers)
+        return self._write(request.params, metadata, data)
+
+    def _write(self, params: Mapping[str, Any], metadata: Document, data: bytes) -> Document:
+        """Write an object, by the parameters and the metadata that its upload came with."""
+        bucket, name = params["bucket"], params.get("name") or metadata["name"]
+        with translated():
+            check_digests(data, {}, metadata)
             stored = self._objects.put(
-                bucket, name, data, _number(request, "ifGenerationMatch"),
+                bucket, name, data, _integer(params.get("ifGenerationMatch")),
                 content_type=metadata.get("contentType") or "application/octet-stream",
                 metadata=metadata.get("metadata") or {},
             )  # fmt: skip
@@ -243,13 +263,16 @@ class JsonApi:
 
     def _object(self, bucket: str, name: str, stored: Stored) -> Document:
         digest = stored.etag.strip('"')
+        link = f"{self._buckets.get(bucket)['selfLink']}/o/{quote(name, safe='')}"
         document: Document = {
             "kind": "storage#object", "id": f"{bucket}/{name}/{stored.generation}", "name": name, "bucket": bucket,
-            "selfLink": f"{self._buckets.get(bucket)['selfLink']}/o/{name.replace('/', '%2F')}",
+            "selfLink": link,
+            "mediaLink": f"{link.replace('/storage/', '/download/storage/')}?generation={stored.generation}&alt=media",
             "generation": str(stored.generation), "metageneration": str(stored.metageneration),
             "contentType": stored.content_type, "storageClass": "STANDARD", "size": str(len(stored.data)),
             "timeCreated": stamp(stored.at), "updated": stamp(stored.at), "etag": digest,
-            "metadata": dict(stored.metadata), "timeDeleted": stamp(stored.ended) if stored.ended else None,
+            "crc32c": stored.crc32c, "metadata": dict(stored.metadata),
+            "timeDeleted": stamp(stored.ended) if stored.ended else None,
         }  # fmt: skip
         hold = self._buckets.get(bucket).get("retentionPolicy")
         if hold:
@@ -290,14 +313,10 @@ def _uploaded(request: Request) -> tuple[Document, bytes]:
         return request.body, b""
     headers = {key.lower(): value for key, value in request.headers.items()}
     content_type = headers.get("content-type", "")
-    if request.params.get("uploadType") == "resumable":
-        raise not_here("resumable uploads")
     if not content_type.startswith("multipart/related"):
         return {"contentType": content_type}, request.media
-    parsed = BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + request.media)
-    parts = parsed.get_payload()
-    if not isinstance(parts, list) or len(parts) != 2:
+    parts = related_parts(content_type, request.media)
+    if len(parts) != 2:
         raise bad("Multipart upload body must have exactly 2 parts.")
-    metadata = json.loads(parts[0].get_payload(decode=True))  # type: ignore[union-attr,arg-type]
-    data = parts[1].get_payload(decode=True)  # type: ignore[union-attr]
-    return {"contentType": parts[1].get_content_type(), **metadata}, bytes(data)  # type: ignore[union-attr]
+    (_, described), (kind, data) = parts
+    return {"contentType": kind, **json.loads(described)}, data

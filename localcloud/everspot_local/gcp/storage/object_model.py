@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
+
+from everspot_local.crc32c import crc32c
 
 
 class StorageRefused(Exception):
@@ -26,6 +29,11 @@ class Stored:
     metageneration: int = 1
     ended: datetime | None = None
     """Since when it is noncurrent or soft deleted, if it is."""
+
+    @cached_property
+    def crc32c(self) -> str:
+        """Return its checksum, which it takes time to compute."""
+        return crc32c(self.data)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any
 from werkzeug.datastructures import ETags
 from werkzeug.http import parse_range_header
 
-from everspot_local.body_checks import crc32c, length_is_missing, md5_fault
+from everspot_local.body_checks import length_is_missing, md5_fault
+from everspot_local.crc32c import crc32c
 from everspot_local.gcp.storage.object_model import StorageRefused, Stored
 
 

@@ -19,10 +19,24 @@ FREE = {"sts:GetCallerIdentity"}
 
 @dataclass(frozen=True)
 class Denial:
-    """A call that is not allowed. `explicit`: whether a statement denies it, or none allows it."""
+    """A call that is not allowed.
+
+    Attributes:
+        call: which.
+        explicit: whether a statement denies it, or none allows it.
+        policy: the kind of policy that denies it or does not allow it.
+    """
 
     call: Call
     explicit: bool
+    policy: str
+
+    @property
+    def reason(self) -> str:
+        """Return why, in AWS's words (IAM user guide, "Troubleshoot access denied error messages")."""
+        if self.explicit:
+            return f"with an explicit deny in {'an' if self.policy.startswith('i') else 'a'} {self.policy}"
+        return f"because no {self.policy} allows the {self.call.action} action"
 
 
 @dataclass
@@ -48,29 +62,26 @@ class Caller:
     def _boundary(self) -> Mapping[str, Any] | None:
         return self.bound()
 
-    def _decide(self, call: Call) -> PolicyDecision:
-        """Return the decision of policies, boundary and session policy; all of them have to allow a call (IAM user
-        guide, "Permissions boundaries for IAM entities", "Session policies")."""
-        verdict = decide(self._documents, call)
-        for limit in (self._boundary, self.session):
-            if verdict is PolicyDecision.ALLOW and limit is not None:
-                verdict = decide([limit], call)
-        return verdict
+    def _deny(self, call: Call) -> Denial | None:
+        """Return the decision of policies, boundary and session policy, if it is no; all of them have to allow a call
+        (IAM user guide, "Permissions boundaries for IAM entities", "Session policies")."""
+        limits = {"permissions boundary": self._boundary, "session policy": self.session}
+        layers = {"identity-based policy": self._documents, **{k: [v] for k, v in limits.items() if v is not None}}
+        for kind, documents in layers.items():
+            try:
+                decision = decide(documents, call)
+            except UnknownCondition:
+                log.exception("%s is refused", call.action)
+                decision = PolicyDecision.IMPLICIT
+            if decision is not PolicyDecision.ALLOW:
+                return Denial(call, decision is PolicyDecision.DENY, kind)
+        return None
 
     def denied(self, calls: Iterable[Call]) -> Denial | None:
         """Return the first of these calls that the caller may not make; a condition that cannot be evaluated allows
         nothing."""
-        for call in calls:
-            if call.action in FREE:
-                continue
-            try:
-                verdict = self._decide(call)
-            except UnknownCondition:
-                log.exception("%s is refused", call.action)
-                verdict = PolicyDecision.IMPLICIT
-            if verdict is not PolicyDecision.ALLOW:
-                return Denial(call, verdict is PolicyDecision.DENY)
-        return None
+        denials = (self._deny(call) for call in calls if call.action not in FREE)
+        return next((denial for denial in denials if denial is not None), None)
 
 
 class Unauthorized(EC2ClientError):
@@ -84,16 +95,11 @@ class Unauthorized(EC2ClientError):
 def unauthorized_text(principal: str, denial: Denial) -> str:
     """Return EC2's message of a denial. Only EC2 can decode its last part; here that is base64 of JSON."""
     action, resource = denial.call.action, denial.call.resource
-    reason = (
-        "with an explicit deny in an identity-based policy"
-        if denial.explicit
-        else f"because no identity-based policy allows the {action} action"
-    )
     details = {"allowed": False, "explicitDeny": denial.explicit, "action": action, "resource": resource}
     encoded = base64.urlsafe_b64encode(json.dumps(details).encode()).decode()
     return (
         f"You are not authorized to perform this operation. User: {principal} is not authorized to perform: {action} "
-        f"on resource: {resource} {reason}. Encoded authorization failure message: {encoded}"
+        f"on resource: {resource} {denial.reason}. Encoded authorization failure message: {encoded}"
     )
 
 

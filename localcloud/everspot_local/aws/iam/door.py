@@ -156,7 +156,12 @@ def _refusal(service: str, principal: str, denied: Denial) -> Exception:
     action, resource = denied.call.action, denied.call.resource
     if service == "s3":
         bucket = resource.rpartition(":")[2].partition("/")[0]
-        return BucketAccessDeniedError(bucket=bucket) if bucket != "*" else S3AccessDeniedError()
+        error = BucketAccessDeniedError(bucket=bucket) if bucket != "*" else S3AccessDeniedError()
+        # S3 User Guide, "Troubleshoot access denied (403 Forbidden) errors": within an account.
+        error.message = (
+            f'User: {principal} is not authorized to perform: {action} on resource: "{resource}" {denied.reason}'
+        )
+        return error
     if service == "ec2":
         message = unauthorized_text(principal, denied)
     else:

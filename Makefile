@@ -28,9 +28,11 @@ demo: setup ## Provision, train, interrupt, resume and report on a local cloud; 
 image: setup ## Bake the training image as a root tree below .everspot/image and test it; as root, on Linux (CLOUD=gcp)
 	@.venv/bin/everspot-local image --cloud $(CLOUD) $(ARGS)
 
-# Only these targets need what is built from Go modules: the forge, and the control plane of Kubernetes.
+# Only these targets need what is built from Go modules, the forge and the control plane of Kubernetes, and users' own
+# storage libraries.
 review-demo: WITH = forge
-nightly: WITH = forge kubernetes
+test: WITH = libraries
+nightly: WITH = forge kubernetes libraries
 
 review-demo: setup ## Review, merge and apply a pull request on a real forge (the first set-up builds it in minutes)
 	@.venv/bin/python -m everspot_local.demo.review $(ARGS)

@@ -86,7 +86,7 @@ def test_a_forge_without_a_c_compiler_is_told_what_to_install(run_setup, checkou
     assert text.startswith("1.26.") and "install a C compiler (gcc)" in text
 
 
-@pytest.mark.parametrize("name", ["forge", "kubernetes"])
+@pytest.mark.parametrize("name", ["forge", "kubernetes", "libraries"])
 def test_what_few_targets_need_is_had_only_where_it_is_asked_for(run_setup, name):
     code = f"""
 import plan

@@ -1,7 +1,7 @@
 """`make setup`: all that the demo needs, below `.venv` and `.everspot`. Runs on the standard library alone.
 
 Arguments: the clouds whose providers are to be had, `aws` if none is named; `forge` for a forge to review upon,
-and `kubernetes` for the control plane of the local Kubernetes.
+`kubernetes` for the control plane of the local Kubernetes, and `libraries` for users' own storage libraries.
 """
 
 import sys

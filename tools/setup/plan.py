@@ -9,17 +9,19 @@ import dataset
 import engine
 import environment
 import forge
+import libraries
 import provider
 from steps import Step, chain, print_progress, report
 
 USUAL = ("aws",)
-FURTHER = {step.name: step for step in (forge.step, control_plane.step)}
+FURTHER = {step.name: step for step in (forge.step, control_plane.step, libraries.step)}
 """What only some targets need, and is had where it is named."""
 
 
 def main(selection: Sequence[str] = ()) -> int:
     """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had,
-    `forge` for that of `make review-demo`, and `kubernetes` for the control plane of the local Kubernetes."""
+    `forge` for that of `make review-demo`, `kubernetes` for the control plane of the local Kubernetes, and `libraries`
+    for users' own storage libraries."""
     began = time.monotonic()
     clouds = [each for each in selection if each not in FURTHER] or USUAL
     last = [FURTHER[each] for each in dict.fromkeys(selection) if each in FURTHER]
@@ -35,7 +37,10 @@ def main(selection: Sequence[str] = ()) -> int:
         print_progress("everything is in place")
         return 0
     print_progress(f"needed: {', '.join(s.name for s in needed)}")
-    threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, *providers, *last], failures)]
+    with_python = [step for step in last if step is libraries.step]
+    built = [step for step in last if step is not libraries.step]
+    python_side = chain([environment.venv, *with_python, dataset.step], failures)
+    threads = [python_side, chain([engine.step, *providers, *built], failures)]
     for thread in threads:
         thread.join()
     if not failures:

@@ -18,10 +18,10 @@ Remainders = NDArray[np.uint32]
 def crc32c(data: bytes) -> str:
     """Return the CRC32C, big-endian in base64, as Cloud Storage states it."""
     length = len(data) // _LANES
-    remainder, rest = 0xFFFFFFFF, data
+    remainder, tail = 0xFFFFFFFF, data
     if length >= _AT_LEAST:
-        remainder, rest = _of_lanes(data[: length * _LANES], length), data[length * _LANES :]
-    for byte in rest:
+        remainder, tail = _of_lanes(data[: length * _LANES], length), data[length * _LANES :]
+    for byte in tail:
         remainder = int(_TABLE[(remainder ^ byte) & 0xFF]) ^ (remainder >> 8)
     return base64.b64encode((remainder ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
 

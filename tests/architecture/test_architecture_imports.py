@@ -68,7 +68,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "everspot_simulator", "everspot_clouds", "moto", "boto3", "botocore",
             "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
-            "cryptography", "werkzeug", "flask", "xmltodict",
+            "cryptography", "werkzeug", "flask", "xmltodict", "numpy",
             "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
         },
     ),

@@ -92,8 +92,8 @@ def select(document: Any, selection: Selection) -> Any:
         return [select(part, selection) for part in document]
     if not isinstance(document, dict):
         return document
-    every = selection.get("*")
-    chosen = {name: selection.get(name, every) for name in document}
+    default = selection.get("*")
+    chosen = {name: selection.get(name, default) for name in document}
     return {name: select(document[name], inner) for name, inner in chosen.items() if inner is not None}
 
 

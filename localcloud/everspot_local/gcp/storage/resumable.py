@@ -37,7 +37,7 @@ class _Session:
     began: datetime
     size: int | None
     data: bytearray = field(default_factory=bytearray)
-    made: Document | None = None
+    document: Document | None = None
 
 
 class ResumableUploads:
@@ -79,29 +79,29 @@ class ResumableUploads:
         if http.method == "DELETE":
             del self._sessions[name]
             return Response("Client Closed Request", 499)
-        if session.made is None:
+        if session.document is None:
             self._take(session, http.headers.get("Content-Range"), http.get_data())
-        if session.made is None:
+        if session.document is None:
             stored = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
             return Response(status=308, headers={"X-GUploader-UploadID": name, **stored})
-        text = json.dumps(to_proto_json(session.made, zeros=True))
+        text = json.dumps(to_proto_json(session.document, zeros=True))
         return Response(text, content_type="application/json; charset=UTF-8")
 
     def _take(self, session: _Session, content_range: str | None, data: bytes) -> None:
         """Take a chunk, and make the object of the last one. What has arrived already is not taken twice."""
-        first, total, asks = 0, session.size, False
+        first, total, is_query = 0, session.size, False
         if content_range is None:
             total = len(data)  # all of it in one request
         else:
             match = _RANGE.fullmatch(content_range.strip())
             if match is None:
                 raise bad(f"Invalid Content-Range: {content_range}")
-            asks = match[1] is None
+            is_query = match[1] is None
             first = int(match[1] or 0)
             total = int(match[3]) if match[3] else session.size
-            if not asks and int(match[2]) - first + 1 != len(data):
+            if not is_query and int(match[2]) - first + 1 != len(data):
                 raise bad(f"The body has {len(data)} bytes, and Content-Range is {content_range}.")
-        if not asks:
+        if not is_query:
             if first > len(session.data):
                 raise ApiError(
                     503, "backendError", "Invalid request. According to the Content-Range header, the upload offset is "
@@ -118,5 +118,5 @@ class ResumableUploads:
         if total is not None and len(session.data) >= total:
             if len(session.data) > total:
                 raise bad(f"{len(session.data)} bytes have arrived of an object that has {total}.")
-            session.made = session.write(session.params, session.metadata, bytes(session.data))
+            session.document = session.write(session.params, session.metadata, bytes(session.data))
             session.data.clear()

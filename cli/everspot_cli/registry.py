@@ -50,6 +50,12 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show what a running job uses of its machine: GPUs, processors, memory, disk, network, steps.",
         "Jobs",
     ),
+    "profile": CommandEntry(
+        "profile",
+        "Record some steps of a running job with torch's profiler: its most expensive operations and its waits for "
+        "data.",
+        "Jobs",
+    ),
     "logs": CommandEntry("logs", "Print the output of a job, from all its attempts and instances.", "Jobs"),
     "cancel": CommandEntry(
         "control", "Cancel a job. Its instance is free for other jobs immediately; its checkpoints stay.", "Jobs"

@@ -87,6 +87,7 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
     outputs.describe(epoch, described)
     for source, target in (
         (host.logs, home.logs), (host.metrics, home.metrics), (host.utilization, home.utilization),
+        (host.profiles, home.profiles),
     ):  # fmt: skip
         brought += _stream(source, visit, target, job.job_id, epoch)
     return CopiedVisit(size=brought, not_copied=tuple(not_copied))

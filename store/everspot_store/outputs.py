@@ -123,6 +123,12 @@ class Outputs:
                 skipped[entry.path] = reason
         return uploaded, skipped
 
+    def put(self, epoch: int, path: str, data: bytes) -> None:
+        """Write one output before the others of its attempt are kept. `path`: a plain one. An output of that path
+        stays as it is."""
+        with suppress(KeyTaken):
+            self._data.ensure(f"{self._prefix}{epoch:06d}/{path}", data)
+
     def list(self, under: str = "") -> list[Output]:
         """Return the newest output of each path at or below `under` (as it is, or escaped), sorted; links last, so that
         nothing is written through one."""

@@ -18,6 +18,7 @@ from everspot_core.federation.offer import VisitOffer
 from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.job import Earlier, JobSubmission
 from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.profile import Profile, ProfileRequest
 from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
 from everspot_core.jobs.stage_cache import StageClaim
 from everspot_core.jobs.utilization import UtilizationWindow
@@ -69,6 +70,7 @@ class Store(ClusterDocuments):
         self.jobs = Table(control, "jobs", JobSubmission, memo, id_field="job_id")
         self.cancels = Table(control, "cancels", Request)
         self.drills = Table(control, "drills", Request)
+        self.profile_requests = Table(control, "profiles", ProfileRequest)
         self.records = Table(control, "records", JobRecord, memo, id_field="job_id")
         self.heads = Table(control, "heads", CheckpointHead)
         self.instances = Table(control, "instances", InstanceRecord, id_field="instance_id")
@@ -95,6 +97,7 @@ class Store(ClusterDocuments):
         self.logs = Stream(data, "logs", ".log")
         self.metrics = Stream(data, "metrics", ".jsonl")
         self.utilization = Stream(data, "utilization", ".jsonl")
+        self.profiles = Stream(data, "profiles", ".json")
         self.agent_logs = Stream(data, "", ".log", root="agents")
         self.following = LogFollowers(Table(control, "follows", Request), clock)
 
@@ -321,6 +324,14 @@ class Store(ClusterDocuments):
     def read_metrics(self, job_id: str) -> Iterator[Chunk]:
         """Return the present chunks of the metrics in order."""
         return self.metrics.read(job_id)
+
+    def read_profiles(self, job_id: str, request_id: str) -> list[Profile]:
+        """Return what was reported of one profile, in order. Reports that cannot be read are left out."""
+        profiles = []
+        for chunk in self.profiles.read(job_id):
+            with suppress(ValidationError):
+                profiles.append(Profile.read(chunk.data))
+        return [profile for profile in profiles if profile.id == request_id]
 
     def read_utilization(self, job_id: str) -> list[UtilizationWindow]:
         """Return what each attempt of a job used of its machine, in order of attempts and time. Lines that cannot be

@@ -55,8 +55,8 @@ READING: dict[str, tuple[tuple[str, ...], ...]] = {
 """The commands that show something, each as it is typed."""
 
 NOT_READING = {
-    "ab", "rehearse", "retry", "cancel", "exec", "forward", "pull", "init", "preflight", "review", "simulate",
-    "cluster use", "cluster list", "cluster drain", "cluster roll", "cluster down", "cluster interrupt",
+    "ab", "rehearse", "retry", "profile", "cancel", "exec", "forward", "pull", "init", "preflight", "review",
+    "simulate", "cluster use", "cluster list", "cluster drain", "cluster roll", "cluster down", "cluster interrupt",
 }  # fmt: skip
 """Commands that act, or that read no store."""
 

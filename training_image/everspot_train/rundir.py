@@ -18,6 +18,7 @@ from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.documents import Document, Duration, Utc
 from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.profile import DEFAULT_STEPS, Profile
 from everspot_core.jobs.records import Reason
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
 from pydantic import Field, ValidationError
@@ -158,6 +159,24 @@ class StopReport(RunFile):
     file_name = "early-stop.json"
 
     early_stop: EarlyStop | None = Field(default=None, description="Why training ends before its last step.")
+
+
+class ProfileOrder(RunFile):
+    """Agent → program, for a user: record some steps with torch's profiler. A new order has another id."""
+
+    file_name = "profile-order.json"
+
+    id: str
+    steps: int = DEFAULT_STEPS
+
+
+class ProfileReport(RunFile):
+    """Program on the trainer library, or on an integration of a framework → agent: it carries out profile orders.
+    Without this file it does not."""
+
+    file_name = "profile.json"
+
+    profile: Profile | None = Field(default=None, description="Of the last order; None: there was none.")
 
 
 class TrainingPhase(StrEnum):

@@ -37,6 +37,9 @@ class LogShipper:
 
     The file on disk is the buffer: after a failure of the store the next call uploads the rest. Uploaded bytes free
     their disk space, while the program goes on appending to the same file.
+
+    Attributes:
+        is_followed: whether somebody follows the job, as of the last look.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class LogShipper:
         self._most_backlog = most_backlog
         self._shipped_at = clock.monotonic()
         self._followers = DueTimer(LOOK_FOR_FOLLOWERS, clock)
-        self._followed = False
+        self.is_followed = False
         self._offset = 0
         self._punched = 0
         self._chunks = ChunkWriter(store.logs, job.job_id, job.epoch)
@@ -65,9 +68,9 @@ class LogShipper:
     def ship_if_due(self) -> None:
         """Upload a piece, if the last one is long enough ago or a full one waits. Raises `StoreError`."""
         now, backlog = self._clock.monotonic(), self._size() - self._offset
-        if backlog > 0 and self._followers.due():
-            self._followed = self._store.following.stands(self._job.job_id)
-        spacing = FOLLOWED_SPACING if self._followed else SPACING
+        if self._followers.due():
+            self.is_followed = self._store.following.stands(self._job.job_id)
+        spacing = FOLLOWED_SPACING if self.is_followed else SPACING
         if backlog < CHUNK_BYTES and now - self._shipped_at < spacing:
             return
         self._shipped_at = now

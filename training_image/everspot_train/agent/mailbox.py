@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from everspot_train.agent.program import HOME
 from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,
+    ProfileOrder,
+    ProfileReport,
     RunContext,
     RunDir,
     RunDirError,
@@ -74,6 +77,23 @@ class Mailbox:
         except RunDirError as error:  # the job's own processes may write there
             _log.warning("%s: %s", self._owner, error)
             return None
+
+    def profile_report(self) -> ProfileReport | None:
+        """Return what the program says of profile orders; None if it carries out none."""
+        try:
+            return self._run_dir.read(ProfileReport)
+        except RunDirError as error:  # the job's own processes may write there
+            _log.warning("%s: %s", self._owner, error)
+            return None
+
+    def order_profile(self, order: ProfileOrder) -> None:
+        """Order a profile."""
+        self._hand_over(order)
+
+    def take_back_profile(self) -> None:
+        """Take the order of a profile back. One that has begun ends as ordered."""
+        with suppress(OSError):
+            self._run_dir.remove(ProfileOrder)
 
     def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:
         """Write for the trainer until when it may publish."""

@@ -31,6 +31,7 @@ from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import long_detail, write_outcome
 from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.profiles import ProfileRelay
 from everspot_train.agent.program import ENDED
 from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
@@ -88,6 +89,7 @@ class JobSession:
         self._lost = False
         self._events = Outbox(store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id))
         self._logs = LogShipper(store, self.key, run_dir, clock)
+        self._profiles = ProfileRelay(store, self.key, self._mailbox, clock, self.note)
         rule = submission.spec.stop
         self._stop_watch = StopWatch(store, self.key, rule) if rule is not None else None
         self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock, self._stop_watch)
@@ -266,7 +268,10 @@ class JobSession:
         self.emit(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
 
     def keep_folder(self) -> None:
-        """Upload the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
+        """Upload a finished profile, and the folder of a program that does not use the trainer library, if it is due.
+        Raises `StoreError`."""
+        if not (self._over or self._concluding or self._stopping) and self.lease_view() is LeaseView.VALID:
+            self._profiles.publish(self.artifacts.outputs)
         if not (self._over or self._concluding) and self._silent():
             self.artifacts.keep_if_due(urgent=self._stopping)
 
@@ -305,6 +310,7 @@ class JobSession:
             self._report_low_use()
             self._events.write()
             self._logs.ship_if_due()
+            self._profiles.look(is_followed=self._logs.is_followed, reports_steps=self._steps.step is not None)
             self._steps.write()
             if self._utilization is not None:
                 self._utilization.write()
@@ -384,6 +390,7 @@ class JobSession:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
+                self._quietly("profile", lambda: self._profiles.publish(self.artifacts.outputs))
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)

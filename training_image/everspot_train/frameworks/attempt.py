@@ -27,7 +27,8 @@ from everspot_store import SystemClock
 from everspot_train.agent_requests import Requests
 from everspot_train.frameworks.stopping import FrameworkStop
 from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, SavedState, read_context
-from everspot_train.trainer.ranks import rank_from_environment
+from everspot_train.step_profiler import StepProfiler
+from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
 
 STEP_EVERY = timedelta(seconds=5)
 """The least real time between two lines that report a step alone."""
@@ -77,6 +78,7 @@ class FrameworkAttempt:
         self._unreported: dict[str, float] = {}
         self._names: set[str] = set()
         self._too_many_names = False
+        self._profiler: StepProfiler | None = None
 
     @classmethod
     def from_environment(cls) -> "FrameworkAttempt | None":
@@ -87,6 +89,8 @@ class FrameworkAttempt:
     def listen(self) -> None:
         """From now on until `close` SIGTERM is a request to stop between two steps. Outside of the main thread, where
         no handler can be set, the request comes by file alone."""
+        if self._profiler is None and rank_from_environment() == 0:
+            self._profiler = StepProfiler(self._rundir, world_size_from_environment())
         if threading.current_thread() is not threading.main_thread():
             return
         previous = signal.signal(signal.SIGTERM, self._note_signal)
@@ -168,6 +172,8 @@ class FrameworkAttempt:
     def close(self) -> None:
         """End the loop's part: what was left out of the reports is reported, and SIGTERM has its former effect. After
         a request to stop it has none, because it may come while the program ends."""
+        if self._profiler is not None:
+            self._profiler.close(hurry=self._stopping)
         if not self._stopping:
             self._restore_handler()
         if self._unreported or self._step != self._reported_step:
@@ -195,6 +201,8 @@ class FrameworkAttempt:
         a fast loop write nothing."""
         if rank_from_environment() != 0:
             return
+        if self._profiler is not None and step > self._step:
+            self._profiler.between_steps(step)
         self._step = step
         numbers = self._numbers(metrics or {})
         now, key = self._clock.monotonic(), frozenset(numbers)

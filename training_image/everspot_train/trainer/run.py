@@ -15,6 +15,7 @@ from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir, read_context
+from everspot_train.step_profiler import LoopTimes, StepProfiler
 from everspot_train.trainer.agent_link import AgentLink
 from everspot_train.trainer.batch_fit import fit_batch_size
 from everspot_train.trainer.checkpointer import Checkpointer
@@ -68,6 +69,7 @@ class Run:
         self._random_roots: dict[str, Any] = {}
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
+        self._profiler: StepProfiler | None = None
         self._restore_done = self._settled = False
         self._loop = LoopState(context.submission.spec.stop if context else None)
         self._timing = LoopTiming()
@@ -118,6 +120,8 @@ class Run:
         if rundir and context:
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
             run._checkpointer = Checkpointer(context, link, ranks, run.state, info, run._be_sure)
+            if ranks.first:
+                run._profiler = StepProfiler(rundir, ranks.world_size, run._loop_times)
         else:
             log.info("no %s: training without an agent, nothing is checkpointed", RUN_DIR_VARIABLE)
         return run
@@ -394,10 +398,12 @@ class Run:
                     if self._recorder:
                         self._recorder.boundary(self.steps_done)
                     if not self._goes_on():
+                        self._profile_steps()
                         break
                     if self._recorder:
                         self._recorder.wait(self.steps_done)
                     self._between_steps(stepper.metrics())
+                    self._profile_steps()
                     self._timing.begin_step()
                 assert self._stream is not None  # noqa: S101 - there is a step to do
                 with self._timing.waiting(), untracked.tracked_read():
@@ -422,6 +428,13 @@ class Run:
             except (RunStopped, RunFenced) as departure:
                 self._departure = departure  # also if the program catches it
                 raise
+
+    def _profile_steps(self) -> None:
+        if self._profiler:
+            self._profiler.between_steps(self.steps_done, self._loader)
+
+    def _loop_times(self) -> LoopTimes:
+        return LoopTimes(self._timing.loop_seconds, self._timing.wait_seconds)
 
     def _goes_on(self) -> bool:
         """Return whether there are more steps, the same on all ranks."""
@@ -519,6 +532,8 @@ class Run:
         return self._stepper, self._feed, self._untracked
 
     def _close(self, error: BaseException | None) -> None:
+        if self._profiler:
+            self._profiler.close(hurry=isinstance(error, RunStopped | RunFenced))
         if self._checkpointer:
             if self._loop.unreported_metric and error is None and self._ranks.first:
                 log.warning("stop: the program has never called run.log(%s=…)", self._loop.unreported_metric)

@@ -1,0 +1,121 @@
+"""Passes a user's request to profile a job on to its program, and the program's report back to the store."""
+
+import logging
+import os
+import stat
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.jobs.profile import (
+    LIBRARY_ADVICE,
+    MOST_TRACE_BYTES,
+    PROFILE_FOLDER,
+    Profile,
+    ProfileRequest,
+    ProfileState,
+)
+from everspot_store import ChunkWriter, Store
+
+from everspot_train.agent.actions import JobKey
+from everspot_train.agent.mailbox import Mailbox
+from everspot_train.agent.threads import DueTimer
+from everspot_train.rundir import ProfileOrder
+
+LOOK_EVERY = timedelta(seconds=5)
+"""The spacing of looks for a request while somebody follows the job; otherwise there is none to look for."""
+GRACE = timedelta(seconds=60)
+"""The time that a program has after a request to say that it carries out profile orders: it may be importing torch."""
+_log = logging.getLogger(__name__)
+
+
+class ProfileRelay:
+    """The profiles of one ownership. One thread calls `look`, another one `publish`.
+
+    Args:
+        note: writes a line into the job's log.
+    """
+
+    def __init__(self, store: Store, job: JobKey, mailbox: Mailbox, clock: Clock, note: Callable[[str], None]) -> None:
+        self._store, self._job, self._mailbox, self._clock, self._note = store, job, mailbox, clock, note
+        self._due = DueTimer(LOOK_EVERY, clock)
+        self._request: ProfileRequest | None = None
+        self._ordered_at = timedelta()
+        self._published: set[tuple[str, ProfileState]] = set()
+        self._chunks = ChunkWriter(store.profiles, job.job_id, job.epoch)
+
+    def look(self, *, is_followed: bool, reports_steps: bool) -> None:
+        """Order a profile that a user has requested, or take the order back with the request. Raises `StoreError`.
+
+        Args:
+            is_followed: whether somebody follows the job, as everyone does who requests a profile.
+            reports_steps: whether steps of the program are known, so that it has said what it carries out.
+        """
+        if self._request is not None and (self._request.id, ProfileState.REFUSED) not in self._published:
+            waited = self._clock.monotonic() - self._ordered_at
+            if self._mailbox.profile_report() is None and (reports_steps or waited >= GRACE):
+                self._write(Profile(id=self._request.id, state=ProfileState.REFUSED, message=LIBRARY_ADVICE))
+        if not is_followed and self._request is None:
+            return
+        if not self._due.due():
+            return
+        document = self._store.profile_requests.get(self._job.job_id)
+        request = document.value if document is not None and document.value.epoch == self._job.epoch else None
+        if request is None:
+            if self._request is not None:
+                self._mailbox.take_back_profile()
+            self._request = None
+        elif self._request is None or request.id != self._request.id:
+            self._request, self._ordered_at = request, self._clock.monotonic()
+            self._mailbox.order_profile(ProfileOrder(id=request.id, steps=request.steps))
+            self._note(f"a profile of {request.steps} steps was requested by {request.by or 'a user'}")
+
+    def publish(self, outputs: Path | None) -> None:
+        """Write what the program has reported since the last call, and its trace. Raises `StoreError`; then the next
+        call tries again. `outputs`: the job's folder of outputs."""
+        request, report = self._request, self._mailbox.profile_report()
+        profile = report.profile if report is not None else None
+        if request is None or profile is None or profile.id != request.id:
+            return
+        if (profile.id, profile.state) in self._published:
+            return
+        if profile.trace:
+            data = _read_trace(outputs, profile.trace) if outputs is not None else None
+            if data is None:
+                words = "the trace is no file of at most 64 MiB in the folder outputs/profile"
+                profile = profile.model_copy(update={"trace": "", "trace_bytes": 0, "trace_note": words})
+            else:
+                outputs_of_job = self._store.outputs(self._job.job_id)
+                outputs_of_job.put(self._job.epoch, f"{PROFILE_FOLDER}/{profile.trace}", data)
+                profile = profile.model_copy(update={"trace_bytes": len(data)})
+        self._write(profile)
+
+    def _write(self, profile: Profile) -> None:
+        self._chunks.append(profile.to_json())
+        self._published.add((profile.id, profile.state))
+
+
+def _read_trace(outputs: Path, name: str) -> bytes | None:
+    """Return a trace; None if it is no regular file below the folder, or too large. No link is followed, because the
+    program may have put one that leads to files that it may not read."""
+    try:
+        folder = os.open(outputs, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            below = os.open(PROFILE_FOLDER, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            handle = os.open(name, flags, dir_fd=below)
+        finally:
+            os.close(below)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            data = file.read(MOST_TRACE_BYTES + 1)
+    except OSError as error:
+        _log.warning("trace %s: %s", name, error)
+        return None
+    return data if len(data) <= MOST_TRACE_BYTES else None

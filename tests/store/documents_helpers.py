@@ -38,6 +38,7 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
 from everspot_core.jobs.changeover import Changeovers, PartTimes
 from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.profile import DataLoading, Operation, Profile, ProfileRequest
 from everspot_core.jobs.records import (
     Assignment,
     JobState,
@@ -180,6 +181,16 @@ def examples() -> dict[str, Document]:
         agent_version="0.1.0", detail="fine", peers=[sight],
     )  # fmt: skip
     documents["UtilizationWindow"] = every_field(UtilizationWindow, at=AT, utilization=a_use())
+    documents["ProfileRequest"] = every_field(
+        ProfileRequest, id="0a1b2c3d", epoch=2, steps=20, at=AT, by="ann", valid_until=AT
+    )
+    documents["Profile"] = every_field(
+        Profile, id="0a1b2c3d", state="done", message="fine", first_step=121, steps=20, step_seconds=0.012,
+        plain_step_seconds=0.01, stopped_seconds=0.4, ranks=2, cpu_seconds=0.2, gpu_seconds=0.1,
+        data=every_field(DataLoading, wait_seconds=0.06, loader="DataLoader", workers=3),
+        operations=(every_field(Operation, name="aten::mm", calls=40, cpu_seconds=0.02, gpu_seconds=0.075),),
+        trace="steps-121-140-0a1b2c3d.trace.json.gz", trace_bytes=9, trace_note="why",
+    )  # fmt: skip
     documents["AppliedChange"] = a_change()
     documents["EnvironmentReport"] = a_report()
     return documents

@@ -78,7 +78,7 @@ class StepProfiler:
     def __init__(self, rundir: RunDir, ranks: int = 1, times: Callable[[], LoopTimes] | None = None) -> None:
         self._rundir, self._ranks = rundir, ranks
         self._times = times or (lambda: LoopTimes(time.monotonic()))
-        self._seen = ""
+        self._last_order_id = ""
         self._order: ProfileOrder | None = None
         self._plain_since: tuple[int, LoopTimes] | None = None
         self._recording: _Recording | None = None
@@ -127,9 +127,9 @@ class StepProfiler:
         if self._analysis is not None and self._analysis.is_alive():
             return
         order = self._rundir.read(ProfileOrder)
-        if order is None or order.id == self._seen:
+        if order is None or order.id == self._last_order_id:
             return
-        self._seen, self._order, self._plain_since = order.id, order, (step, self._times())
+        self._last_order_id, self._order, self._plain_since = order.id, order, (step, self._times())
 
     def _measure_plain_steps(self, step: int, order: ProfileOrder) -> None:
         assert self._plain_since is not None  # noqa: S101 - set with the order

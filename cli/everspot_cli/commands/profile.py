@@ -109,12 +109,12 @@ def _table(result: Profile) -> Table:
         table.add_row(
             operation.name, f"{operation.calls:,}", *times, _seconds(operation.cpu_seconds), _share(result, operation)
         )
-    rest = result.operations[SHOWN:]
-    if rest:
-        shares = [share for operation in rest if (share := result.share(operation)) is not None]
-        times = [_seconds(sum(operation.gpu_seconds or 0 for operation in rest))] if gpu else []
-        cpu = _seconds(sum(operation.cpu_seconds or 0 for operation in rest))
-        table.add_row(f"{len(rest)} more", f"{sum(o.calls for o in rest):,}", *times, cpu, f"{sum(shares):.1%}")
+    others = result.operations[SHOWN:]
+    if others:
+        shares = [share for operation in others if (share := result.share(operation)) is not None]
+        times = [_seconds(sum(operation.gpu_seconds or 0 for operation in others))] if gpu else []
+        cpu = _seconds(sum(operation.cpu_seconds or 0 for operation in others))
+        table.add_row(f"{len(others)} more", f"{sum(o.calls for o in others):,}", *times, cpu, f"{sum(shares):.1%}")
     return table
 
 

@@ -55,6 +55,13 @@ def test_every_link_leads_somewhere(name, text):
 
 
 @pytest.mark.parametrize(("name", "text"), texts(), ids=[n for n, _ in texts()])
+def test_every_table_has_a_header_and_no_blank_line(name, text):
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"^\|.*\n(?:\|.*\n?)*", prose, re.MULTILINE):
+        assert re.match(r".*\n\|[ :|-]+\|\n", table), table
+
+
+@pytest.mark.parametrize(("name", "text"), texts(), ids=[n for n, _ in texts()])
 def test_every_folder_and_file_that_is_named_exists(name, text):
     rooms = "|".join(p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith("."))
     for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):

@@ -76,7 +76,7 @@ def test_a_running_loop_is_profiled_and_its_trace_is_an_output_at_once(cluster: 
     assert step.startswith("step ") and "ms while recorded" in step and " before: " in step
     assert data.startswith("waits for data ") and " a step (" in data and data.endswith("DataLoader, 0 workers")
     assert any(line.split()[:2] == ["aten::addmm", "10"] for line in out.splitlines()), out
-    trace = next(word for word in out.split() if word.startswith("profile/"))
+    trace = next(text for text in out.split() if text.startswith("profile/"))
     wait_until_there(cluster, notes)  # it still runs
     pulled = run_everspot(cluster, "pull", "job-1", trace, cwd=tmp_path)
     assert pulled.returncode == 0 and (tmp_path / "job-1" / trace).stat().st_size > 1000, pulled.stderr

@@ -73,10 +73,10 @@ def test_a_loop_that_ends_within_a_profile_reports_the_steps_that_it_made(
 
 
 def test_of_two_ranks_the_first_is_profiled(post: Callable[..., Post], tmp_path: Path) -> None:
-    both = post()
-    both.rundir.write(ORDER)
-    both.run_ranks(tmp_path / "losses", 2, EVERSPOT_OUTPUT_DIR=tmp_path / "outputs")
-    profile = read_profile(both.rundir)
+    pair = post()
+    pair.rundir.write(ORDER)
+    pair.run_ranks(tmp_path / "losses", 2, EVERSPOT_OUTPUT_DIR=tmp_path / "outputs")
+    profile = read_profile(pair.rundir)
     assert (profile.state, profile.steps, profile.ranks) == (ProfileState.DONE, 6, 2)
 
 

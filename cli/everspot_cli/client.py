@@ -126,7 +126,7 @@ class Client:
         )  # fmt: skip
 
     def wait(self, job_id: str, timeout: timedelta | None = None) -> JobStatus:
-        """Wait until a job has ended, and return its last state: SUCCEEDED, FAILED or CANCELLED.
+        """Wait until a job has ended, and return its last state: SUCCEEDED, FAILED, CANCELLED or SKIPPED.
 
         Args:
             job_id: The job.

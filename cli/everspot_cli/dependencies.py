@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from everspot_core.jobs.job import Earlier, JobSubmission, Series
 from everspot_core.jobs.records import JobState
+from everspot_core.jobs.run_condition import MetricSource
 
 from everspot_cli.errors import CliError, Exit
 
@@ -46,6 +47,7 @@ def resolve_dependencies(session: "Session", file_name: str, submission: JobSubm
             problem = f"another one is named {earlier_job[0].spec.name} too: their outputs would lie in the same folder"
         if problem:
             problems.append({"field": f"after[{number}]", "problem": problem})
+    problems += _unknown_jobs(submission, names)
     if problems:
         raise CliError(
             f"{file_name}: what the job comes after", Exit.NOT_FOUND, hint="everspot jobs", problems=problems
@@ -54,6 +56,16 @@ def resolve_dependencies(session: "Session", file_name: str, submission: JobSubm
         Earlier(name=earlier_job[0].spec.name, job_id=earlier_job[0].job_id)
         for earlier_job in matches
         if earlier_job is not None
+    ]
+
+
+def _unknown_jobs(submission: JobSubmission, names: list[str]) -> list[dict[str, str]]:
+    """Return the faults of `run_if`: jobs whose metrics it names, and that the job does not come after."""
+    condition = submission.spec.run_if
+    return [
+        {"field": "run_if", "problem": f"{ref}: none of the jobs of after is named {ref.job}"}
+        for ref in (condition.refs if condition is not None else ())
+        if ref.source is MetricSource.METRIC and ref.job not in names
     ]
 
 

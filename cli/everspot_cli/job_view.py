@@ -15,6 +15,8 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         drills=(),
         spent=Spent(dollars=0.0, gpu_hours=0.0),
         after=(),
+        condition_result=None,
+        missing_metric=None,
         same_stage=(),
         nodes=1,
         outlook=None,

@@ -29,6 +29,7 @@ MEANING_OF_STATUS = {
     "SUCCEEDED": "finished",
     "FAILED": "will not be retried: too many errors, a used-up budget, or a reason that `everspot job` shows",
     "CANCELLED": "was cancelled",
+    "SKIPPED": "was not run: its `run_if`, or that of a job that it comes after, did not hold",
 }
 
 
@@ -143,7 +144,7 @@ def restarts_from_zero(submission: JobSubmission, record: JobRecord) -> int:
 def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) -> str | None:
     """Return the state of the deadline: `open`, `kept` or `missed`. None without a deadline, and for a cancelled
     job."""
-    if deadline is None or record.state is JobState.CANCELLED:
+    if deadline is None or record.state in (JobState.CANCELLED, JobState.SKIPPED):
         return None
     if record.state is JobState.FAILED:
         return "missed"

@@ -25,6 +25,7 @@ MEANING_OF_REASON: dict[Reason, str] = {
     Reason.MISSING: "its code is not in the store",
     Reason.CAP: "a budget of its team or of the environment was used up",
     Reason.AFTER: "a job that it comes after did not succeed",
+    Reason.CONDITION: "its `run_if` does not hold, or could not be judged",
     Reason.REUSED: "the same stage had succeeded before: it has that job's outputs, and was not run",
     Reason.WINDOW: "the hours in which it may run were over",
     Reason.INFEASIBLE: "no capacity that there is could have kept its deadline",

@@ -21,6 +21,7 @@ STYLE = {
     "SUCCEEDED": "bold green",
     "FAILED": "bold red",
     "CANCELLED": "dim",
+    "SKIPPED": "dim",
     "READY": "green",
     "BUSY": "cyan",
     "DRAINING": "yellow",

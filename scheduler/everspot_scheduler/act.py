@@ -46,6 +46,11 @@ from everspot_scheduler.parallel import run_parallel
 
 Deed = StandingAction | Release | Stay | Refuse
 """The actions that are writes to the store. The launcher carries out launches."""
+_END_EVENTS = {
+    JobState.CANCELLED: EventKind.CANCELLED,
+    JobState.FAILED: EventKind.FAILED,
+    JobState.SKIPPED: EventKind.NOT_RUN,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -252,8 +257,10 @@ class Actor:
     def _finish(self, action: Finish, observation: Observation) -> ActionResult:
         if action.state is JobState.SUCCEEDED:
             return self._reuse(action, observation)
-        kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
-        return self._close(action.job_id, action.epoch, kind, action.reason, because(action), observation)
+        kind = _END_EVENTS[action.state]
+        return self._close(
+            action.job_id, action.epoch, kind, action.reason, because(action), observation, state=action.state
+        )
 
     def _reuse(self, action: Finish, observation: Observation) -> ActionResult:
         """End a waiting job with the outputs and metrics of the job that has computed the same stage."""
@@ -272,13 +279,20 @@ class Actor:
         return _result(self.write_record(record, observation))
 
     def _close(
-        self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, observation: Observation
+        self,
+        job_id: str,
+        epoch: int,
+        kind: EventKind,
+        reason: Reason,
+        detail: str,
+        observation: Observation,
+        state: JobState | None = None,
     ) -> ActionResult:
         """End a waiting job. The event comes first: its reason stays true, whichever scheduler ends the job."""
         now = self._store.clock.now()
         self._history.write(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
         old = observation.records.get(job_id)
-        record = lease.close(old.value if old else None, job_id, reason, now, detail)
+        record = lease.close(old.value if old else None, job_id, reason, now, detail, state)
         return _result(self.write_record(record, observation))
 
     def _drop_drills(self, job_id: str, drills: tuple[str, ...], observation: Observation) -> ActionResult:

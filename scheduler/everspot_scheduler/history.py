@@ -18,7 +18,7 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.parallel import run_parallel
 
 WRITER = "scheduler"
-_NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2}
+_NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2, EventKind.NOT_RUN: 2}
 _NUMBER |= {EventKind.FINISHED: 2, EventKind.DEPARTED: 3, EventKind.RETURNED: 4}  # of a job that was away
 
 

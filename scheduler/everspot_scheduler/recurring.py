@@ -54,7 +54,12 @@ class RecurringJobs:
 
     def _submit(self, last: JobSubmission, record: JobRecord) -> None:
         events = self._store.events(last.job_id, brief=True)
-        following = next_run(last, final_metrics(record, events), self._store.clock.now())
+        following = next_run(
+            last,
+            final_metrics(record, events),
+            self._store.clock.now(),
+            succeeded=record.state is JobState.SUCCEEDED,
+        )
         if following is None or self._store.jobs.create(following.job_id, following) is None:
             return
         _log.info("%s is submitted after %s, to begin at %s", following.job_id, last.job_id, following.start_at)

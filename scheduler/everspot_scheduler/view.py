@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,6 +32,7 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
+from everspot_scheduler.run_conditions import JudgedCondition
 from everspot_scheduler.speeds import Speeds
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class PlanInputs:
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
     - `purses`: the budgets of teams and of the environment, with the spent amounts.
     - `after`: by job, the states of the jobs that it comes after.
+    - `judgement`: returns what the `run_if` of a job amounts to.
     - `same_stage`: by job, the earlier jobs of the same cached stage.
     """
 
@@ -66,6 +68,7 @@ class PlanInputs:
     changeovers: ChangeoverLog
     head_epochs: Mapping[str, int]
     after: Mapping[str, Standing]
+    judgement: Callable[[str], JudgedCondition]
     same_stage: Mapping[str, tuple[StageRun, ...]]
 
 
@@ -151,7 +154,7 @@ class Viewer:
         """Return the view of the job. It is the same object as long as nothing has changed, since there are many
         jobs."""
         record = observation.records[name].value if name in observation.records else None
-        before = self._jobs.get(name)
+        before, judgement = self._jobs.get(name), inputs.judgement(name)
         speeds = self._speeds.read(submission, record, self._instance_type(record, observation, inputs))
         view = JobView(
             submission=submission,
@@ -161,6 +164,8 @@ class Viewer:
             drills=tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else (),
             spent=inputs.spent.get(name, _UNSPENT),
             after=inputs.after.get(name, ()),
+            condition_result=judgement.condition_result,
+            missing_metric=judgement.missing,
             same_stage=inputs.same_stage.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # the plan uses the author's expectation, less the finished steps
@@ -200,7 +205,8 @@ def _same(before: JobView, now: JobView) -> bool:
         before.submission is now.submission
         and before.record is now.record
         and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
-        and before.same_stage == now.same_stage
+        and (before.same_stage, before.condition_result) == (now.same_stage, now.condition_result)
+        and before.missing_metric == now.missing_metric
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
         and (before.changeover, before.head_epoch) == (now.changeover, now.head_epoch)
     )

@@ -262,6 +262,8 @@ class _Job:
             drills=(),
             spent=_UNSPENT,
             after=(),
+            condition_result=None,
+            missing_metric=None,
             same_stage=(),
             nodes=1,
             outlook=outlook,

@@ -219,6 +219,8 @@ class Task:
             drills=(),
             spent=_UNSPENT,
             after=(),
+            condition_result=None,
+            missing_metric=None,
             same_stage=(),
             nodes=self.job.nodes,
             outlook=Outlook(

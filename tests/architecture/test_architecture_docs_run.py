@@ -151,7 +151,7 @@ def test_every_command_of_the_documents_does_what_it_says(name: str, line: str, 
 
 @pytest.mark.parametrize(("name", "text"), jobs(), ids=[f"{n}-{i}" for i, (n, _) in enumerate(jobs())])
 def test_every_job_file_of_the_documents_is_taken(name: str, text: str, store: Store, tmp_path: Path) -> None:
-    for before in ("prepare", "fetch"):  # the jobs that the documents' chains depend on
+    for before in ("prepare", "fetch", "train"):  # the jobs that the documents' chains depend on
         spec = JobSpec(name=before, recipe="image-classification")
         store.submit(JobSubmission(job_id=f"{before}-0123abcd", spec=spec, submitted_at=datetime.now(UTC)))
     code, output = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")

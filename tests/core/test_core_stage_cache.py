@@ -14,7 +14,8 @@ DIGESTED = {"code", "datasets", "requirements", "after"}
 """Fields that count by what they name."""
 IRRELEVANT = {
     "name", "priority", "deadline", "expected_duration", "start_after", "window", "every", "skip_if", "clouds",
-    "clusters", "checkpoint", "budget", "limits", "cache", "retries", "tags",
+    "clusters", "checkpoint", "budget", "limits", "cache", "retries", "tags", "run_if",
+    "continue_from",
 }  # fmt: skip
 """Fields that decide whether, when and where a program runs, and not what it computes."""
 SPEC = {"name": "prepare", "code": "src", "entrypoint": ["main.py", "--fast"], "env": {"SEED": "1"}, "cache": True}

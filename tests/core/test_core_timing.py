@@ -181,7 +181,7 @@ def run(number: int = 1, before: dict[str, float] | None = None, **fields) -> Jo
     ],
 )
 def test_the_next_run_begins_at_its_time_and_never_while_the_last_one_runs(number, ended, start) -> None:
-    following = next_run(run(number), {"accuracy": 0.5}, at(ended))
+    following = next_run(run(number), {"accuracy": 0.5}, at(ended), succeeded=True)
     assert (following.job_id, following.series.run) == (f"train-1-{number + 1}", number + 1)
     assert (following.start_at, following.deadline_at) == (at(start), at(start) + 6 * HOUR)
     assert following.series.before == {"accuracy": 0.5}
@@ -190,14 +190,14 @@ def test_the_next_run_begins_at_its_time_and_never_while_the_last_one_runs(numbe
 
 def test_a_run_is_skipped_once_after_a_poor_one() -> None:
     poor = run(2, {"accuracy": 0.5}, skip_if="accuracy gain < 0.01")
-    assert next_run(poor, {"accuracy": 0.505}, at("05-02T02:00")).start_at == at("05-04T00:00")
-    assert next_run(poor, {"accuracy": 0.6}, at("05-02T02:00")).start_at == at("05-03T00:00")
-    assert next_run(poor, {}, at("05-02T02:00")).start_at == at("05-03T00:00")
+    assert next_run(poor, {"accuracy": 0.505}, at("05-02T02:00"), succeeded=True).start_at == at("05-04T00:00")
+    assert next_run(poor, {"accuracy": 0.6}, at("05-02T02:00"), succeeded=True).start_at == at("05-03T00:00")
+    assert next_run(poor, {}, at("05-02T02:00"), succeeded=True).start_at == at("05-03T00:00")
 
 
 def test_a_job_of_no_series_has_no_next_run() -> None:
     alone = run().model_copy(update={"series": None})
-    assert next_run(alone, {}, at("05-02T02:00")) is None
+    assert next_run(alone, {}, at("05-02T02:00"), succeeded=True) is None
 
 
 @given(

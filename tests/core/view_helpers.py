@@ -39,6 +39,8 @@ def job_view(**kw) -> JobView:
             "spent": UNSPENT,
             "nodes": 1,
             "after": (),
+            "condition_result": None,
+            "missing_metric": None,
             "same_stage": (),
             "outlook": None,
             "head_epoch": None,

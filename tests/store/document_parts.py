@@ -88,6 +88,7 @@ def a_spec(**program: Any) -> JobSpec:
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
         "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
         "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",
+        "run_if": "last(deployed.accuracy) > 0.5", "continue_from": "last",
         "clouds": [], "clusters": [],
     }  # fmt: skip
     return every_field(JobSpec, **fields | program)

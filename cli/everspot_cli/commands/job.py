@@ -64,7 +64,7 @@ def job(
             session.console.print(Text("\nhow the machine was used", style="bold"))
             session.console.print(facts(machine_rows))
         session.console.print(history(in_market_time(job_events, session.clock.scale), whole=events))
-    if wait and row["state"] != JobState.SUCCEEDED.value:
+    if wait and row["state"] in (JobState.FAILED.value, JobState.CANCELLED.value):
         raise typer.Exit(Exit.JOB_FAILED)
 
 

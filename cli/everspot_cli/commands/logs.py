@@ -81,7 +81,7 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
         if state is JobState.RUNNING:  # then it is not followed
             silence += ": it comes once a minute, within seconds with --follow"
         session.errors.print(silence, style="dim", soft_wrap=True)
-    if follow and state is not JobState.SUCCEEDED:
+    if follow and state not in (JobState.SUCCEEDED, JobState.SKIPPED):
         raise typer.Exit(Exit.JOB_FAILED)
 
 

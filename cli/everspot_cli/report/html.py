@@ -6,6 +6,7 @@ from typing import Any
 
 from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.cards import cards
+from everspot_cli.report.continued_runs import CONTINUED_COLUMNS, continued_cells
 from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.gather import Material
 from everspot_cli.report.page import build_page, section, table
@@ -31,7 +32,7 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
     scale = report["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     machines, early_stops = machine_cells(report["jobs"]), early_stop_cells(report["jobs"])
-    reused = reused_cells(report["jobs"])
+    reused, continued = reused_cells(report["jobs"]), continued_cells(report["jobs"])
     sections = [
         f"<h1>{escape(name)}</h1>",
         f'<p class="sub">Everspot report · as of {escape(report["as_of"][:19].replace("T", " "))} UTC{market}</p>',
@@ -39,6 +40,7 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
         section("Jobs", _jobs(report)),
         section("Stopped early", table(EARLY_STOP_COLUMNS, early_stops, 2)) if early_stops else "",
         section("Stages not run again", table(REUSED_COLUMNS, reused, 2)) if reused else "",
+        section("Continued runs", table(CONTINUED_COLUMNS, continued, 2)) if continued else "",
         section("Use of the machines", table(MACHINE_COLUMNS, machines, 3)) if machines else "",
         *(section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
         section("Sweeps", _sweeps(report)) if report["sweeps"] else "",

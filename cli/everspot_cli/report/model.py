@@ -17,6 +17,7 @@ from everspot_core.jobs.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.machine_use import review_document, review_job
 from everspot_cli.report.changeovers import changeover_rows
+from everspot_cli.report.continued_runs import describe_continuation, find_scratch_runs
 from everspot_cli.report.early_stops import describe_early_stop
 from everspot_cli.report.gather import Material
 from everspot_cli.report.reused_stages import describe_reuse, sum_reused
@@ -52,6 +53,8 @@ DEFINITIONS = {
     "share of the measured time; what was not measured counts as if it had been used alike",
     "early_stop": "what a job that its `stop` ended did not spend: an estimate, from the useful hours and dollars of a "
     "step so far, of the steps up to its total_steps",
+    "continued": "of a run with `continue_from`: its hours and cost_usd, those of the last successful run of its "
+    "series that began from scratch, and the difference, which is negative where it cost more",
     "reused": "of a job that was not run because of `cache`: the hours and the cost_usd of the run whose outputs it "
     "has, as that run was billed; a dash if a price of it is unknown",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
@@ -219,6 +222,15 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
         "early_stop": describe_early_stop(record, progress, own, cost_known=cost_known),
+        "continued": describe_continuation(
+            submission,
+            record,
+            {bill.job_id: bill for bill in material.bill.jobs},
+            find_scratch_runs(material.submissions, material.records),
+            {bill.job_id: _cost_known(material, bill) for bill in material.bill.jobs},
+        )
+        if submission.spec.continue_from is not None
+        else None,
         "reused": describe_reuse(record, run, cost_known=run is not None and _cost_known(material, run)),
         "machine": _machine(material, own),
     }
@@ -245,7 +257,7 @@ def _cost_known(material: Material, own: JobBill) -> bool:
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:
     """Return whether the deadline was met. None without a deadline, for a cancelled job, and while it can still be
     met."""
-    if deadline is None or record.state is JobState.CANCELLED:
+    if deadline is None or record.state in (JobState.CANCELLED, JobState.SKIPPED):
         return None
     if record.state is JobState.SUCCEEDED:
         return until <= deadline

@@ -7,7 +7,9 @@ from html import escape
 from importlib import resources
 
 _COLOURED = ("state", "deadline")
-_TONE = defaultdict(lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="soft", met="good", missed="bad")
+_TONE = defaultdict(
+    lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="soft", SKIPPED="soft", met="good", missed="bad"
+)
 _TONE["—"] = "soft"
 
 

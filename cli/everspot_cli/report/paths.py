@@ -15,7 +15,7 @@ from everspot_cli.report.gather import Material
 from everspot_cli.report.timeline import BAR, ROW, ROWS, TOP, WIDTH, Axis, grid
 from everspot_cli.tables import duration
 
-_TONE = {"SUCCEEDED": "good", "FAILED": "bad", "CANCELLED": "soft"}
+_TONE = {"SUCCEEDED": "good", "FAILED": "bad", "CANCELLED": "soft", "SKIPPED": "soft"}
 
 _LEGEND = "".join(
     f'<span><i class="swatch {look}"></i>{caption}</span>'

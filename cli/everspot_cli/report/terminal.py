@@ -12,6 +12,7 @@ from rich.text import Text
 
 from everspot_cli.machine_use import MACHINE_COLUMNS, machine_cells
 from everspot_cli.report.changeovers import changeovers
+from everspot_cli.report.continued_runs import CONTINUED_COLUMNS, continued_cells
 from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.reused_stages import REUSED_COLUMNS, describe_saving, reused_cells
 from everspot_cli.report.shares import UNTAGGED
@@ -51,6 +52,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
         parts += [Text("\nStopped early", style="bold"), _early_stops(early_stops)]
     if reused := reused_cells(report["jobs"]):
         parts += [Text("\nStages not run again", style="bold"), _reused(reused)]
+    if continued := continued_cells(report["jobs"]):
+        parts += [Text("\nContinued runs", style="bold"), _continued(continued)]
     if machines := machine_cells(report["jobs"]):
         parts += [Text("\nUse of the machines", style="bold"), _machines(machines)]
     for key, rows in report["cost_by_tag"].items():
@@ -209,7 +212,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
 def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
     """Return the instance that resumed a job after an interruption. A job that has ended does not resume."""
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
-    over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
+    over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED", "SKIPPED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
 
 
@@ -224,6 +227,14 @@ def _early_stops(rows: list[list[str]]) -> Table:
 def _reused(rows: list[list[str]]) -> Table:
     names = [name.upper() for name in REUSED_COLUMNS]
     table = sheet(names, text_columns=2, fold=(names[0], names[1]))
+    for cells in rows:
+        table.add_row(*cells)
+    return table
+
+
+def _continued(rows: list[list[str]]) -> Table:
+    names = [name.upper() for name in CONTINUED_COLUMNS]
+    table = sheet(names, text_columns=2, fold=(names[0], names[1], names[4]))
     for cells in rows:
         table.add_row(*cells)
     return table

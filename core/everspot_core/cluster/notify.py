@@ -113,7 +113,7 @@ def _occasions(
     """Yield the occasions that have occurred for a job, each with its moment."""
     state, deadline = record.state if record is not None else JobState.PENDING, submission.deadline_at
     ended = record.changed_at if record is not None and state.final else now
-    if deadline is not None and ended > deadline and state is not JobState.CANCELLED:
+    if deadline is not None and ended > deadline and state not in (JobState.CANCELLED, JobState.SKIPPED):
         yield Occasion.LATE, deadline
     if state is JobState.FAILED:
         yield Occasion.FAILED, ended

@@ -48,6 +48,7 @@ class EventKind(StrEnum):
     # scheduler, of a job that was not run because of `cache`: also reused_from
     FAILED = "failed"  # the program that decided it: reason, message
     CANCELLED = "cancelled"  # the program that carried it out
+    NOT_RUN = "not_run"  # scheduler, of a job that its `run_if`, or that of an earlier job, skips: reason, message
     DRILL = "drill"  # the submitter of the drill
     DEPARTED = "departed"  # scheduler of its home: cluster, visit, message
     RETURNED = "returned"  # scheduler of its home: cluster, visit, end, message, step, usd, egress_usd

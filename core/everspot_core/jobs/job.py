@@ -17,6 +17,7 @@ from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_
 from everspot_core.jobs.early_stop import StopRule as StopRule
 from everspot_core.jobs.job_parts import Budget as Budget
 from everspot_core.jobs.job_parts import CheckpointPolicy as CheckpointPolicy
+from everspot_core.jobs.job_parts import ContinueFrom as ContinueFrom
 from everspot_core.jobs.job_parts import JobLimits as JobLimits
 from everspot_core.jobs.job_parts import LimitAction as LimitAction
 from everspot_core.jobs.job_parts import Precision as Precision
@@ -42,6 +43,7 @@ from everspot_core.jobs.job_rules import (
     written_faults,
 )
 from everspot_core.jobs.recipes import parameter_faults
+from everspot_core.jobs.run_condition import Condition
 from everspot_core.jobs.timing import Hours, Skip
 from everspot_core.jobs.timing_rules import LEAST_EVERY, after_faults, timing_faults
 from everspot_core.jobs.visit_records import Visit as Visit
@@ -136,6 +138,17 @@ class JobSpec(Frozen):
         default=None,
         description="Hours of the day in which the job runs, such as `22:00-06:00` (UTC) or `22:00-06:00 Europe/"
         "Berlin`. When they end, the job checkpoints and waits for the next window.",
+    )
+    run_if: Condition | None = Field(
+        default=None,
+        description="The job runs only if this holds once the jobs of `after` have succeeded, as in "
+        "`metric(train.accuracy) > last(deployed.accuracy) + 0.5%`. Otherwise it is SKIPPED at no cost, and so are the "
+        "jobs after it. `metric`: of a job of `after`; `last`: of the latest successful job of that name.",
+    )
+    continue_from: ContinueFrom | None = Field(
+        default=None,
+        description="With `every`: `last` gives each run the `outputs/` of the last successful run of the series, in a "
+        "folder of the job's own name below `EVERSPOT_INPUTS`. The first run finds none.",
     )
     every: Span | None = Field(
         default=None,

@@ -46,6 +46,12 @@ class Precision(StrEnum):
     TF32 = "tf32"
 
 
+class ContinueFrom(StrEnum):
+    """What a run of a series begins with. `last`: the outputs of the last successful run."""
+
+    LAST = "last"
+
+
 class Resources(Frozen):
     """The least resources of an instance that can run the job."""
 

@@ -122,6 +122,11 @@ def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
         problems.append(
             Problem("after", f"the outputs of earlier jobs are in one cluster: leave out after, or {field_name}")
         )
+    problems += [
+        Problem(name, f"the earlier jobs are in one cluster: leave out {name}, or {field_name}")
+        for name in ("run_if", "continue_from")
+        if values.get(name) is not None
+    ]
     if values.get("secrets"):
         problems.append(
             Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {field_name}")

@@ -284,9 +284,19 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
     )
 
 
-def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
+def close(
+    record: JobRecord | None,
+    job_id: str,
+    reason: Reason,
+    now: datetime,
+    detail: str = "",
+    state: JobState | None = None,
+) -> JobRecord:
     """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be met, or it is
-    a visit that returns home.
+    a visit that returns home; or `run_if` does not hold.
+
+    Args:
+        state: The final state. None: the one that follows from the reason.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -295,10 +305,15 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     record = record or pending(job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("close it", record)
-    if reason not in _FINAL or reason is Reason.FINISHED:
+    if state is None and (reason not in _FINAL or reason is Reason.FINISHED):
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
-        update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-DETAIL_LIMIT:], "changed_at": now}
+        update={
+            "state": state or _FINAL[reason],
+            "last_reason": reason,
+            "detail": detail[-DETAIL_LIMIT:],
+            "changed_at": now,
+        }
     )
 
 

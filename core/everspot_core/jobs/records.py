@@ -26,7 +26,8 @@ from everspot_core.jobs.visit_records import Away, Trip
 
 class JobState(StrEnum):
     """The state of a job. PENDING: it waits for an instance. ASSIGNED: it has an instance that has not started it yet.
-    AWAY: it is offered to another cluster, or runs there. The last three are final."""
+    AWAY: it is offered to another cluster, or runs there. SKIPPED: its `run_if`, or that of a job that it comes after,
+    did not hold. The last four are final."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
@@ -35,11 +36,12 @@ class JobState(StrEnum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
 
     @property
     def final(self) -> bool:
         """Whether the job will never run again."""
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.SKIPPED)
 
     @property
     def owned(self) -> bool:
@@ -71,6 +73,7 @@ class Reason(StrEnum):
     MISSING = "missing"  # the submitted code of the job is missing
     CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
     AFTER = "after"  # a job of its `after` has not succeeded
+    CONDITION = "condition"  # its `run_if` does not hold, or could not be judged
     REUSED = "reused"  # the same stage has succeeded before: it has that job's outputs, and was not run
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     INFEASIBLE = "infeasible"  # no capacity could have met its deadline: it was not started

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from everspot_core.jobs.job import JobSubmission, Series
+from everspot_core.jobs.job import Earlier, JobSubmission, Series
 
 
 def next_id(series: Series) -> str:
@@ -11,12 +11,18 @@ def next_id(series: Series) -> str:
     return f"{series.id}-{series.run + 1}"
 
 
-def next_run(last: JobSubmission, metrics: Mapping[str, float], now: datetime) -> JobSubmission | None:
+def next_run(
+    last: JobSubmission, metrics: Mapping[str, float], now: datetime, *, succeeded: bool
+) -> JobSubmission | None:
     """Return the run after one that has ended with these metrics; None if it belongs to no series.
 
     It begins `every` after the scheduled begin of the last run. If several such times have passed meanwhile, only the
     latest counts, and the run begins immediately. If `skip_if` holds, it begins another `every` later. It has the code,
-    the datasets and the packages of the run before.
+    the datasets and the packages of the run before. With `continue_from` it reads the outputs of the last successful
+    run.
+
+    Args:
+        succeeded: whether the last run did.
     """
     spec, series = last.spec, last.series
     if series is None or spec.every is None:
@@ -34,6 +40,22 @@ def next_run(last: JobSubmission, metrics: Mapping[str, float], now: datetime) -
             "start_at": start,
             "deadline_at": start + (last.deadline_at - planned) if last.deadline_at is not None else None,
             "series": Series(id=series.id, run=series.run + 1, before=dict(metrics)),
+            "after": _continue(last, succeeded=succeeded),
             "retry_of": None,
         }
     )
+
+
+def continued_from(submission: JobSubmission) -> str | None:
+    """Return the run of its series whose outputs a job begins with; None if it begins from scratch."""
+    name = submission.spec.name
+    is_continued = submission.spec.continue_from is not None
+    return next((e.job_id for e in submission.after if e.name == name), None) if is_continued else None
+
+
+def _continue(last: JobSubmission, *, succeeded: bool) -> list[Earlier]:
+    """Return the jobs that the run after this one comes after."""
+    if last.spec.continue_from is None or not succeeded:
+        return last.after
+    name = last.spec.name
+    return [*(e for e in last.after if e.name != name), Earlier(name=name, job_id=last.job_id)]

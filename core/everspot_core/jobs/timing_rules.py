@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from everspot_core.documents import Utc, format_duration, parse_duration
+from everspot_core.jobs.run_condition import MetricSource, RunCondition
 from everspot_core.validation.problems import Problem
 
 MOST_AFTER = 20
@@ -39,9 +40,24 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
     interval, deadline, skip = (values.get(key) for key in ("every", "deadline", "skip_if"))
     if skip is not None and interval is None:
         problems.append(Problem("skip_if", "belongs to a series: every is missing"))
+    if values.get("continue_from") is not None and interval is None:
+        problems.append(Problem("continue_from", "belongs to a series: every is missing"))
+    condition = values.get("run_if")
+    if isinstance(condition, RunCondition):
+        problems += _condition_faults(condition, after if isinstance(after, list) else [])
     if interval is not None and _moment(deadline) is not None:
         problems.append(Problem("deadline", "must be a duration where every makes a series: a moment is one run's"))
     return problems + _deadline_faults(values)
+
+
+def _condition_faults(condition: RunCondition, after: list[Any]) -> list[Problem]:
+    """Return the fault of a condition on jobs whose end nothing awaits. Jobs of `after` by id are known at
+    submission."""
+    if after or all(ref.source is not MetricSource.METRIC for ref in condition.refs):
+        return []
+    return [
+        Problem("run_if", "metric() is of a job of after, which names none: write last(), or name the job in after")
+    ]
 
 
 def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:

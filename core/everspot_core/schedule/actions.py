@@ -41,6 +41,9 @@ class Why(StrEnum):
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
     UNDERUSED = "underused"  # share: of the time in which its GPUs computed, percent; limit (percent), span
     AFTER = "after"  # jobs: that have to succeed first
+    AFTER_SKIPPED = "after-skipped"  # job: it was to come after it
+    CONDITION = "condition"  # words: the comparison that does not hold, with its figures
+    METRIC_MISSING = "metric-missing"  # words: which metric of `run_if` no job has reported
     SAME_STAGE = "same-stage"  # job: the same cached stage, which is under way
     REUSED = "reused"  # job: that computed the same
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
@@ -207,8 +210,8 @@ class Expire(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(_Act):
-    """End a job that nobody owns. `state` is CANCELLED or FAILED; or SUCCEEDED, of a cached stage that is not run
-    because the job in the figures has computed the same."""
+    """End a job that nobody owns. `state` is CANCELLED, FAILED or SKIPPED; or SUCCEEDED, of a cached stage that is not
+    run because the job in the figures has computed the same."""
 
     job_id: str
     epoch: int

@@ -8,7 +8,7 @@ from everspot_core.jobs.job import LimitAction, Priority
 from everspot_core.jobs.lease import FRUITLESS_MOST, idle_attempts_limit, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.stages import reusable_run
+from everspot_core.schedule.stages import is_early, reusable_run
 from everspot_core.schedule.view import JobView, Outlook
 
 HOUR = timedelta(hours=1)
@@ -130,9 +130,29 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     lacking = broken(job)
     if lacking is not None:
         return JobState.FAILED, Reason.AFTER, *lacking
+    skipped = _skipped(job, now)
+    if skipped is not None:
+        return skipped
     run = reusable_run(job, now)
     if run is not None:
         return JobState.SUCCEEDED, Reason.REUSED, Why.REUSED, {"job": run.producer}
+    return None
+
+
+def _skipped(job: JobView, now: datetime) -> End | None:
+    """Return the end of a waiting job that its `run_if` skips, or that comes after a skipped one; None if it may run.
+
+    A job that has had an instance is not judged again.
+    """
+    name = next((name for name, state in job.after if state is JobState.SKIPPED), None)
+    if name is not None:
+        return JobState.SKIPPED, Reason.AFTER, Why.AFTER_SKIPPED, {"job": name}
+    if job.epoch or is_early(job.submission, now):
+        return None
+    if job.missing_metric is not None:
+        return JobState.FAILED, Reason.CONDITION, Why.METRIC_MISSING, {"words": job.missing_metric}
+    if job.condition_result is not None and not job.condition_result.is_met:
+        return JobState.SKIPPED, Reason.CONDITION, Why.CONDITION, {"words": job.condition_result.words}
     return None
 
 
@@ -157,6 +177,6 @@ def broken(job: JobView) -> tuple[Why, Figures] | None:
     for name, state in job.after:
         if state is None:
             return Why.AFTER_FAILED, {"job": name, "state": "is not known"}
-        if state.final and state is not JobState.SUCCEEDED:
+        if state in (JobState.FAILED, JobState.CANCELLED):
             return Why.AFTER_FAILED, {"job": name, "state": "failed" if state is JobState.FAILED else "was cancelled"}
     return None

@@ -9,6 +9,7 @@ from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
 from everspot_scheduler.phases.services import SchedulerServices
 from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.preemptions import Preemptions
+from everspot_scheduler.run_conditions import RunConditions
 from everspot_scheduler.spent import SpentMeter
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import PlanInputs, notices
@@ -29,7 +30,7 @@ class ObservePhase(TickPhase):
         self.pools = Pools(services.scores, services.changeovers)
         self._spent = SpentMeter(store.clock, services.ledger, services.manifest_watch.limits.tick_every)
         self._preemptions, self._usage = Preemptions(store), UsageMeter(store)
-        self._heads, self._chains = Heads(store), Chains(store)
+        self._heads, self._chains, self._conditions = Heads(store), Chains(store), RunConditions(store)
         self._loaded = False
         super().__init__(
             "observe",
@@ -97,6 +98,8 @@ class ObservePhase(TickPhase):
     def _build_inputs(self, tick: Tick) -> None:
         services, observation = self._services, tick.observation
         self._chains.look(observation)
+        after = self._chains.predecessor_states(observation)
+        self._conditions.look(observation, after)
         pools = self.pools.look(services.facts, services.ledger, services.elastic, services.store.clock.now())
         unfinished = (job.value for name, job in observation.jobs.items() if not _is_final(observation, name))
         tick.inputs = PlanInputs(
@@ -112,7 +115,8 @@ class ObservePhase(TickPhase):
             elastic_manager=services.elastic,
             changeovers=services.changeovers,
             head_epochs=self._heads.ahead(observation),
-            after=self._chains.predecessor_states(observation),
+            after=after,
+            judgement=self._conditions.judgement,
             same_stage=self._chains.stage_runs(observation),
         )
 

@@ -142,6 +142,7 @@ def _counts(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, str], ...]:
         (by_status["AWAY"], "away"),
         (overdue, "late"),
         (by_status["SUCCEEDED"], "succeeded"),
+        (by_status["SKIPPED"], "skipped"),
         (by_status["FAILED"] + by_status["CANCELLED"], "failed or cancelled"),
     )
     always = ("running", "waiting", "late")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Assignment, JobRecord, JobState
+from everspot_core.jobs.run_condition import ConditionResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class JobView:
     - `stale`: the record has not changed for the length of a lease, by the observer's own clock.
     - `nodes`: how many instances it needs at the same time; more than one make a gang.
     - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is unknown.
+    - `condition_result`: what its `run_if` amounts to; None without one, or while it cannot be judged yet.
+    - `missing_metric`: the metric that no job has reported, for which `run_if` cannot be judged; None: there is none.
     - `same_stage`: the jobs of the same cached stage that were submitted before it, in their order.
     - `outlook`: the driver's measurement or knowledge; None: the plan uses the author's expectation.
     - `head_epoch`: the epoch in the head of its checkpoints; None: it has no checkpoints, or the head was not read.
@@ -97,6 +100,8 @@ class JobView:
     spent: Spent
     nodes: int
     after: tuple[tuple[str, JobState | None], ...]
+    condition_result: ConditionResult | None
+    missing_metric: str | None
     same_stage: tuple[StageRun, ...]
     outlook: Outlook | None
     head_epoch: int | None

@@ -1,9 +1,10 @@
-"""`cache` of a job file on a whole cluster of the local cloud: a chain of real programs is submitted twice, and then
-with one byte of its code changed."""
+"""`cache`, `run_if` and `continue_from` of job files on a whole cluster of the local cloud: a chain of real programs is
+submitted twice, and then with one byte of its code changed; a series runs beside it."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e_helpers import PLAIN, LiveCluster, everspot
@@ -23,6 +24,16 @@ print("trained on", (pathlib.Path(os.environ["EVERSPOT_INPUTS"]) / "prepare/deep
 folder = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
 folder.mkdir(exist_ok=True)
 (folder / "model").write_text("model")
+print("EVERSPOT step=1 accuracy=0.9", flush=True)
+"""
+
+
+COUNT = """
+import os, pathlib
+before = pathlib.Path(os.environ.get("EVERSPOT_INPUTS", "none"), "weekly", "count")
+folder = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
+folder.mkdir(exist_ok=True)
+(folder / "count").write_text(str(int(before.read_text()) + 1 if before.exists() else 1))
 """
 
 
@@ -33,20 +44,23 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluste
         yield cluster
 
 
+def submit(folder: Path, name: str, **fields: Any) -> str:
+    (folder / f"{name}.yaml").write_text(json.dumps({"name": name, "entrypoint": ["main.py"]} | fields))
+    return str(json.loads(everspot("submit", str(folder / f"{name}.yaml"), "--json"))["job_id"])
+
+
 def submit_chain(folder: Path) -> list[str]:
     """Submit both stages; the ids of their jobs."""
     jobs = []
     for name, after in (("prepare", []), ("train", ["prepare"])):
-        job = {"name": name, "code": str(folder / name), "entrypoint": ["main.py"], "after": after, "cache": True}
-        (folder / f"{name}.yaml").write_text(json.dumps(job))
-        jobs.append(json.loads(everspot("submit", str(folder / f"{name}.yaml"), "--json"))["job_id"])
+        jobs.append(submit(folder, name, code=str(folder / name), after=after, cache=True))
     return jobs
 
 
-def test_an_unchanged_chain_is_not_run_again_and_a_changed_stage_reads_the_reused_outputs(
+def test_an_unchanged_chain_is_not_run_again_a_condition_skips_and_a_series_continues(
     live: LiveCluster, tmp_path: Path
 ) -> None:
-    for name, program in (("prepare", PREPARE), ("train", TRAIN)):
+    for name, program in (("prepare", PREPARE), ("train", TRAIN), ("weekly", COUNT)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "main.py").write_text(program)
 
@@ -56,8 +70,11 @@ def test_an_unchanged_chain_is_not_run_again_and_a_changed_stage_reads_the_reuse
             assert live.until(lambda job=job: live.ended(job)) is JobState.SUCCEEDED, everspot("logs", job)
         return jobs
 
+    weekly = submit(tmp_path, "weekly", code=str(tmp_path / "weekly"), every="1m", continue_from="last")
     prepare, train = run_chain()
     prepare_again, train_again = run_chain()
+    deployed = {"code": str(tmp_path / "weekly"), "after": ["train"]}
+    skipped = submit(tmp_path, "deployed", **deployed, run_if="metric(train.accuracy) > 0.95")
     (tmp_path / "train" / "main.py").write_text(TRAIN.replace('"model")', '"Model")'))
     prepare_third, train_third = run_chain()
 
@@ -69,9 +86,15 @@ def test_an_unchanged_chain_is_not_run_again_and_a_changed_stage_reads_the_reuse
     words = (tmp_path / "pulled" / prepare_third / "deep" / "words.txt").read_text()
     assert f"trained on {words}" in everspot("logs", train_third)
 
+    assert live.until(lambda: live.ended(skipped)) is JobState.SKIPPED
+    assert live.until(lambda: live.ended(f"{weekly}-2")) is JobState.SUCCEEDED
+    everspot("pull", f"{weekly}-2", "--to", str(tmp_path / "pulled"))
+    assert (tmp_path / "pulled" / f"{weekly}-2" / "count").read_text() == "2"
+
     report = json.loads(everspot("report", "--json"))
     rows = {job["job_id"]: job for job in report["jobs"]}
     saved = 2 * rows[prepare]["cost_usd"] + rows[train]["cost_usd"]
     assert saved > 0
     assert report["reused_stages"]["usd_not_spent"] == pytest.approx(saved, abs=2e-6)
     assert rows[train_third]["reused"] is None
+    assert rows[skipped]["cost_usd"] == 0

@@ -1,0 +1,131 @@
+"""Judges the `run_if` of waiting jobs by the metrics of other jobs, once for each job: when its turn has come."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from everspot_core.jobs.final_metrics import final_metrics
+from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import JobState
+from everspot_core.jobs.run_condition import ConditionResult, MetricRef, MetricSource, RunCondition
+from everspot_core.schedule.stages import is_early
+from everspot_store import Store
+
+from everspot_scheduler.chains import Standing
+from everspot_scheduler.observe import Observation
+
+_SUFFIX = r"-[0-9a-f]{8}(-\d+)?"
+"""What a submission, and a series, add to a job's name."""
+
+
+@dataclass(frozen=True)
+class JudgedCondition:
+    """What a condition amounts to. `missing`: the metric for which it cannot be judged, in words."""
+
+    condition_result: ConditionResult | None = None
+    missing: str | None = None
+
+
+_UNJUDGED = JudgedCondition()
+
+
+class _Missing(Exception):
+    """A metric that no job has reported."""
+
+
+class RunConditions:
+    """The conditions of one cluster's waiting jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._judgements: dict[str, JudgedCondition] = {}
+
+    def look(self, observation: Observation, after: Mapping[str, Standing]) -> None:
+        """Judge the jobs whose turn has come. `after`: the states of the jobs that they come after.
+
+        Raises:
+            StoreError: if the store could not be asked.
+        """
+        now = self._store.clock.now()
+        waiting = {
+            name: document.value
+            for name, document in observation.jobs.items()
+            if document.value.spec.run_if is not None and _is_unbegun(name, observation)
+        }
+        self._judgements = {name: judgement for name, judgement in self._judgements.items() if name in waiting}
+        for name, submission in waiting.items():
+            ready = all(state is JobState.SUCCEEDED for _, state in after.get(name, ()))
+            if name not in self._judgements and ready and not is_early(submission, now):
+                self._judgements[name] = self._judge(submission, observation)
+
+    def judgement(self, job_id: str) -> JudgedCondition:
+        """Return what the condition of a job amounts to."""
+        return self._judgements.get(job_id, _UNJUDGED)
+
+    def _judge(self, submission: JobSubmission, observation: Observation) -> JudgedCondition:
+        condition = submission.spec.run_if
+        assert isinstance(condition, RunCondition)  # noqa: S101 - `look` has chosen by it
+        try:
+            values = {ref: self._read(ref, submission, observation) for ref in condition.refs}
+        except _Missing as error:
+            return JudgedCondition(missing=str(error))
+        return JudgedCondition(condition_result=condition.judge(values))
+
+    def _read(self, ref: MetricRef, submission: JobSubmission, observation: Observation) -> float | None:
+        """Return the value of a metric; None if no job of its name has succeeded so far.
+
+        Raises:
+            _Missing: if the job has not reported it.
+        """
+        own = {submission.job_id, *(earlier.job_id for earlier in submission.after)}
+        if ref.source is MetricSource.LAST:
+            dossier = self._find_last(ref.job, own, observation)
+            if dossier is None:
+                return None
+        else:
+            job_id = next((earlier.job_id for earlier in submission.after if earlier.name == ref.job), None)
+            dossier = self._store.dossier(job_id, brief=True) if job_id is not None else None
+        metrics = (
+            final_metrics(dossier.record, dossier.events) if dossier is not None and dossier.record is not None else {}
+        )
+        if ref.name not in metrics:
+            raise _Missing(f"{dossier.job_id if dossier is not None else ref.job} has reported no metric {ref.name}")
+        return metrics[ref.name]
+
+    def _find_last(self, name: str, without: set[str], observation: Observation) -> Dossier | None:
+        """Return the job of a name that succeeded last, apart from some; None if there is none."""
+        pattern = re.compile(re.escape(name) + _SUFFIX)
+        live = [
+            document.value
+            for job, document in observation.records.items()
+            if job not in without
+            and document.value.state is JobState.SUCCEEDED
+            and job in observation.jobs
+            and observation.jobs[job].value.spec.name == name
+        ]
+        if live:
+            last = max(live, key=lambda record: (record.changed_at, record.job_id))
+            return self._store.dossier(last.job_id, brief=True)
+        archived = self._store.archive.keys()
+        keys = [key for job, key in archived.items() if job not in without and pattern.fullmatch(job)]
+        for _, month in groupby(sorted(keys, reverse=True), lambda key: key.partition("/")[0]):
+            dossiers = [d for d in self._store.archive.read(month).values() if _has_succeeded(d, name)]
+            if dossiers:
+                return max(dossiers, key=_ended)
+        return None
+
+
+def _is_unbegun(job: str, observation: Observation) -> bool:
+    record = observation.records.get(job)
+    return record is None or (record.value.state is JobState.PENDING and record.value.epoch == 0)
+
+
+def _has_succeeded(dossier: Dossier, name: str) -> bool:
+    record = dossier.record
+    return record is not None and record.state is JobState.SUCCEEDED and dossier.submission.spec.name == name
+
+
+def _ended(dossier: Dossier) -> tuple[str, str]:
+    return (dossier.record.changed_at.isoformat() if dossier.record is not None else "", dossier.job_id)

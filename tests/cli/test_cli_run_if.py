@@ -1,0 +1,195 @@
+"""`run_if` and `continue_from` of a job file: submissions by the command, decisions by a real scheduler; only the runs
+of the programs are written by the test."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_clouds.null_cloud import NullCloud
+from everspot_core.jobs.records import EventKind, Progress, Reason
+from everspot_scheduler.loop import Scheduler
+
+ON_DEMAND = 0.096
+"""Dollars of an hour of i-base."""
+DEPLOY = "metric(train.accuracy) > last(deployed.accuracy) + 0.5%"
+
+
+class Pipeline:
+    """Chains of jobs on an instance that the test plays."""
+
+    def __init__(self, world: Any, folder: Path) -> None:
+        self.world, self.folder = world, folder
+        self.scheduler = Scheduler(world.store, world.store.manifest(), NullCloud(), "s-1")
+        (folder / "src").mkdir()
+        (folder / "src" / "main.py").write_text("print('words')")
+        world.launch("i-base", 0)
+
+    def answer(self, name: str, **fields: Any) -> Any:
+        job = {"name": name, "code": str(self.folder / "src"), "entrypoint": ["main.py"]} | fields
+        file = self.folder / f"{name}.yaml"
+        file.write_text(json.dumps(job))
+        self.world.clock.advance(timedelta(seconds=1))
+        clock = f"1e-12@{self.world.clock.now().timestamp():.0f}"  # the test's time, which stands still
+        return self.world.run("submit", str(file), "--json", "--quiet", env={"EVERSPOT_CLOCK": clock})
+
+    def submit(self, name: str, **fields: Any) -> str:
+        answer = self.answer(name, **fields)
+        assert answer.code == 0, answer.err
+        return str(answer.json["job_id"])
+
+    def work(self, job: str, seconds: float, **metrics: float) -> None:
+        """Run the job on i-base for so long, to its success."""
+        began = self.now
+        self.world.assign(job, "i-base", began)
+        self.world.start(job, began)
+        record = self.world.record(job)
+        self.world.save(record.model_copy(update={"progress": Progress(step=5, metrics=metrics)}))
+        self.world.to(began + seconds)
+        self.world.emit(job, EventKind.FINISHED, step=5, metrics=metrics)
+        self.world.leave(job, began + seconds, Reason.FINISHED)
+
+    @property
+    def now(self) -> float:
+        return (self.world.clock.now() - self.world.store.launches.get("i-base").value.launched_at).total_seconds()
+
+    def tick(self) -> None:
+        self.scheduler.tick()
+
+    def state(self, job: str) -> str:
+        record = self.world.record(job)
+        return record.state.value if record is not None else "PENDING"
+
+    def archive(self, job: str) -> None:
+        store = self.world.store
+        store.archive.move(store.jobs.get(job).value, self.world.record(job), self.world.clock.now())
+
+    def chain(self) -> tuple[str, str, str]:
+        """Submit a chain whose second stage has a condition."""
+        train = self.submit("train")
+        deployed = self.submit("deployed", after=["train"], run_if=DEPLOY)
+        return train, deployed, self.submit("announce", after=["deployed"])
+
+
+@pytest.fixture
+def pipeline(world: Any, tmp_path: Path) -> Pipeline:
+    return Pipeline(world, tmp_path)
+
+
+def test_a_pipeline_deploys_only_what_is_better_than_what_it_deployed_last(pipeline: Pipeline) -> None:
+    """At first there is nothing to compare with. Then comes a gain below 0.5 %, with the last deployment archived, and
+    then one above."""
+    world = pipeline.world
+    train, deployed, announce = pipeline.chain()
+    pipeline.work(train, 3600, accuracy=0.9)
+    pipeline.tick()
+    assert pipeline.state(deployed) == "PENDING"
+    pipeline.work(deployed, 600, accuracy=0.9)
+    pipeline.work(announce, 60)
+    pipeline.archive(deployed)
+
+    train, skipped, announce = pipeline.chain()
+    pipeline.tick()
+    assert pipeline.state(skipped) == "PENDING"
+    pipeline.work(train, 3600, accuracy=0.904)
+    for _ in range(2):
+        pipeline.tick()
+    assert (pipeline.state(skipped), pipeline.state(announce)) == ("SKIPPED", "SKIPPED")
+    row = world.run("job", skipped, "--json").json
+    assert row["detail"] == f"{DEPLOY} (0.904 > 0.9045) does not hold"
+    assert world.run("job", announce, "--json").json["detail"] == "it was to come after deployed, which was skipped"
+    assert world.run("job", skipped, "--wait").code == 0
+    report = world.run("report", "--json").json
+    rows = {job["job_id"]: job for job in report["jobs"]}
+    assert [rows[job]["cost_usd"] for job in (skipped, announce)] == [0, 0]
+    assert [rows[job]["state"] for job in (skipped, announce)] == ["SKIPPED", "SKIPPED"]
+    assert report["jobs_cost_usd"] == pytest.approx((3600 + 600 + 60 + 3600) / 3600 * ON_DEMAND, abs=2e-6)
+
+    assert pipeline.answer("later", after=["announce"]).code == 0  # of a script that submits its stages in order
+    train, deployed, _ = pipeline.chain()
+    pipeline.work(train, 3600, accuracy=0.905)
+    for _ in range(2):
+        pipeline.tick()
+    assert pipeline.state(deployed) == "PENDING"
+    assert (world.record(deployed), deployed in world.store.jobs.names()) == (None, True)
+
+
+def test_a_job_that_never_reported_the_metric_fails_the_stage_by_name(pipeline: Pipeline) -> None:
+    train, deployed, announce = pipeline.chain()
+    pipeline.work(train, 60, loss=0.1)
+    for _ in range(2):
+        pipeline.tick()
+    assert (pipeline.state(deployed), pipeline.state(announce)) == ("FAILED", "FAILED")
+    detail = pipeline.world.record(deployed).detail
+    assert detail == f"its run_if cannot be judged: {train} has reported no metric accuracy"
+
+
+def test_a_stage_that_has_begun_is_not_judged_again(pipeline: Pipeline) -> None:
+    world = pipeline.world
+    train, deployed, _ = pipeline.chain()
+    pipeline.work(train, 60, accuracy=0.9)
+    pipeline.tick()
+    world.assign(deployed, "i-base", pipeline.now)
+    world.start(deployed, pipeline.now)
+    world.leave(deployed, pipeline.now + 5, Reason.NOTICE)
+    other = pipeline.submit("deployed", after=["train"])
+    pipeline.work(other, 60, accuracy=0.95)
+    Scheduler(world.store, world.store.manifest(), NullCloud(), "s-2").tick()
+    assert pipeline.state(deployed) == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"run_if": "metric(train.accuracy) >> 1"}, "run_if: at '> 1' needs a number"),
+        ({"run_if": "metric(train.accuracy) > 1"}, "run_if: metric() is of a job of after, which names none"),
+        ({"run_if": "metric(tain.x) > 1", "after": ["train"]}, "run_if: metric(tain.x): none of the jobs of after is"),
+        ({"run_if": 5}, "run_if: must be a text such as"),
+        ({"continue_from": "last"}, "continue_from: belongs to a series: every is missing"),
+        ({"continue_from": "first", "every": "1h"}, "continue_from: "),
+    ],
+)
+def test_a_wrong_condition_is_refused_at_submission(pipeline: Pipeline, fields: Any, problem: str) -> None:
+    pipeline.submit("train")
+    answer = pipeline.answer("deployed", **fields)
+    assert answer.code != 0
+    problems = [f"{row['field']}: {row['problem']}" for row in json.loads(answer.err)["problems"]]
+    assert any(words.startswith(problem) for words in problems), problems
+
+
+def test_a_series_continues_from_its_last_successful_run_and_the_report_says_what_that_saved(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    world = pipeline.world
+    first = pipeline.submit("weekly", every="168h", continue_from="last")
+    second, third, fourth = (f"{first}-{n}" for n in (2, 3, 4))
+    assert world.store.jobs.get(first).value.after == []
+    for job, seconds, succeeds in ((first, 7200, True), (second, 1800, True), (third, 600, False)):
+        if succeeds:
+            pipeline.work(job, seconds, accuracy=0.9)
+        else:
+            world.assign(job, "i-base", pipeline.now)
+            world.leave(job, pipeline.now + seconds, Reason.BUDGET)
+        for _ in range(2):
+            pipeline.tick()
+        world.clock.advance(timedelta(days=7))
+    sources = [[e.job_id for e in world.store.dossier(job).submission.after] for job in (second, third, fourth)]
+    assert sources == [[first], [second], [second]]
+    pipeline.tick()
+    assert world.store.notes.waiting.read().jobs[fourth].why != "after"
+
+    report = world.run("report", "--json").json
+    rows = {job["job_id"]: job["continued"] for job in report["jobs"]}
+    assert rows[first] is None
+    assert rows[second] == {
+        "job_id": first, "hours": 0.5, "usd": pytest.approx(0.5 * ON_DEMAND), "from_scratch": first,
+        "hours_from_scratch": 2.0, "usd_from_scratch": pytest.approx(2 * ON_DEMAND), "hours_saved": 1.5,
+        "usd_saved": pytest.approx(1.5 * ON_DEMAND),
+    }  # fmt: skip
+    assert rows[third]["usd_saved"] is None
+    shown = " ".join(world.run("report").out.split())
+    assert "Continued runs" in shown
+    assert "$0.1440" in shown
+    world.run("report", "--html", str(tmp_path / "report.html"))
+    assert "Continued runs" in (tmp_path / "report.html").read_text()

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ReviewExit(IntEnum):
-    """Exit codes of `everspot review`, as docs/guide/review.md lists them."""
+    """Exit codes of `everspot review`, as docs/reference/cli.md lists them."""
 
     OK = 0
     REFUSED = 1

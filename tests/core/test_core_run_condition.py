@@ -14,13 +14,13 @@ FIGURES = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @pytest.mark.parametrize(
-    ("trained", "deployed", "holds"),
+    ("trained", "deployed", "is_met"),
     [(0.9046, 0.9, True), (0.9044, 0.9, False), (0.9045, 0.9, False), (-0.9, -0.901, False), (-0.89, -0.9, True)],
 )
-def test_a_percentage_is_of_the_value_before_it(trained: float, deployed: float, holds: bool) -> None:
+def test_a_percentage_is_of_the_value_before_it(trained: float, deployed: float, is_met: bool) -> None:
     condition = RunCondition.parse("metric(train.accuracy) > last(deployed.accuracy) + 0.5%")
     assert condition.refs == (TRAINED, DEPLOYED)
-    assert condition.judge({TRAINED: trained, DEPLOYED: deployed}).is_met is holds
+    assert condition.judge({TRAINED: trained, DEPLOYED: deployed}).is_met is is_met
 
 
 def test_the_figures_are_in_the_words() -> None:

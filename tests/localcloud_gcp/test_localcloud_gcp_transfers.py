@@ -159,11 +159,11 @@ def test_a_resumable_upload_goes_on_where_it_stopped(kit: Any, call: Call) -> No
 
 @pytest.mark.usefixtures("call")
 def test_an_answer_has_the_fields_that_are_asked_for(kit: Any) -> None:
-    bucket, one = "/storage/v1/b/control/o", "/storage/v1/b/control/o/it"
-    assert kit.get(f"{one}?fields=name,size") == {"name": "it", "size": str(len(DATA))}
+    bucket, path = "/storage/v1/b/control/o", "/storage/v1/b/control/o/it"
+    assert kit.get(f"{path}?fields=name,size") == {"name": "it", "size": str(len(DATA))}
     assert kit.get(f"{bucket}?fields=items/name,nextPageToken") == {"items": [{"name": "it"}]}
     assert kit.get(f"{bucket}?fields=kind,items(name,bucket)")["items"] == [{"name": "it", "bucket": "control"}]
-    assert kit.get(f"{one}?fields=*") == kit.get(one)
+    assert kit.get(f"{path}?fields=*") == kit.get(path)
     for fields in ("nothing", "items/nothing", "items(name", "name/size"):
         answer = kit.call("GET", f"{bucket}?fields={fields}")
         assert (answer.status, answer.reason) == (400, "invalidParameter"), fields

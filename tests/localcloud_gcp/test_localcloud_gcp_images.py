@@ -50,10 +50,10 @@ def test_a_disk_stays_or_goes_as_its_instance_says(net: Any) -> None:
     (disk,) = net.get(f"{ZONED}/disks")["items"]
     assert disk["name"] == "stays" and "users" not in disk
     assert net.call("GET", f"{ZONED}/disks/goes").status == 404
-    taken = net.call(
+    conflict = net.call(
         "POST", f"{ZONED}/instances", {"name": "stays", **net.properties(f"{ZONED}/machineTypes/g2-standard-4")}
     )
-    assert (taken.status, taken.message) == (
+    assert (conflict.status, conflict.message) == (
         409,
         f"The resource 'projects/everspot-local/{ZONED}/disks/stays' already exists",
     )

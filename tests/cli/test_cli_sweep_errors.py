@@ -17,7 +17,7 @@ def test_the_report_tells_the_cost_of_each_trial_and_of_each_useful_one_as_the_s
     done, failed, silent = play.waiting()
     assert play.world.run("--json", "report").json["sweeps"] == [
         {"sweep": "rates", "metric": "test_accuracy", "trials": 3, "useful_trials": 0, "cost_usd": 0.0,
-         "cost_per_trial_usd": 0.0, "cost_per_useful_trial_usd": None}
+         "cost_per_trial_usd": 0.0, "cost_per_useful_trial_usd": None, "rungs": []}
     ]  # fmt: skip
     for job in (done, failed, silent):
         play.start(job)

@@ -17,7 +17,7 @@ from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
 from everspot_core.cluster.notify import Notifications, Occasion
 from everspot_core.cluster.peers import Peer
 from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance
-from everspot_core.experiments.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec, SweepStop
+from everspot_core.experiments.sweep import Dimension, Direction, Fidelity, Pruning, SweepBudget, SweepSpec, SweepStop
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.jobs.early_stop import EarlyStop, StopRule
@@ -329,6 +329,7 @@ def a_sweep() -> SweepSpec:
     return every_field(
         SweepSpec, name="rates", job="train.yaml", metric="accuracy", direction=Direction.MAXIMIZE,
         fields={"parameters.lr": every_field(Dimension, **lr), "parameters.batch": every_field(Dimension, **size)},
-        trials=20, parallel=2, budget=every_field(SweepBudget, dollars=5, gpu_hours=3), pruner=Pruning.HYPERBAND,
+        trials=20, parallel=2, budget=every_field(SweepBudget, dollars=5, gpu_hours=3), pruner=Pruning.NONE,
+        fidelity=every_field(Fidelity, field="parameters.epochs", values=[1, 3], keep=3, warm_start=True),
         min_steps=10, seed=1, stop=every_field(SweepStop, min_delta="0.1%", trials=5, usd=12.5),
     )  # fmt: skip

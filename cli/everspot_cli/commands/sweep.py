@@ -20,6 +20,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.sweeping.reading import describe_values, read_sweep
+from everspot_cli.sweeping.rungs import describe_estimate, describe_rung, estimate_document, rung_rows
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, build_trial_job
 from everspot_cli.tables import sheet
 
@@ -35,6 +36,9 @@ def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/guide/sweeps.md describes it.")],
     show: Annotated[bool, typer.Option("--show", help="Only show the progress of the sweep.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check the sweep, and show what each rung is expected to cost.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a job many times with different values of some fields, and find the best. Run it again to continue.
@@ -46,7 +50,10 @@ def sweep(
     spec = read_sweep(file)
     job = file.parent / spec.job
     if not show:
-        _check_trials(session, spec, job)
+        submission_context = _check_trials(session, spec, job)
+        if dry_run:
+            _print_estimate(session, spec, submission_context)
+            return
     _begin_or_check(session, spec, file, begin=not show)
     sweep_run = SweepRun(session, spec, job)
     standing = sweep_run.turn(act=not show)
@@ -64,24 +71,31 @@ def sweep(
         _print(session, spec, standing)
 
 
-def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
+def _print_estimate(session: Session, spec: SweepSpec, context: SubmissionContext) -> None:
+    document = estimate_document(spec, context.submission.spec.expected_duration, context.candidates)
+    if session.json:
+        session.answer(document)
+    else:
+        session.console.print("\n".join(describe_estimate(document)), markup=False, soft_wrap=True)
+
+
+def _check_trials(session: Session, spec: SweepSpec, job: Path) -> SubmissionContext:
     """Check that the cluster accepts the trials, before the first one is submitted.
 
     Parameters and environment variables do not matter to the cluster: only their first values are checked.
+    Returns the context of the first trial, of full size.
 
     Raises:
         CliError: naming each combination of values that is refused, and why.
     """
-    first = {path: dimension.first for path, dimension in spec.fields.items()}
-    shaping = {path: dim for path, dim in spec.fields.items() if not path.startswith(("parameters.", "env."))}
+    first = {path: dimension.first for path, dimension in spec.job_fields.items()}
+    shaping = {path: dim for path, dim in spec.job_fields.items() if not path.startswith(("parameters.", "env."))}
     warnings: list[str] = []
     refused: list[tuple[dict[str, Value], CliError]] = []
-    context: SubmissionContext | None = None  # the cluster is read once for all trials
     trials = trials_to_check(shaping)
-    for values in trials:
-        trial = build_trial_job(session, spec, job, 0, first | values)
-        if context is None:
-            context = SubmissionContext.read(session, str(job), trial, wait_for_capacity=False)
+    jobs = [build_trial_job(session, spec, job, 0, first | values) for values in trials]
+    context = SubmissionContext.read(session, str(job), jobs[0], wait_for_capacity=False)  # once for all trials
+    for values, trial in zip(trials, jobs, strict=True):
         try:
             trial_warnings, trial_refusal = run_checks(context.with_job(trial))
         except CliError as error:  # not about a field
@@ -93,7 +107,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     skew_warnings(session)
     warn(session, dict.fromkeys(warnings))
     if not refused:
-        return
+        return context
     refusal = refused[0][1]
     hint = refusal.hint.removesuffix(WAIT_HINT)
     if len(refused) == len(trials):
@@ -133,7 +147,9 @@ def _begin_or_check(session: Session, spec: SweepSpec, file: Path, *, begin: boo
 
 def _best(spec: SweepSpec, standing: SweepStanding) -> Trial | None:
     sign = 1 if spec.direction is Direction.MAXIMIZE else -1
-    return max((t for t in standing.useful if t.value is not None), key=lambda t: sign * (t.value or 0.0), default=None)
+    top = max((t.rung for t in standing.useful), default=0)  # values of different sizes cannot be compared
+    useful = [t for t in standing.useful if t.value is not None and t.rung == top]
+    return max(useful, key=lambda t: sign * (t.value or 0.0), default=None)
 
 
 def _answer(spec: SweepSpec, standing: SweepStanding) -> dict[str, Any]:
@@ -146,12 +162,14 @@ def _answer(spec: SweepSpec, standing: SweepStanding) -> dict[str, Any]:
         "stopped": standing.stopped,
         "best": best.job_id if best is not None else None,
         **standing.cost.figures(),
+        "rungs": rung_rows(spec, standing.rung_costs(spec.rungs)),
         "gpu_hours": round(standing.spent.gpu_hours, 6),
         "trials": [
             {
                 "number": t.number,
                 "job_id": t.job_id,
                 "state": t.state,
+                "rung": t.rung,
                 "value": t.value,
                 "step": t.step,
                 "fields": t.fields,
@@ -167,9 +185,10 @@ def _line(spec: SweepSpec, standing: SweepStanding) -> str:
     """Return the state of the sweep in one line."""
     states = [trial.state for trial in standing.trials]
     best = _best(spec, standing)
+    most = sum(spec.fidelity.rung_sizes(spec.trials)) if spec.fidelity is not None else spec.trials
     best_text = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""
     return (
-        f"{len(states)} of {counted(spec.trials, 'trial')}: {states.count('RUNNING')} under way, "
+        f"{len(states)} of {counted(most, 'trial')}: {states.count('RUNNING')} under way, "
         f"{states.count('COMPLETE')} done, {states.count('PRUNED')} ended early, {states.count('FAIL')} failed; "
         f"${standing.spent.dollars:.4f}{best_text}"
     )
@@ -189,6 +208,7 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
         if value is not None
     ]
     notes += [", ".join(each)] if each else []
+    notes += [describe_rung(row) for row in rung_rows(spec, standing.rung_costs(spec.rungs))]
     notes += ["The budget is used up."] if standing.exhausted else []
     notes += [f"No further trial: {standing.stopped}."] if standing.stopped is not None else []
     notes += [session.scale_note()] if session.scale_note() else []
@@ -196,7 +216,7 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
 
 
 def _table(spec: SweepSpec, standing: SweepStanding, best: Trial | None) -> Table:
-    names = list(spec.fields)
+    names = list(spec.job_fields)
     table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], text_columns=2)
     for trial in standing.trials:
         values = [f"{v:.5g}" if isinstance(v, float) else str(v) for v in (trial.fields.get(n, "—") for n in names)]

@@ -19,7 +19,7 @@ from everspot_cli.report.terminal import (
     percent,
     redone,
     resumed_on,
-    sweep_figures,
+    sweep_cells,
     where_prices_come_from,
 )
 from everspot_cli.report.timeline import draw, legend
@@ -104,8 +104,8 @@ def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _sweeps(report: dict[str, Any]) -> str:
-    rows = [[row["sweep"], row["metric"], *sweep_figures(row)] for row in report["sweeps"]]
-    return table(("sweep", "metric", "trials", "useful", "cost", "a trial", "a useful one"), rows, 2)
+    columns = ("sweep", "metric", "trials", "useful", "cost", "a trial", "a useful one")
+    return table(columns, sweep_cells(report["sweeps"]), 2)
 
 
 def _interruptions(report: dict[str, Any]) -> str:

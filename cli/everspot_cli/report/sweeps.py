@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.experiments.sweep import SweepCost, SweepRecord, is_useful, trial_sweep
+from everspot_core.experiments.sweep import SweepCost, SweepRecord, SweepSpec, is_useful, trial_rung, trial_sweep
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, Store
 
 from everspot_cli.session import side_by_side
+from everspot_cli.sweeping.rungs import rung_rows
 
 
 def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
@@ -38,11 +39,24 @@ def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]
         name = trial_sweep(job["job_id"], job["tags"])
         if name is not None and name in sweeps:
             trials[name].append(job)
-    rows = [_row(sweeps[name].spec.metric, name, own) for name, own in trials.items()]
+    rows = [_row(sweeps[name].spec, name, own) for name, own in trials.items()]
     return sorted(rows, key=lambda row: (-row["cost_usd"], row["sweep"]))
 
 
-def _row(metric: str, name: str, trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _row(spec: SweepSpec, name: str, trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    cost = _cost(spec.metric, trials)
+    rungs = [[t for t in trials if trial_rung(t["job_id"]) == rung] for rung in range(spec.rungs)]
+    rung_costs = [_cost(spec.metric, rung) for rung in rungs]
+    return {
+        "sweep": name,
+        "metric": spec.metric,
+        "trials": cost.trials,
+        "useful_trials": cost.useful,
+        **cost.figures(),
+        "rungs": rung_rows(spec, rung_costs),
+    }
+
+
+def _cost(metric: str, trials: Sequence[dict[str, Any]]) -> SweepCost:
     useful = sum(is_useful(JobState(t["state"]), t["metrics"].get(metric)) for t in trials)
-    cost = SweepCost(trials=len(trials), useful=useful, dollars=sum(t["cost_usd"] for t in trials))
-    return {"sweep": name, "metric": metric, "trials": cost.trials, "useful_trials": cost.useful, **cost.figures()}
+    return SweepCost(trials=len(trials), useful=useful, dollars=sum(t["cost_usd"] for t in trials))

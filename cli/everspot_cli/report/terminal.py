@@ -268,12 +268,23 @@ def _sweeps(rows: list[dict[str, Any]]) -> Table:
         text_columns=2,
         fold=("SWEEP", "METRIC"),
     )
-    for row in rows:
-        table.add_row(row["sweep"], row["metric"], *sweep_figures(row))
+    for cells in sweep_cells(rows):
+        table.add_row(*cells)
     return table
 
 
-def sweep_figures(row: dict[str, Any]) -> list[str]:
+def sweep_cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each sweep, and below it one for each of its rungs."""
+    cells = []
+    for row in rows:
+        cells.append([row["sweep"], row["metric"], *_sweep_figures(row)])
+        for rung in row["rungs"]:
+            name = f"{row['sweep']}, rung {rung['rung']} ({rung['value']})"
+            cells.append([name, row["metric"], *_sweep_figures(rung)])
+    return cells
+
+
+def _sweep_figures(row: dict[str, Any]) -> list[str]:
     """Return the cells of a sweep after its name: trials, useful trials, then dollars in total, per trial and per
     useful trial."""
     return [

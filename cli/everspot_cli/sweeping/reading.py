@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everspot_core.experiments.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
+from everspot_core.experiments.sweep import SWEEP_TAG, Dimension, Fidelity, SweepSpec, trials_to_check
 from everspot_core.jobs.recipes import find_metrics
 from everspot_core.validation.field_types import NAME
 from everspot_core.validation.model_errors import translate_errors
@@ -84,7 +84,10 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
             raise
         return [Problem("job", str(error))]
     written = data.get("fields")
-    fields = written if isinstance(written, dict) else {}
+    fields = dict(written) if isinstance(written, dict) else {}
+    fidelity = _fidelity(data)
+    if fidelity is not None:
+        fields |= {fidelity.field: {"choices": list(reversed(fidelity.values))}}
     dimensions = {name: _dimension(values) for name, values in fields.items()}
     firsts = {name: dimension.first if dimension else None for name, dimension in dimensions.items()}
     sweep_name = data.get("name")
@@ -105,7 +108,18 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     if own and alone and not of_sweep:
         hint = "docs/reference/job-file.md lists every field"
         raise CliError(f"{path}: {fields_wrong(len(own))}", hint=hint, problems=list_problems(own))
+    if fidelity is not None:
+        place = f"fields.{fidelity.field}"
+        of_sweep = [Problem("fidelity", p.reason) if p.path == place else p for p in of_sweep]
     return [*of_sweep, *(Problem(f"{path.name}: {problem.path}", problem.reason) for problem in own)]
+
+
+def _fidelity(data: Mapping[str, Any]) -> Fidelity | None:
+    """Parse the fidelity field; None if there is none, or it is invalid."""
+    try:
+        return Fidelity.model_validate(data["fidelity"]) if data.get("fidelity") is not None else None
+    except ValidationError:
+        return None
 
 
 def _dimension(values: Any) -> Dimension | None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.costs.budgets import Amount
+from everspot_core.experiments.fidelity import choose_promoted
 from everspot_core.experiments.sweep import (
     SWEEP_TAG,
+    Direction,
     EndedTrial,
     SweepCost,
     SweepSpec,
@@ -23,9 +25,10 @@ from everspot_core.experiments.sweep import (
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobState, Request
-from everspot_store import JobExists
+from everspot_store import JobExists, NothingLeft
 
 from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.commands.submit.context import inherit_team
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.job_results import compute_spending, read_dossiers
@@ -52,6 +55,7 @@ class Trial:
     fields: dict[str, Any]
     spent: Amount
     useful: bool
+    rung: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,18 @@ class SweepStanding:
         """The cost so far."""
         return SweepCost(trials=len(self.trials), useful=len(self.useful), dollars=self.spent.dollars)
 
+    def rung_costs(self, rungs: int) -> list[SweepCost]:
+        """Return the cost of each rung so far."""
+        by_rung = [[trial for trial in self.trials if trial.rung == rung] for rung in range(rungs)]
+        return [
+            SweepCost(
+                trials=len(trials),
+                useful=sum(trial.useful for trial in trials),
+                dollars=sum((trial.spent for trial in trials), NOTHING).dollars,
+            )
+            for trials in by_rung
+        ]
+
 
 class SweepRun:
     """One sweep. `file`: of the job."""
@@ -100,7 +116,7 @@ class SweepRun:
         """
         if self._study is None:
             self._study = optuna.open_study(self._spec, self._journal, create=act)
-        trials = self._study.get_trials(deepcopy=False) if self._study is not None else []
+        trials = self._trials() if self._study is not None else []
         dossiers = self._dossiers([t for t in trials if t.state.name == "RUNNING" or t.number not in self._settled])
         self._reckon(trials, dossiers)
         standing = self._read_standing(trials, dossiers)
@@ -111,18 +127,35 @@ class SweepRun:
                 dossier = dossiers.get(trial.number)
                 self._look_after(trial, dossier)
                 if standing.exhausted and not _is_over(dossier):
-                    self._cancel(trial_job(self._spec.name, trial.number), "the sweep's budget is used up")
+                    self._cancel(self._job_id(trial), "the sweep's budget is used up")
         if not any(trial.value is not None for trial in standing.trials):
             self._refuse_unreported(dossiers)
-        if not standing.exhausted and not self._is_stopped(dossiers):
-            self._begin()
+        if not standing.exhausted:
+            is_stopped = self._is_stopped(dossiers)
+            self._begin(0 if is_stopped else self._spec.trials)
         return standing
+
+    def _trials(self) -> list[Any]:
+        """Return the trials of the study. Of two processes that promoted the same trial, the first one's counts."""
+        trials, keys = [], set()
+        for trial in self._study.get_trials(deepcopy=False):
+            key = optuna.root(trial), optuna.rung(trial)
+            if key in keys:
+                if trial.state.name == "RUNNING":
+                    optuna.fail(self._study, trial)
+                continue
+            keys.add(key)
+            trials.append(trial)
+        return trials
+
+    def _job_id(self, trial: Any) -> str:
+        return trial_job(self._spec.name, optuna.root(trial), optuna.rung(trial))
 
     def _is_stopped(self, dossiers: dict[int, Dossier]) -> bool:
         """Return whether the sweep's `stop` lets no trial begin, trials that have ended in this turn included."""
         if self._spec.stop is None:
             return False
-        return self._read_standing(self._study.get_trials(deepcopy=False), dossiers).stopped is not None
+        return self._read_standing(self._trials(), dossiers).stopped is not None
 
     def _refuse_unreported(self, dossiers: Mapping[int, Dossier]) -> None:
         """Begin no further trials if one has run to its end and none has ever reported the metric.
@@ -135,17 +168,44 @@ class SweepRun:
                 metrics = last_word(dossier.record, dossier.events).metrics
                 raise _unreported(dossier.job_id, self._spec.metric, metrics)
 
-    def _begin(self) -> None:
-        """Begin as many trials as there is room for."""
-        trials = self._study.get_trials(deepcopy=False)
-        under_way = sum(t.state.name == "RUNNING" for t in trials)
-        for _ in range(min(self._spec.parallel - under_way, self._spec.trials - len(trials))):
+    def _begin(self, most: int) -> None:
+        """Begin as many trials as there is room for: of the first rung up to `most`, then of the next ones."""
+        trials = self._trials()
+        free = self._spec.parallel - sum(t.state.name == "RUNNING" for t in trials)
+        first = [t for t in trials if optuna.rung(t) == 0]
+        for _ in range(min(free, most - len(first))):
             trial = optuna.suggest_trial(self._study, self._spec)
             self._submit(trial)
+        if len(first) < most:
+            return
+        for trial in self._promotable(trials)[: max(0, free)]:
+            optuna.promote(self._study, trial)
+        present = {trial.number for trial in trials}
+        for trial in self._trials():
+            if optuna.rung(trial) and trial.number not in present:
+                self._submit(trial)
+
+    def _promotable(self, trials: list[Any]) -> list[Any]:
+        """Return the trials that come to the next rung and are not there yet. Trials of a rung are compared when all of
+        them have ended."""
+        fidelity = self._spec.fidelity
+        if fidelity is None:
+            return []
+        rungs = [[t for t in trials if optuna.rung(t) == rung] for rung in range(self._spec.rungs)]
+        sizes = fidelity.rung_sizes(len(rungs[0]))
+        for rung, size in zip(rungs, sizes[1:], strict=False):
+            if any(t.state.name == "RUNNING" for t in rung):
+                return []
+            values = [(optuna.root(t), t.value) for t in rung if t.state.name == "COMPLETE"]
+            roots = choose_promoted(values, size, maximize=self._spec.direction is Direction.MAXIMIZE)
+            above = {optuna.root(t) for t in trials if optuna.rung(t) == optuna.rung(rung[0]) + 1} if rung else set()
+            if missing := [root for root in roots if root not in above]:
+                return [t for root in missing for t in rung if optuna.root(t) == root]
+        return []
 
     def _look_after(self, trial: Any, dossier: Dossier | None) -> None:
         if dossier is None:  # the command was ended between choosing the values and submitting the job
-            if set(trial.params) == set(self._spec.fields):
+            if optuna.rung(trial) or set(trial.params) == set(self._spec.fields):
                 self._submit(trial)
             else:
                 optuna.fail(self._study, trial)
@@ -172,21 +232,41 @@ class SweepRun:
             CliError: if the job is refused.
         """
         try:
-            submission = build_trial_job(self._session, self._spec, self._file, trial.number, trial.params)
+            submission = build_trial_job(
+                self._session, self._spec, self._file, optuna.root(trial), trial.params, optuna.rung(trial)
+            )
         except CliError:
             optuna.fail(self._study, trial)
             raise
         try:
-            note_submitted(self._session, send(self._session, submission))
+            note_submitted(self._session, self._send(submission, trial))
         except JobExists:  # by another command that goes on with the same sweep
             return
+
+    def _send(self, submission: JobSubmission, trial: Any) -> JobSubmission:
+        """Create the job of a trial; of a promoted one from its checkpoint in the rung before, if that is wanted and
+        there."""
+        fidelity, rung = self._spec.fidelity, optuna.rung(trial)
+        if fidelity is None or not fidelity.warm_start or rung == 0:
+            return send(self._session, submission)
+        source = trial_job(self._spec.name, optuna.root(trial), rung - 1)
+        dossier = self._session.store.dossier(source, brief=True)
+        if dossier is None:
+            return send(self._session, submission)
+        submission = inherit_team(submission, self._session.manifest.team)
+        names = ("after", "code_digest", "datasets", "wheels")
+        inputs = {name: getattr(dossier.submission, name) for name in names}
+        try:
+            return self._session.store.retry(submission.model_copy(update={**inputs, "retry_of": source}), source)
+        except NothingLeft:
+            return send(self._session, submission)
 
     def _cancel(self, job: str, reason: str) -> None:
         self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=reason))
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
         """Return the dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
-        numbers = {trial_job(self._spec.name, t.number): t.number for t in trials}
+        numbers = {self._job_id(t): t.number for t in trials}
         return {numbers[job]: dossier for job, dossier in read_dossiers(self._session, numbers).items()}
 
     def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
@@ -208,11 +288,12 @@ class SweepRun:
             summaries.append(
                 Trial(
                     number=trial.number,
-                    job_id=trial_job(self._spec.name, trial.number),
+                    job_id=self._job_id(trial),
                     state=trial.state.name,
                     value=value if trial.state.name == "RUNNING" or trial.value is None else trial.value,
                     step=step,
-                    fields=dict(trial.params),
+                    fields={**trial.params, **self._spec.rung_fields(optuna.rung(trial))},
+                    rung=optuna.rung(trial),
                     spent=self._spent.get(trial.number, NOTHING),
                     # The reports of a trial whose job is deleted are in the study alone.
                     useful=trial.number in self._useful or trial.state.name == "COMPLETE",
@@ -223,8 +304,10 @@ class SweepRun:
             budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours
         )
         runs = any(trial.state == "RUNNING" for trial in summaries)
-        stopped = end_sweep(self._spec, [_result(trial) for trial in summaries if trial.state != "RUNNING"])
-        over = not runs and (exhausted or stopped is not None or len(summaries) >= self._spec.trials)
+        first = [trial for trial in summaries if trial.rung == 0]
+        stopped = end_sweep(self._spec, [_result(trial) for trial in first if trial.state != "RUNNING"])
+        is_begun = stopped is not None or len(first) >= self._spec.trials
+        over = not runs and (exhausted or (is_begun and not self._promotable(trials)))
         return SweepStanding(trials=tuple(summaries), over=over, exhausted=exhausted, stopped=stopped)
 
 
@@ -248,17 +331,18 @@ def _is_over(dossier: Dossier | None) -> bool:
 
 
 def build_trial_job(
-    session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]
+    session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any], rung: int = 0
 ) -> JobSubmission:
     """Return the job of a trial: the file's job with these values, named and tagged for the sweep.
 
     Raises:
         CliError: if the result is no valid job.
     """
+    fields = {**spec.rung_fields(rung), **fields}
     job = read_spec(file, Overrides({**trial_fields(spec.name, fields), f"tags.{SWEEP_TAG}": spec.name}))
     now = session.submission_time
     deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
     submission = JobSubmission(
-        job_id=trial_job(spec.name, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
+        job_id=trial_job(spec.name, number, rung), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
     )
     return set_start(submission)

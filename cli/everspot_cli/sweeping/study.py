@@ -11,6 +11,8 @@ from everspot_cli.errors import need
 
 PRUNED = "everspot:pruned"
 """The mark of a trial that is being ended early: its job is being cancelled."""
+RUNG, ROOT = "everspot:rung", "everspot:root"
+"""Attributes of a promoted trial: its rung, and the number that it had in the first one."""
 LENGTH = "everspot:steps"
 """The attribute of a study with the number of steps of a trial, as the first trial reported it. Hyperband divides
 trials into brackets by it, so it never changes: with another length a trial would change its bracket."""
@@ -53,6 +55,30 @@ def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
 def suggest_trial(study: Any, spec: SweepSpec) -> Any:
     """Return a new trial with a value for every field: an `optuna.trial.Trial`."""
     return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
+
+
+def rung(trial: Any) -> int:
+    """Return the rung of a trial: 0 for the first, and without a fidelity field."""
+    return int(trial.user_attrs.get(RUNG, 0))
+
+
+def root(trial: Any) -> int:
+    """Return the number that a trial had in the first rung."""
+    return int(trial.user_attrs.get(ROOT, trial.number))
+
+
+def promote(study: Any, trial: Any) -> None:
+    """Add a running trial with the values of another one, in the rung above it."""
+    optuna = _optuna().trial
+    attributes = {RUNG: rung(trial) + 1, ROOT: root(trial)}
+    study.add_trial(
+        optuna.create_trial(
+            state=optuna.TrialState.RUNNING,
+            params=trial.params,
+            distributions=trial.distributions,
+            user_attrs=attributes,
+        )
+    )
 
 
 def lasts(study: Any, spec: SweepSpec, steps: int | None) -> None:

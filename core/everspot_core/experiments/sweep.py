@@ -1,23 +1,27 @@
 """A sweep: one job run many times with different values of some fields, to find those with the best metric."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from math import isfinite, prod
+from math import prod
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from everspot_core.counting import counted
 from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.experiments.fidelity import Fidelity as Fidelity
+from everspot_core.experiments.values import Value as Value
 from everspot_core.jobs.early_stop import Delta, MinDelta
 from everspot_core.jobs.records import JobState
 from everspot_core.validation.field_types import Flag, Line, Name, Number, Whole
-from everspot_core.validation.problems import shown
+from everspot_core.validation.problems import BadInputs, Problem, shown
 
 SWEEP_TAG = "Sweep"
 """The tag of a trial's job whose value is the name of its sweep."""
+_TRIAL = re.compile(r"(?P<sweep>.+)-t(?P<number>\d+)(?:-r(?P<rung>\d+))?")
 MOST = 1e15
 """The largest absolute value of a range's end. Beyond it a 64-bit float cannot tell whole numbers apart."""
 _VALUES = 1e12
@@ -34,13 +38,6 @@ def _figure(value: Any) -> Any:
     return value
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, float) and not isfinite(value):
-        raise ValueError("has to be finite")  # JSON has no others, and the record could not be read again
-    return value
-
-
-Value = Annotated[str | int | float | bool, BeforeValidator(_value)]
 Figure = Annotated[int | float, BeforeValidator(_figure)]
 """A number; an int if it is written as one."""
 
@@ -189,6 +186,50 @@ class SweepSpec(Frozen):
     pruner: Pruning = Pruning.ASHA
     min_steps: Whole = Field(default=1, ge=1, le=10**12, description="Steps before which no trial is ended early.")
     seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
+    fidelity: Fidelity | None = Field(
+        default=None, description="Begin all trials small, and bring the best of them to full size."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prune_by_rungs(cls, values: Any) -> Any:
+        """Leave early ends to the rungs if there are any: values of different sizes cannot be compared."""
+        if isinstance(values, Mapping) and values.get("fidelity") is not None and values.get("pruner") is None:
+            return {**values, "pruner": Pruning.NONE}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_fidelity(self) -> "SweepSpec":
+        if self.fidelity is None:
+            return self
+        problems = []
+        if self.fidelity.field in self.fields:
+            problems.append(
+                Problem("fidelity.field", f"{self.fidelity.field} is one of fields, which every trial varies")
+            )
+        if self.pruner is not Pruning.NONE:
+            problems.append(Problem("pruner", "has to be none with fidelity, whose rungs end trials early"))
+        if self.trials < len(self.fidelity.values):
+            problems.append(Problem("trials", f"has to be at least {len(self.fidelity.values)}, one for each rung"))
+        if problems:
+            raise BadInputs("the sweep", problems)
+        return self
+
+    @property
+    def rungs(self) -> int:
+        """The number of its rungs: 1 without a fidelity field."""
+        return len(self.fidelity.values) if self.fidelity is not None else 1
+
+    def rung_fields(self, rung: int) -> dict[str, Value]:
+        """Return the value of the fidelity field in a rung."""
+        return {self.fidelity.field: self.fidelity.values[rung]} if self.fidelity is not None else {}
+
+    @property
+    def job_fields(self) -> dict[str, Dimension]:
+        """All fields of the job that trials change, with their values."""
+        if self.fidelity is None:
+            return dict(self.fields)
+        return {**self.fields, self.fidelity.field: Dimension(choices=list(reversed(self.fidelity.values)))}
 
     def differs(self, other: "SweepSpec") -> list[str]:
         """Return the fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
@@ -218,15 +259,21 @@ class SweepRecord(Document):
     made_by: str = ""
 
 
-def trial_job(sweep: str, number: int) -> str:
-    """Return the id of a trial's job. `number`: 0 for the first."""
-    return f"{sweep}-t{number:04d}"
+def trial_job(sweep: str, number: int, rung: int = 0) -> str:
+    """Return the id of a trial's job. `number`: 0 for the first; of a promoted trial that of its first rung."""
+    return f"{sweep}-t{number:04d}{f'-r{rung}' if rung else ''}"
 
 
 def trial_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
     """Return the name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
-    name, _, number = job_id.rpartition("-t")
-    return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None
+    match = _TRIAL.fullmatch(job_id)
+    return match["sweep"] if match is not None and tags.get(SWEEP_TAG) == match["sweep"] else None
+
+
+def trial_rung(job_id: str) -> int:
+    """Return the rung of a trial's job; 0 for the first, and without a fidelity field."""
+    match = _TRIAL.fullmatch(job_id)
+    return int(match["rung"] or 0) if match is not None else 0
 
 
 def is_useful(state: JobState, value: float | None) -> bool:

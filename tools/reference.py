@@ -194,7 +194,8 @@ def rules() -> str:
     parts += [_wrapped("Each rule with its level and severity, what has to hold, what to do, and the checks of "
                        "Checkov that look for the same. How to set levels and exceptions: "
                        "[rules](../guide/rules.md)."), ""]  # fmt: skip
-    for begin, title in (("aws-", "AWS"), ("gcp-", "Google Cloud"), ("no-", "Every cloud")):
+    begins = (("aws-", "AWS"), ("gcp-", "Google Cloud"), ("kubernetes-", "Kubernetes"), ("no-", "Every cloud"))
+    for begin, title in begins:
         parts += [f"## {title}", ""]
         for rule in (rule for rule in RULES.values() if rule.id.startswith(begin)):
             twins = f" Checkov: {', '.join(rule.twins)}." if rule.twins else ""

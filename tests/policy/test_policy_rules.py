@@ -6,6 +6,7 @@ from collections import defaultdict
 import cases_aws
 import cases_everywhere
 import cases_gcp
+import cases_kubernetes
 import pytest
 from everspot_clouds.plain_credentials import KINDS
 from everspot_core.cluster.declared import UNKNOWN
@@ -15,7 +16,7 @@ from everspot_policy.rules import RULES
 from hypothesis import given
 from hypothesis import strategies as st
 
-CASES = [*cases_aws.CASES, *cases_gcp.CASES, *cases_everywhere.CASES]
+CASES = [*cases_aws.CASES, *cases_gcp.CASES, *cases_kubernetes.CASES, *cases_everywhere.CASES]
 BY_RULE = defaultdict(list)
 for case in CASES:
     BY_RULE[case.rule].append(case)
@@ -37,8 +38,8 @@ def test_every_case_is_about_a_rule() -> None:
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_rule_says_what_to_do(rule: Rule) -> None:
     assert rule.title and not rule.title.endswith(".") and rule.remedy.endswith(".")
-    assert rule.id == rule.id.lower() and rule.id.partition("-")[0] in ("aws", "gcp", "no")
-    assert all(pattern.startswith(f"{rule.id[:3]}:") or rule.types == ("*",) for pattern in rule.types)
+    assert rule.id == rule.id.lower() and rule.id.partition("-")[0] in ("aws", "gcp", "kubernetes", "no")
+    assert all(pattern.startswith(f"{rule.id.partition('-')[0]}:") or rule.types == ("*",) for pattern in rule.types)
 
 
 WORDS = sorted(

@@ -1,0 +1,1 @@
+"""Rules over the objects of a Kubernetes cluster."""

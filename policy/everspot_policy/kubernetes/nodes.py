@@ -1,0 +1,127 @@
+"""Rules about the nodes that Karpenter launches. They are instances that no other rule sees: Karpenter makes them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.validation.problems import Problem
+
+from everspot_policy.reading import hidden, lacks, mapping, number, objects, text, texts, yes
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+POOL = "kubernetes:karpenter.sh/*:NodePool"
+CLASS = "kubernetes:karpenter.k8s.aws/*:EC2NodeClass"
+TEMPLATE = "kubernetes:core/*:PodTemplate"
+CLUSTER_LABEL = "everspot/cluster"
+"""Label of the nodes and pods of training clusters."""
+KEPT = "karpenter.sh/do-not-disrupt"
+
+
+def _inner(value: Any, *names: str) -> Mapping[str, Any]:
+    """Return an object inside other ones; empty if one of them is missing or hidden."""
+    for name in names:
+        value = mapping(value).get(name)
+    return mapping(value)
+
+
+def _is_training(subject: Subject, *names: str) -> bool:
+    """Return whether nodes or pods are a training cluster's, by the labels of their template."""
+    return CLUSTER_LABEL in _inner(subject.inputs, *names, "metadata", "labels")
+
+
+@rule(
+    "kubernetes-nodes-end-empty",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Only empty nodes of a training cluster are ended",
+    remedy="Set consolidationPolicy: WhenEmpty, expireAfter: Never, and a budget of 0 nodes for Drifted.",
+    types=(POOL,),
+)
+def nodes_end_empty(subject: Subject) -> Iterator[Problem]:
+    """Find what ends nodes that are in use, in the pools of training clusters."""
+    if not _is_training(subject, "spec", "template"):
+        return
+    spec = _inner(subject.inputs, "spec")
+    disruption, template = _inner(spec, "disruption"), _inner(spec, "template", "spec")
+    policy, age = disruption.get("consolidationPolicy"), template.get("expireAfter")
+    if not hidden(spec.get("disruption")):
+        if not hidden(policy) and policy != "WhenEmpty":
+            yield Problem("spec.disruption.consolidationPolicy", "is not WhenEmpty")
+        if not hidden(disruption.get("budgets")) and not _holds_drift(disruption):
+            yield Problem("spec.disruption.budgets", "has no budget of 0 nodes for the reason Drifted")
+    if not hidden(age) and age != "Never":
+        yield Problem("spec.template.spec.expireAfter", "is not Never")
+
+
+def _holds_drift(disruption: Mapping[str, Any]) -> bool:
+    """Return whether a budget without a schedule lets no drifted node be ended. The smallest budget counts."""
+    return any(
+        number(budget.get("nodes")) == 0
+        and "schedule" not in budget
+        and (budget.get("reasons") is None or "Drifted" in texts(budget.get("reasons")))
+        for _, budget in objects(disruption, "budgets")
+    )
+
+
+@rule(
+    "kubernetes-agents-evictable",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Agents may be evicted",
+    remedy="Take karpenter.sh/do-not-disrupt away: Karpenter does not evict such a pod at a spot notice.",
+    types=(TEMPLATE,),
+)
+def agents_evictable(subject: Subject) -> Iterator[Problem]:
+    """Find agents that Karpenter does not evict."""
+    annotations = _inner(subject.inputs, "template", "metadata", "annotations")
+    if _is_training(subject, "template") and yes(annotations.get(KEPT)):
+        yield Problem(f"template.metadata.annotations.{KEPT}", "is set")
+
+
+@rule(
+    "kubernetes-node-imdsv2",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Nodes demand IMDSv2, and pods do not reach it",
+    remedy="Set httpTokens: required and httpPutResponseHopLimit: 1.",
+    types=(CLASS,),
+)
+def node_imdsv2(subject: Subject) -> Iterator[Problem]:
+    """Find nodes whose metadata service is open to IMDSv1, or to pods."""
+    options = _inner(subject.inputs, "spec", "metadataOptions")
+    tokens, hops = options.get("httpTokens"), number(options.get("httpPutResponseHopLimit"))
+    if text(tokens) and tokens != "required":
+        yield Problem("spec.metadataOptions.httpTokens", "is not required")
+    if hops is not None and hops > 1:
+        yield Problem("spec.metadataOptions.httpPutResponseHopLimit", "is more than 1")
+
+
+@rule(
+    "kubernetes-node-encrypted",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Volumes of nodes are encrypted",
+    remedy="Set encrypted: true.",
+    types=(CLASS,),
+)
+def node_encrypted(subject: Subject) -> Iterator[Problem]:
+    """Find volumes that are not declared to be encrypted."""
+    for path, device in objects(_inner(subject.inputs, "spec"), "blockDeviceMappings"):
+        if not hidden(device.get("ebs")) and lacks(mapping(device.get("ebs")).get("encrypted")):
+            yield Problem(f"spec.{path}.ebs.encrypted", "is not true")
+
+
+@rule(
+    "kubernetes-node-private",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Nodes have no public address",
+    remedy="Set associatePublicIPAddress: false.",
+    types=(CLASS,),
+)
+def node_private(subject: Subject) -> Iterator[Problem]:
+    """Find nodes with a public address."""
+    if yes(_inner(subject.inputs, "spec").get("associatePublicIPAddress")):
+        yield Problem("spec.associatePublicIPAddress", "is true")
+
+
+RULES: tuple[Rule, ...] = (nodes_end_empty, agents_evictable, node_imdsv2, node_encrypted, node_private)

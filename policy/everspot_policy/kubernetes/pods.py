@@ -1,0 +1,71 @@
+"""Rules about pods and about the rights of their service accounts."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.validation.problems import Problem
+
+from everspot_policy.reading import mapping, objects, texts, yes
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+PODS = (
+    "kubernetes:core/*:Pod", "kubernetes:core/*:PodTemplate", "kubernetes:apps/*:Deployment",
+    "kubernetes:apps/*:DaemonSet", "kubernetes:apps/*:StatefulSet", "kubernetes:batch/*:Job",
+)  # fmt: skip
+RIGHTS = ("kubernetes:rbac.authorization.k8s.io/*:Role", "kubernetes:rbac.authorization.k8s.io/*:ClusterRole")
+_HOST = ("hostNetwork", "hostPID", "hostIPC")
+
+
+def _pod(subject: Subject) -> tuple[str, Mapping[str, Any]]:
+    """Return a pod's specification with its path: it is that of the template of whatever makes pods."""
+    path = {"Pod": ("spec",), "PodTemplate": ("template", "spec")}.get(
+        subject.type.rpartition(":")[2], ("spec", "template", "spec")
+    )
+    value: Any = subject.inputs
+    for name in path:
+        value = mapping(value).get(name)
+    return ".".join(path), mapping(value)
+
+
+@rule(
+    "kubernetes-pods-confined",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Pods have nothing of their node",
+    remedy="Take privileged, hostNetwork, hostPID, hostIPC and hostPath away.",
+    types=PODS,
+)
+def pods_confined(subject: Subject) -> Iterator[Problem]:
+    """Find pods that are not confined."""
+    path, spec = _pod(subject)
+    for name in _HOST:
+        if yes(spec.get(name)):
+            yield Problem(f"{path}.{name}", "is true")
+    for kind in ("containers", "initContainers"):
+        for here, container in objects(spec, kind):
+            if yes(mapping(container.get("securityContext")).get("privileged")):
+                yield Problem(f"{path}.{here}.securityContext.privileged", "is true")
+    for here, volume in objects(spec, "volumes"):
+        if volume.get("hostPath") is not None:
+            yield Problem(f"{path}.{here}.hostPath", "is a folder of the node")
+
+
+@rule(
+    "kubernetes-no-wildcard-rights",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Roles name what they allow",
+    remedy="Name resources and verbs in place of *, and each secret.",
+    types=RIGHTS,
+)
+def no_wildcard_rights(subject: Subject) -> Iterator[Problem]:
+    """Find rights for everything, and for all secrets."""
+    for path, granted in objects(subject.inputs, "rules"):
+        for name in ("apiGroups", "resources", "verbs"):
+            if "*" in texts(granted.get(name)):
+                yield Problem(f"{path}.{name}", "is *")
+        if "secrets" in texts(granted.get("resources")) and not granted.get("resourceNames"):
+            yield Problem(f"{path}.resources", "has all secrets: resourceNames names some")
+
+
+RULES: tuple[Rule, ...] = (pods_confined, no_wildcard_rights)

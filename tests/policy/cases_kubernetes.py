@@ -1,0 +1,117 @@
+"""Cases for the objects of a Kubernetes cluster. The engine is not shown them: its provider asks an API server."""
+
+from typing import Any
+
+from cases import Cases
+from everspot_core.cluster.declared import UNKNOWN
+
+POOL = "kubernetes:karpenter.sh/v1:NodePool"
+CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+TEMPLATE = "kubernetes:core/v1:PodTemplate"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+ROLE = "kubernetes:rbac.authorization.k8s.io/v1:ClusterRole"
+LABELS = {"labels": {"everspot/cluster": "dev"}}
+DRIFT = {"nodes": "0", "reasons": ["Drifted"]}
+
+
+def pool(
+    policy: Any = "WhenEmpty", age: Any = "Never", budgets: Any = (DRIFT,), labels: Any = LABELS
+) -> dict[str, Any]:
+    """A NodePool."""
+    budgets = list(budgets) if isinstance(budgets, tuple) else budgets
+    return {
+        "spec": {
+            "disruption": {"consolidationPolicy": policy, "budgets": budgets},
+            "template": {"metadata": labels, "spec": {"expireAfter": age}},
+        }
+    }
+
+
+def node(**spec: Any) -> dict[str, Any]:
+    """An EC2NodeClass."""
+    return {"spec": spec}
+
+
+def template(annotations: Any = None, labels: Any = LABELS, **spec: Any) -> dict[str, Any]:
+    """A PodTemplate."""
+    return {"template": {"metadata": {**labels, "annotations": annotations or {}}, "spec": spec}}
+
+
+c = Cases()
+
+c.select("kubernetes-nodes-end-empty", POOL)
+c.good(
+    pool(),
+    pool("WhenEmptyOrUnderutilized", "720h", (), {}),  # no training cluster's
+    pool(budgets=({"nodes": "10%"}, DRIFT)),
+    pool(budgets=({"nodes": "0"},)),
+    pool(UNKNOWN, UNKNOWN, UNKNOWN),
+    {"spec": UNKNOWN},
+    engine=False,
+)
+c.bad(pool("WhenEmptyOrUnderutilized"), "spec.disruption.consolidationPolicy", engine=False)
+c.bad(pool(None), "spec.disruption.consolidationPolicy", engine=False)
+c.bad(pool(age="720h"), "spec.template.spec.expireAfter", engine=False)
+c.bad(pool(age=None), "spec.template.spec.expireAfter", engine=False)
+c.bad(pool(budgets=({"nodes": "0", "reasons": ["Empty"]},)), "spec.disruption.budgets", engine=False)
+c.bad(pool(budgets=({**DRIFT, "schedule": "@daily", "duration": "1h"},)), "spec.disruption.budgets", engine=False)
+
+c.select("kubernetes-agents-evictable", TEMPLATE)
+c.good(template(), template({"karpenter.sh/do-not-disrupt": "true"}, {}), {"template": UNKNOWN}, engine=False)
+c.bad(
+    template({"karpenter.sh/do-not-disrupt": "true"}),
+    "template.metadata.annotations.karpenter.sh/do-not-disrupt",
+    engine=False,
+)
+
+c.select("kubernetes-node-imdsv2", CLASS)
+c.good(
+    node(), node(metadataOptions={"httpTokens": "required", "httpPutResponseHopLimit": 1}),
+    node(metadataOptions=UNKNOWN), engine=False,
+)  # fmt: skip
+c.bad(node(metadataOptions={"httpTokens": "optional"}), "spec.metadataOptions.httpTokens", engine=False)
+c.bad(
+    node(metadataOptions={"httpPutResponseHopLimit": 2}), "spec.metadataOptions.httpPutResponseHopLimit", engine=False
+)
+
+c.select("kubernetes-node-encrypted", CLASS)
+c.good(node(), node(blockDeviceMappings=[{"ebs": {"encrypted": True}}, {"ebs": UNKNOWN}]), engine=False)
+c.bad(
+    node(blockDeviceMappings=[{"ebs": {"encrypted": True}}, {"ebs": {"volumeSize": "8Gi"}}]),
+    "spec.blockDeviceMappings[1].ebs.encrypted",
+    engine=False,
+)
+
+c.select("kubernetes-node-private", CLASS)
+c.good(node(), node(associatePublicIPAddress=False), node(associatePublicIPAddress=UNKNOWN), engine=False)
+c.bad(node(associatePublicIPAddress=True), "spec.associatePublicIPAddress", engine=False)
+
+c.select("kubernetes-pods-confined", TEMPLATE)
+c.good(
+    template(containers=[{"securityContext": {"allowPrivilegeEscalation": False}}], volumes=[{"emptyDir": {}}]),
+    engine=False,
+)
+c.bad(
+    template(
+        containers=[{"securityContext": {"privileged": True}}], hostNetwork=True,
+        volumes=[{"emptyDir": {}}, {"hostPath": {"path": "/"}}],
+    ),
+    "template.spec.hostNetwork",
+    "template.spec.containers[0].securityContext.privileged",
+    "template.spec.volumes[1].hostPath",
+    engine=False,
+)  # fmt: skip
+c.select("kubernetes-pods-confined", DEPLOYMENT)
+c.bad({"spec": template(hostPID=True)}, "spec.template.spec.hostPID", engine=False)
+
+c.select("kubernetes-no-wildcard-rights", ROLE)
+c.good(
+    {"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]},
+    {"rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["get"]}]},
+    {"rules": UNKNOWN},
+    engine=False,
+)
+c.bad({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]}, "rules[0].verbs", engine=False)
+c.bad({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}, "rules[0].resources", engine=False)
+
+CASES = c.listed

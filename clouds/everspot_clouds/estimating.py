@@ -19,11 +19,14 @@ from everspot_clouds.aws.settings_estimate import check_arns
 from everspot_clouds.aws.settings_estimate import outline_cluster as aws_foreseen
 from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.settings_estimate import outline_cluster as gcp_foreseen
+from everspot_clouds.kubernetes.settings_estimate import outline_cluster as kubernetes_foreseen
 from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.setting_names import PREFIX, check_names
 from everspot_clouds.settings_estimate import check_shape
 
 _CLOUDS = {"aws": aws.collect_charges, "gcp": gcp.collect_charges}
+_MACHINES = {"aws": "aws", "gcp": "gcp", "kubernetes": "aws"}
+"""By the cloud of a cluster, the cloud whose machines it has."""
 _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "aws": {"aws:kms/key:Key": {"enableKeyRotation": True}, "aws:s3/bucket:Bucket": {}},
     "gcp": {"gcp:kms/cryptoKey:CryptoKey": {}, "gcp:storage/bucket:Bucket": {}},
@@ -60,16 +63,23 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
     here = problems.at("everspot:cluster")
     if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):
         cloud = settings.get("cloud")
-        if here.need(cloud in _CLOUDS, "cloud", f"is not one of {', '.join(_CLOUDS)}"):
-            problems.need(cloud in regions, f"{cloud}:region", "is missing")
-            if cloud == "aws":
+        if here.need(cloud in _MACHINES, "cloud", f"is not one of {', '.join(_MACHINES)}"):
+            machines = _MACHINES[str(cloud)]
+            problems.need(machines in regions, f"{machines}:region", "is missing")
+            if machines == "aws":
                 check_arns(here, settings)
-            if check_shape(here, settings) and cloud in regions:
-                own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
-                resources += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
+            if check_shape(here, settings) and machines in regions:
+                resources += _foreseen(here, stack, settings, regions[machines])
     _check_values(problems, config)
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(resources), regions)
+
+
+def _foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> Sequence[DeclaredResource]:
+    """Return the resources of a cluster, by its cloud."""
+    if settings["cloud"] == "gcp":
+        return gcp_foreseen(problems, stack, settings, region)
+    return (aws_foreseen if settings["cloud"] == "aws" else kubernetes_foreseen)(problems, stack, settings)
 
 
 def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:

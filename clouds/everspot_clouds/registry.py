@@ -47,6 +47,9 @@ USUAL = "aws"
 LOOKED_AT = ("aws", "gcp")
 """The clouds that have resources to review. The types of these begin with the cloud's name."""
 
+_WITH_KINDS = (*LOOKED_AT, "kubernetes")
+"""The clouds whose resources a reviewer knows. What surrounds a cluster on Kubernetes is its machines' cloud's."""
+
 
 class UnknownCloud(ValueError):
     """A cloud that this version does not know."""
@@ -67,7 +70,7 @@ def resource_kinds() -> "ResourceKinds":
     """Return the kinds of resources of all known clouds, for a reviewer of a change."""
     from everspot_clouds.base.resources import joined
 
-    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in LOOKED_AT))
+    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in _WITH_KINDS))
 
 
 def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[AddedByHand]":

@@ -14,6 +14,7 @@ import pytest
 from everspot_clouds.aws.resources import KINDS as AWS
 from everspot_clouds.base.resources import ResourceKinds, joined
 from everspot_clouds.gcp.resources import KINDS as GCP
+from everspot_clouds.kubernetes.resources import KINDS as KUBERNETES
 from everspot_core.capacity.market import Market
 from everspot_review.event_log import EventLog
 from everspot_review.events import read
@@ -23,7 +24,7 @@ from everspot_review.report import EnvironmentReport
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the helpers in this folder
 LOGS = Path(__file__).parent / "logs"
-KINDS = joined(AWS, GCP)
+KINDS = joined(AWS, GCP, KUBERNETES)
 RUNNING = RunningJobs({Market.SPOT: 3, Market.ON_DEMAND: 1})
 
 

@@ -16,6 +16,7 @@ from everspot_review.report import EnvironmentReport
 END = '{"summaryEvent":{"result":"succeeded"}}'
 SPOT = "everspot-local-fleet-spot"
 FLEET, TEMPLATE = "aws:ec2/fleet:Fleet", "aws:ec2/launchTemplate:LaunchTemplate"
+NODE_POOL = "kubernetes:karpenter.sh/v1:NodePool"
 GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 GTEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
 SIZE = "targetCapacitySpecification.totalTargetCapacity"
@@ -148,6 +149,24 @@ IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
         [("replaced: its databases would be lost.", True)],
     ),
     "a bucket that changes": ({"detailedDiff": {"tags": UP}}, []),
+    "a smaller limit of nodes": (
+        {"type": NODE_POOL, "old": {"spec": {"limits": {"nodes": 8}}}, "new": {"spec": {"limits": {"nodes": 2}}},
+         "detailedDiff": {"spec.limits.nodes": UP}},
+        [("lower target, 8 → 2: it ends no busy instance.", False)],
+    ),
+    "a node pool that is deleted": (
+        {"type": NODE_POOL, "op": "delete", "old": {"spec": {"limits": {"nodes": 8}}}},
+        [("deletes the fleet and ends its instances: up to 4 jobs running now would be drained.", True)],
+    ),
+    "a new image on Kubernetes": (
+        {"type": "kubernetes:core/v1:PodTemplate", "op": "replace",
+         "detailedDiff": {"template.spec.containers[0].image": {"diffKind": "update-replace"}}},
+        [("new image: it reaches instances as they are replaced.", False)],
+    ),
+    "a namespace that is deleted": (
+        {"type": "kubernetes:core/v1:Namespace", "op": "delete"},
+        [("deleted: all objects in it and the work of running jobs would be lost.", True)],
+    ),
     "a new fleet": ({"op": "create", "type": FLEET, "new": size(5)}, []),
 }  # fmt: skip
 

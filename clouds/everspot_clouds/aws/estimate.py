@@ -52,9 +52,10 @@ def _rules(templates: Sequence[DeclaredResource], zones: Sequence[str]) -> Mappi
         "aws:autoscaling/group:Group": partial(machines.group, templates),
         "aws:ec2/instance:Instance": machines.instance,
         "everspot:index:AwsElasticCapacity": partial(machines.elastic, templates, zones),
+        "everspot:index:AwsKubernetesPool": _kubernetes_pool,
         "everspot:index:AwsTrainingFleet": declared_types,
         "everspot:index:AwsMonitoring": _metrics,
-        "everspot:index:AwsSchedulerService": idle_requests(fixed.STORE_WRITES, fixed.STORE_READS),
+        "everspot:index:AwsSchedulerService": _scheduler,
         "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
         "aws:ec2/natGateway:NatGateway": _nat,
         "aws:ec2/eip:Eip": _address,
@@ -77,6 +78,14 @@ BY_USE = {
     "aws:bcmdata/export:Export": "exports by the storage of their bucket",
 }
 """Types that cost by use alone, and by what."""
+
+
+_scheduler = idle_requests(fixed.STORE_WRITES, fixed.STORE_READS)
+
+
+def _kubernetes_pool(costing: Costing, resource: DeclaredResource) -> None:
+    machines.kubernetes_pool(costing, resource)
+    _scheduler(costing, resource)
 
 
 def _metrics(costing: Costing, resource: DeclaredResource) -> None:
@@ -180,6 +189,7 @@ _FREE_TYPES: dict[str, tuple[str, ...]] = {
         "vpcEndpointPolicy:VpcEndpointPolicy",
         "vpcEndpointRouteTableAssociation:VpcEndpointRouteTableAssociation",
     ),
+    "eks": ("podIdentityAssociation:PodIdentityAssociation",),
     "kms": ("alias:Alias", "grant:Grant", "keyPolicy:KeyPolicy"),
     "resourcegroups": ("group:Group",),
     "sns": ("topicPolicy:TopicPolicy", "topicSubscription:TopicSubscription"),

@@ -1,6 +1,6 @@
 """The instances of declared AWS resources, and the cost of each besides its price."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +13,9 @@ from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
 from everspot_clouds.aws.root_volume import initialization_usd
 from everspot_clouds.costing import Costing, choices, items, list_markets, nearest, number, part, read_team, texts
+
+NODE_GIB = 100
+"""Root volume of a node of Kubernetes whose settings name none, in GiB."""
 
 _PREFER = SPOT_PREFERS | {"lowestPrice": Prefer.PRICE, "diversified": Prefer.DEPTH}
 
@@ -175,10 +178,28 @@ def _others(
     )
 
 
+def kubernetes_pool(costing: Costing, resource: DeclaredResource) -> None:
+    """The nodes of a cluster on Kubernetes: what its component says in its inputs may be launched. Control plane and
+    the scheduler's node are the Kubernetes cluster's own."""
+    gib = number(part(resource.inputs, "nodes", "volumeGib")) or NODE_GIB
+    volume = {"ebs": {"volumeSize": float(gib), "volumeType": "gp3"}}
+    usd = _volume(costing, resource, volume)
+    extras = () if usd is None else (Extra(kind="volumes", usd_per_month=usd),)
+    _launchable(costing, resource, texts(part(resource.inputs, "capacity", "elastic", "zones")), lambda: extras)
+    costing.by_use(resource, "the Kubernetes cluster by its control plane, its add-ons and the node of the scheduler")
+
+
 def elastic(
     templates: Sequence[DeclaredResource], zones: Sequence[str], costing: Costing, resource: DeclaredResource
 ) -> None:
     """The component says in its inputs what may be launched: resources do not."""
+    _launchable(costing, resource, zones, lambda: _extras(costing, resource, nearest(resource, templates, within=True)))
+
+
+def _launchable(
+    costing: Costing, resource: DeclaredResource, zones: Sequence[str], extras: Callable[[], tuple[Extra, ...]]
+) -> None:
+    """Add the elastic capacity of a component. `zones`: where its settings name none; `extras`: of each instance."""
     capacity = resource.inputs.get("capacity")
     elastic = part(capacity, "elastic")
     if not isinstance(elastic, Mapping) or not isinstance(capacity, Mapping):
@@ -208,7 +229,7 @@ def elastic(
                 for choice in chosen
             ),
             zones=texts(elastic.get("zones")) or tuple(zones),
-            extras=_extras(costing, resource, nearest(resource, templates, within=True)),
+            extras=extras(),
         )
     )
     return None

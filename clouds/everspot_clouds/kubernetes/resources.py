@@ -1,0 +1,23 @@
+"""Kinds of objects of Kubernetes, by Pulumi's names, as a reviewer of a change asks for them."""
+
+from everspot_clouds.base.resources import FleetKind, ResourceKinds, TemplateKind
+
+KINDS = ResourceKinds(
+    fleets={
+        "kubernetes:karpenter.sh/v1:NodePool": FleetKind(
+            size="spec.limits.nodes",
+            template=("spec.template.spec.nodeClassRef",),
+            pools=("spec.template.spec.requirements",),
+            # Karpenter, "NodePools", spec.limits: a limit keeps nodes from being launched, and ends none.
+            lower_ends=lambda _: False,
+            chosen_by="Karpenter",
+            rolls=lambda _: False,
+        ),
+    },
+    templates={"kubernetes:core/v1:PodTemplate": TemplateKind(image=("template.spec.containers[0].image",))},
+    stateful={
+        "kubernetes:core/v1:Namespace": "all objects in it and the work of running jobs",
+        "kubernetes:core/v1:PersistentVolumeClaim": "what is on the volume, unless its class retains it",
+        "kubernetes:core/v1:Secret": "the secret",
+    },
+)

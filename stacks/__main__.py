@@ -13,14 +13,13 @@ settings = read_settings(pulumi.Config(), stack=pulumi.get_stack())
 for cloud in settings.clouds:
     CLOUDS[cloud].sign_in()
 
-declared = []
-if settings.bootstrap is not None:
-    declared.append(CLOUDS[settings.bootstrap.cloud].bootstrap("everspot-bootstrap", settings.bootstrap.args))
-if settings.account is not None:
-    declared.append(CLOUDS[settings.account.cloud].account("everspot", settings.account.args))
-if settings.cluster is not None:
-    name = cluster_name(pulumi.get_stack())
-    declared.append(CLOUDS[settings.cluster.cloud].cluster(name, settings.cluster.args))
+names = {"bootstrap": "everspot-bootstrap", "account": "everspot", "cluster": cluster_name(pulumi.get_stack())}
+sections = {section: getattr(settings, section) for section in names}
+declared = [
+    CLOUDS[chosen.cloud].declare(section, names[section], chosen.args)
+    for section, chosen in sections.items()
+    if chosen is not None
+]
 for component in declared:
     for name, value in outputs(component).items():
         pulumi.export(name, value)

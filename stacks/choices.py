@@ -24,27 +24,33 @@ class CloudChoice:
     other clouds have, by their path without positions in lists, and what to do instead.
     """
 
-    bootstrap: Callable[[str, Any], Any]
-    bootstrap_args: type
-    account: Callable[[str, Any], Any]
-    account_args: type
+    bootstrap: Callable[[str, Any], Any] | None
+    bootstrap_args: type | None
+    account: Callable[[str, Any], Any] | None
+    account_args: type | None
     cluster: Callable[[str, Any], Any]
     cluster_args: type
     sign_in: Callable[[], None]
-    bootstrap_problems: Callable[[Problems, Any], None]
-    account_problems: Callable[[Problems, Any], None]
+    bootstrap_problems: Callable[[Problems, Any], None] | None
+    account_problems: Callable[[Problems, Any], None] | None
     cluster_problems: Callable[[Problems, str, Any], None]
     zones_now: Callable[[], tuple[str, list[str]] | None]
     zone_problems: Callable[[Problems, Any, tuple[str, list[str]] | None], None]
     short: dict[type, str]
     lacks: Mapping[str, str] = field(default_factory=dict)
 
+    def declare(self, section: str, name: str, args: Any) -> Any:
+        """Declare the component of a section, `bootstrap`, `account` or `cluster`, which the cloud has."""
+        component: Callable[[str, Any], Any] = getattr(self, section)
+        return component(name, args)
+
     def add_problems(self, problems: Problems, section: str, cluster: str, args: Any) -> None:
         """Add what the components refuse in a section, `bootstrap`, `account` or `cluster`, and the zones that the
         region does not have."""
         if section != "cluster":
             refuse = self.account_problems if section == "account" else self.bootstrap_problems
-            refuse(problems, args)
+            if refuse is not None:
+                refuse(problems, args)
             return
         self.cluster_problems(problems, cluster, args)
         self.zone_problems(problems, args, self.zones_now())
@@ -66,4 +72,6 @@ class _Clouds(Mapping[str, CloudChoice]):
         return len(self._modules)
 
 
-CLOUDS: Mapping[str, CloudChoice] = _Clouds({"aws": "choice_aws", "gcp": "choice_gcp"})
+CLOUDS: Mapping[str, CloudChoice] = _Clouds(
+    {"aws": "choice_aws", "gcp": "choice_gcp", "kubernetes": "choice_kubernetes"}
+)

@@ -146,7 +146,10 @@ def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -
         here.add(CLOUD, f"{problem}; there is {', '.join(CLOUDS)}")
         return None
     choice = CLOUDS[cloud]
-    parsed = parse(here, "", value, getattr(choice, f"{name}_args"), cloud=choice)
+    if (args := getattr(choice, f"{name}_args")) is None:
+        here.add(CLOUD, f"{cloud} has no {name} of its own: it is that of the cloud that its nodes are from")
+        return None
+    parsed = parse(here, "", value, args, cloud=choice)
     parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
     return Section(cloud, parsed)
 

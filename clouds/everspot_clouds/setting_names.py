@@ -35,8 +35,8 @@ def check_names(problems: Problems, config: Mapping[str, Any]) -> None:
         if name not in sections:
             suggestion = near(name, sections)
             problems.need(not suggestion, str(key), f"is not a setting{suggestion}")
-        elif isinstance(value, Mapping) and (here := load_names().get(str(value.get(CLOUD)))):
-            _check(problems.at(str(key)), value, {CLOUD: None, **here[name]})
+        elif isinstance(value, Mapping) and (here := load_names().get(str(value.get(CLOUD)), {}).get(name)):
+            _check(problems.at(str(key)), value, {CLOUD: None, **here})
 
 
 def _check(problems: Problems, section: Mapping[str, Any], names: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
     from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
     from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
-    from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
+    from everspot.aws.identity import AwsIdentity, AwsIdentityArgs, AwsPodIdentityArgs
     from everspot.aws.launch import AwsMachineArgs
     from everspot.aws.monitoring import AwsAlarmsArgs, AwsMonitoring, AwsMonitoringArgs
     from everspot.aws.network import AwsNetwork, AwsNetworkArgs
@@ -56,6 +56,14 @@ if TYPE_CHECKING:
     from everspot.gcp.scheduler import GcpSchedulerService, GcpSchedulerServiceArgs
     from everspot.gcp.scraping import GcpPrometheusArgs
     from everspot.gcp.store import GcpStore, GcpStoreArgs
+    from everspot.kubernetes.args import (
+        AwsKubernetesCapacityArgs,
+        AwsKubernetesElasticArgs,
+        AwsKubernetesNodesArgs,
+        AwsKubernetesPoolArgs,
+        AwsKubernetesTypeArgs,
+    )
+    from everspot.kubernetes.pool import AwsKubernetesPool
     from everspot.limits import LimitsArgs
     from everspot.repository import RepositoryArgs
     from everspot.spending import TeamBudgetArgs
@@ -78,6 +86,12 @@ __all__ = [
     "AwsInstanceTypeArgs",
     "AwsInterruptionEvents",
     "AwsInterruptionEventsArgs",
+    "AwsKubernetesCapacityArgs",
+    "AwsKubernetesElasticArgs",
+    "AwsKubernetesNodesArgs",
+    "AwsKubernetesPool",
+    "AwsKubernetesPoolArgs",
+    "AwsKubernetesTypeArgs",
     "AwsMachineArgs",
     "AwsMonitoring",
     "AwsMonitoringArgs",
@@ -85,6 +99,7 @@ __all__ = [
     "AwsNetworkArgs",
     "AwsNotificationsArgs",
     "AwsOnDemandAllocation",
+    "AwsPodIdentityArgs",
     "AwsPrometheusArgs",
     "AwsSchedulerService",
     "AwsSchedulerServiceArgs",
@@ -158,7 +173,7 @@ _HOMES = {
     "everspot.aws.elastic": ("AwsElasticCapacity", "AwsElasticCapacityArgs"),
     "everspot.aws.events": ("AwsInterruptionEvents", "AwsInterruptionEventsArgs"),
     "everspot.aws.fleet": ("AwsTrainingFleet", "AwsTrainingFleetArgs"),
-    "everspot.aws.identity": ("AwsIdentity", "AwsIdentityArgs"),
+    "everspot.aws.identity": ("AwsIdentity", "AwsIdentityArgs", "AwsPodIdentityArgs"),
     "everspot.aws.launch": ("AwsMachineArgs",),
     "everspot.aws.monitoring": ("AwsAlarmsArgs", "AwsMonitoring", "AwsMonitoringArgs"),
     "everspot.aws.network": ("AwsNetwork", "AwsNetworkArgs"),
@@ -184,6 +199,14 @@ _HOMES = {
     "everspot.gcp.scraping": ("GcpPrometheusArgs",),
     "everspot.gcp.store": ("GcpStore", "GcpStoreArgs"),
     "everspot.federation": ("PeerArgs",),
+    "everspot.kubernetes.args": (
+        "AwsKubernetesCapacityArgs",
+        "AwsKubernetesElasticArgs",
+        "AwsKubernetesNodesArgs",
+        "AwsKubernetesPoolArgs",
+        "AwsKubernetesTypeArgs",
+    ),
+    "everspot.kubernetes.pool": ("AwsKubernetesPool",),
     "everspot.limits": ("LimitsArgs",),
     "everspot.repository": ("RepositoryArgs",),
     "everspot.spending": ("TeamBudgetArgs",),

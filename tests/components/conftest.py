@@ -81,6 +81,10 @@ class Recorder(pulumi.runtime.Mocks):
                 ],
             },
             "aws:ssm/getParameter:getParameter": {"value": "ami-fromparameter"},
+            "aws:eks/getCluster:getCluster": {
+                "endpoint": "https://eks.example",
+                "certificateAuthorities": [{"data": "Y2E="}],
+            },
             "aws:ec2/getVpc:getVpc": {
                 "id": subnet,
                 "cidrBlock": "10.9.0.0/16",

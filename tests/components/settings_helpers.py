@@ -26,7 +26,7 @@ def loaded() -> Iterator[Any]:
         patch.syspath_prepend(str(STACKS))
         spec.loader.exec_module(module)
         yield module
-    for name in (spec.name, "choices", "choice_aws", "choice_gcp"):
+    for name in (spec.name, "choices", "choice_aws", "choice_gcp", "choice_kubernetes"):
         sys.modules.pop(name, None)
 
 

@@ -84,5 +84,5 @@ def declared(
         return subjects
 
     yield resources
-    for module in ("settings", "choices", "choice_aws", "choice_gcp"):
+    for module in ("settings", "choices", "choice_aws", "choice_gcp", "choice_kubernetes"):
         sys.modules.pop(module, None)

@@ -7,6 +7,7 @@ import pytest
 from everspot.aws.capacity import check_offers
 from everspot.aws.checking import check_cluster
 from everspot.gcp import checking as gcp_checking
+from everspot.kubernetes.checking import check_pool
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.validation.problems import Problems
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
@@ -24,12 +25,13 @@ def settings() -> Iterator[Any]:
     [
         *(("local", "aws"), ("aws-dev", "aws"), ("aws-prod", "aws")),
         *(("local-gcp", "gcp"), ("gcp-dev", "gcp"), ("gcp-prod", "gcp")),
+        ("kubernetes-dev", "kubernetes"),
     ],
 )
 def test_every_environment_is_sound(settings: Any, stack: str, cloud: str) -> None:
     parsed = settings.read_settings(written(stack), stack=stack)
-    check = check_cluster if cloud == "aws" else gcp_checking.check_cluster
-    check(f"everspot-{stack}", parsed.cluster.args)
+    checks = {"aws": check_cluster, "gcp": gcp_checking.check_cluster, "kubernetes": check_pool}
+    checks[cloud](f"everspot-{stack}", parsed.cluster.args)
     assert parsed.account is None
     assert parsed.clouds == [cloud]
     assert parsed.cluster.args["tags"]["Environment"] == stack

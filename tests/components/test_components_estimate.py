@@ -8,11 +8,12 @@ from typing import Any
 import gcp_helpers
 import pulumi
 import pytest
-from everspot import AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
+from everspot import AwsKubernetesPool, AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
 from everspot.capacity import spelt
 from everspot_clouds.estimating import environment, estimated
 from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.model import Estimate
+from test_components_kubernetes import pool_args
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 
@@ -128,6 +129,23 @@ def test_a_cluster_on_google_cloud(declared: Callable[..., list[DeclaredResource
         # six machines at $0.0014 and an address at $0.005; one machine at the least, $0.044 at the most
         ("everspot-dev-network-nat", "NAT gateway"): (4.67, 9.78, 35.77, 9.78),
     }
+
+
+def test_a_cluster_on_kubernetes(declared: Callable[..., list[DeclaredResource]]) -> None:
+    spec: Any = pool_args()
+    estimate = estimated([], declared(AwsKubernetesPool, spec), regions={"aws": "eu-west-1"})
+    assert parts(estimate) == {
+        ("everspot-dev", "elastic instances"): (0, 0, 312.44, 0),  # nothing, to 4 of m6i.large at $0.107
+        ("everspot-dev", "volumes"): (0, 0, 32, 0),  # 100 GiB at $0.08 an instance
+        ("everspot-dev", "store requests"): (1.12, 1.12, 1.12, 1.12),
+    }
+    assert estimate.by_use == (
+        "S3 by storage, and by the requests of jobs: everspot-dev-store-control, everspot-dev-store-data",
+        "the Kubernetes cluster by its control plane, its add-ons and the node of the scheduler: everspot-dev",
+    )
+    section = {"cloud": "kubernetes", **spelt(spec)}
+    parsed = environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section})
+    assert estimated([], parsed.resources, regions=parsed.regions) == estimate
 
 
 def test_a_change_of_nothing_costs_nothing(declared: Callable[..., list[DeclaredResource]], aws_spec: Any) -> None:

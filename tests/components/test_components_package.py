@@ -20,14 +20,17 @@ from pulumi.provider.experimental.component import ComponentProvider
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
-    "AwsAccountSetup", "AwsBootstrap", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsMonitoring",
-    "AwsNetwork", "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
+    "AwsAccountSetup", "AwsBootstrap", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents",
+    "AwsKubernetesPool", "AwsMonitoring", "AwsNetwork", "AwsSchedulerService", "AwsStore", "AwsTrainingCluster",
+    "AwsTrainingFleet",
     "GcpAccountSetup", "GcpBootstrap", "GcpElasticCapacity", "GcpIdentity", "GcpInterruptionEvents", "GcpMonitoring",
     "GcpNetwork", "GcpSchedulerService", "GcpStore", "GcpTrainingCluster", "GcpTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsAnomaliesArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs",
-    "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs",
+    "AwsInstanceTypeArgs", "AwsKubernetesCapacityArgs", "AwsKubernetesElasticArgs", "AwsKubernetesNodesArgs",
+    "AwsKubernetesTypeArgs", "AwsPodIdentityArgs",
+    "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs",
     "AwsSpendingArgs", "AwsSpotAllocation", "AwsStandingArgs",
     "AnomalyArgs", "LimitsArgs", "PeerArgs", "RepositoryArgs", "TeamBudgetArgs", "WeightBy",
     "GcpAlarmsArgs", "GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpMachineArgs",

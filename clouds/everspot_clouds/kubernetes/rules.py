@@ -36,6 +36,10 @@ GPU = "nvidia.com/gpu"
 DEFAULT_GRACE = timedelta(seconds=30)
 """Between SIGTERM and SIGKILL of a pod without `terminationGracePeriodSeconds` (Kubernetes, "Pod Lifecycle")."""
 
+GRACE = timedelta(seconds=100)
+"""Grace period of agents' pods: of EC2's two minutes, what is left once Karpenter has heard of the notice and evicts,
+with a reserve."""
+
 STOP_MARGIN = timedelta(seconds=10)
 """An agent has stopped its job so long before the pod's grace period ends."""
 

@@ -15,6 +15,19 @@ from everspot.aws.notifications import AwsNotificationsArgs
 from everspot.parts import outputs
 
 
+class AwsPodIdentityArgs(TypedDict):
+    """The pods that have the roles, instead of instances."""
+
+    eks_cluster: str
+    """Name of the EKS cluster."""
+    namespace: str
+    """Namespace of the pods."""
+    agent_account: str
+    """Service account of the agents' pods."""
+    scheduler_account: str
+    """Service account of the scheduler's pod."""
+
+
 class AwsIdentityArgs(TypedDict):
     """Inputs of `AwsIdentity`."""
 
@@ -43,6 +56,8 @@ class AwsIdentityArgs(TypedDict):
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
     job_role: NotRequired[bool]
     """Whether there is a role for jobs. Without one, jobs have the agents' permissions. Default: true."""
+    pod_identity: NotRequired[AwsPodIdentityArgs]
+    """The pods of an EKS cluster that have the roles. Default: instances have them, by profiles."""
 
 
 class AwsIdentity(pulumi.ComponentResource):
@@ -57,9 +72,11 @@ class AwsIdentity(pulumi.ComponentResource):
     scheduler_role_arn: pulumi.Output[str]
     """ARN of the scheduler's role."""
     agent_profile_arn: pulumi.Output[str]
-    """ARN of the agents' instance profile; known once the role has its permissions."""
+    """ARN of the agents' instance profile, or of their role where pods have it; known once the role has its
+    permissions."""
     scheduler_profile_arn: pulumi.Output[str]
-    """ARN of the scheduler's instance profile; known once the role has its permissions."""
+    """ARN of the scheduler's instance profile, or of its role where a pod has it; known once the role has its
+    permissions."""
 
     def __init__(self, name: str, args: AwsIdentityArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AwsIdentity"), name, {}, opts)
@@ -118,10 +135,10 @@ class AwsIdentity(pulumi.ComponentResource):
     ) -> tuple[pulumi.Output[str], iam.RolePolicy]:
         """Return the ARN of the jobs' role, and the agents' permission to take it."""
         child = pulumi.ResourceOptions(parent=self)
-        name = f"{self._name}-job"
+        name, tagged = f"{self._name}-job", "pod_identity" in self._args
         role = iam.Role(
             name,
-            assume_role_policy=agent.arn.apply(lambda arn: json.dumps(policies.trust_role(arn))),
+            assume_role_policy=agent.arn.apply(lambda arn: json.dumps(policies.trust_role(arn, tagged=tagged))),
             description=f"Everspot jobs of cluster {self._args['cluster']}",
             permissions_boundary=self._args.get("permissions_boundary_arn"),
             tags=tagging.cluster_tags(self._args["cluster"], self._args["tags"]),
@@ -142,7 +159,7 @@ class AwsIdentity(pulumi.ComponentResource):
         takes_it = iam.RolePolicy(
             f"{self._name}-{Role.AGENT.value}-takes-job",
             role=agent.name,
-            policy=role.arn.apply(lambda arn: json.dumps(policies.assume_policy(arn))),
+            policy=role.arn.apply(lambda arn: json.dumps(policies.assume_policy(arn, tagged=tagged))),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[permissions]),
         )
         return role.arn, takes_it
@@ -159,7 +176,7 @@ class AwsIdentity(pulumi.ComponentResource):
         tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
         iam_role = iam.Role(
             name,
-            assume_role_policy=json.dumps(policies.trust_ec2()),
+            assume_role_policy=json.dumps(self._trust(role)),
             description=f"Everspot {role.value} of cluster {self._args['cluster']}",
             permissions_boundary=self._args.get("permissions_boundary_arn"),
             tags=tags,
@@ -171,7 +188,17 @@ class AwsIdentity(pulumi.ComponentResource):
             policy=facts.apply(lambda found: json.dumps(document(found))),
             opts=child,
         )
+        if "pod_identity" in self._args:
+            return iam_role, pulumi.Output.all(iam_role.arn, permissions.id).apply(lambda pair: str(pair[0]))
         profile = iam.InstanceProfile(f"{name}-profile", role=iam_role.name, tags=tags, opts=child)
         # An instance that boots before its role may do anything would only log refusals.
         ready = pulumi.Output.all(profile.arn, permissions.id).apply(lambda pair: str(pair[0]))
         return iam_role, ready
+
+    def _trust(self, role: Role) -> policies.Document:
+        """Return who has a role: instances, or the pods of its service account."""
+        pods = self._args.get("pod_identity")
+        if pods is None:
+            return policies.trust_ec2()
+        account = pods["agent_account"] if role is Role.AGENT else pods["scheduler_account"]
+        return policies.trust_pods(pods["eks_cluster"], pods["namespace"], account)

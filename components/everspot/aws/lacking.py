@@ -23,5 +23,10 @@ LACKS: Mapping[str, str] = {
     "notifications.topic": "topics are named by their ARNs here: topicArn",
     "notifications.webhookSecret": "secrets are named by their ARNs here: webhookSecretArn",
     "monitoring.channels": "alarms go to an SNS topic here: topicArn",
+    "eksCluster": "instances are machines here, and no pods of a Kubernetes cluster",
+    "context": "instances are machines here, and no pods of a Kubernetes cluster",
+    "namespace": "instances are machines here, and no pods of a Kubernetes cluster",
+    "nodes": "instances are machines here, and no pods of a Kubernetes cluster",
+    "image": "instances boot a machine's image here: imageId, imageParameter",
 }
 """The reason by the setting's path, without positions in lists."""

@@ -51,23 +51,46 @@ def trust_ec2() -> Document:
     )
 
 
-def trust_role(role_arn: str) -> Document:
-    """Return the trust policy of the jobs' role: only sessions of the agents' role may assume it."""
+_TAG_SESSION = {False: [], True: ["sts:TagSession"]}
+
+
+def trust_role(role_arn: str, *, tagged: bool = False) -> Document:
+    """Return the trust policy of the jobs' role: only sessions of the agents' role may assume it. `tagged`: see
+    `assume_policy`."""
     return document(
         [
             {
                 "Sid": "AgentsTakeItForAJob",
                 "Effect": "Allow",
                 "Principal": {"AWS": role_arn},
-                "Action": "sts:AssumeRole",
+                "Action": ["sts:AssumeRole", "sts:TagSession"] if tagged else "sts:AssumeRole",
             }
         ]
     )
 
 
-def assume_policy(role_arn: str) -> Document:
-    """Return the permission of agents to become the jobs' role."""
-    return document([allow("BecomeAJob", ["sts:AssumeRole"], [role_arn])])
+def trust_pods(eks_cluster: str, namespace: str, account: str) -> Document:
+    """Return the trust policy of a pod's role: EKS may assume it for the pods of one service account, with the tags
+    that say which these are (Amazon EKS User Guide, "Create IAM role with trust policy required by EKS Pod
+    Identity")."""
+    tags = {"eks-cluster-name": eks_cluster, "kubernetes-namespace": namespace, "kubernetes-service-account": account}
+    return document(
+        [
+            {
+                "Sid": "PodsOfTheAccountTakeIt",
+                "Effect": "Allow",
+                "Principal": {"Service": "pods.eks.amazonaws.com"},
+                "Action": ["sts:AssumeRole", "sts:TagSession"],
+                "Condition": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()}},
+            }
+        ]
+    )
+
+
+def assume_policy(role_arn: str, *, tagged: bool = False) -> Document:
+    """Return the permission of agents to become the jobs' role. `tagged`: their sessions have tags, which go over to
+    the next role (Amazon EKS User Guide, "Grant Pods access to AWS resources based on tags")."""
+    return document([allow("BecomeAJob", ["sts:AssumeRole", *_TAG_SESSION[tagged]], [role_arn])])
 
 
 def job_policy(

@@ -39,6 +39,11 @@ LACKS: Mapping[str, str] = {
     "notifications.webhookSecretArn": "a secret is named projects/PROJECT/secrets/NAME here: webhookSecret",
     "prometheus.securityGroupIds": "there are no security groups; cidrs names who reads",
     "monitoring.topicArn": "an alert goes to notification channels here: channels",
+    "eksCluster": "instances are machines here, and no pods of a Kubernetes cluster",
+    "context": "instances are machines here, and no pods of a Kubernetes cluster",
+    "namespace": "instances are machines here, and no pods of a Kubernetes cluster",
+    "nodes": "instances are machines here, and no pods of a Kubernetes cluster",
+    "image": "instances boot a machine's image here: imageFamily",
 }
 """The reason by the setting's path, without positions in lists."""
 

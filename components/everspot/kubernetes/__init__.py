@@ -1,0 +1,1 @@
+"""Components of a training cluster inside an existing Kubernetes cluster."""

@@ -1,0 +1,230 @@
+"""A cluster inside an existing Kubernetes cluster: what is declared, and what is refused."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import AwsKubernetesPool
+from everspot.kubernetes.checking import check_pool
+from everspot.kubernetes.pool import PLUGIN
+from everspot_clouds.kubernetes.pods import build_pod
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
+from settings_helpers import Config, loaded, refusal, written
+
+NAME = "everspot-test"
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/everspot@sha256:" + "0" * 64
+
+
+def pool_args(**changed: Any) -> dict[str, Any]:
+    return {
+        "tags": {"Project": "vision", "Team": "ml", "Environment": "test"},
+        "eks_cluster": "research",
+        "image": IMAGE,
+        "nodes": {
+            "role": "KarpenterNodeRole-research", "ami_alias": "al2023@v20260115",
+            "subnet_tags": {"karpenter.sh/discovery": "research"},
+            "security_group_tags": {"karpenter.sh/discovery": "research"},
+        },
+        "capacity": {
+            "instance_types": [{"type": "m6i.large"}, {"type": "c6i.large", "zones": ["eu-west-1a"]}],
+            "elastic": {"max_instances": 4, "zones": ["eu-west-1a", "eu-west-1b"]},
+        },
+        **changed,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Any]:
+    with loaded() as module:
+        yield module
+
+
+@pytest.fixture
+def pool(declare: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a pool under mocks, and return what was recorded of it."""
+
+    def run(preview: bool = False, **changed: Any) -> Any:
+        def program() -> dict[str, Any]:
+            AwsKubernetesPool(NAME, pool_args(**changed))  # type: ignore[arg-type]
+            return {}
+
+        recorder, _ = declare(program, preview=preview)
+        return recorder
+
+    return run
+
+
+def objects(recorder: Any) -> dict[str, dict[str, Any]]:
+    """The declared objects of Kubernetes by kind and name of the resource."""
+    own = [args for args in recorder.resources if args.typ.startswith("kubernetes:")]
+    return {args.name.removeprefix(f"{NAME}-"): args.inputs for args in own}
+
+
+def test_the_objects_are_those_of_one_namespace_with_its_nodes_and_rights(pool: Callable[..., Any]) -> None:
+    own = objects(pool())
+    kinds = {name: inputs["kind"] for name, inputs in own.items()}
+    assert kinds == {
+        "namespace": "Namespace", "scheduler-account": "ServiceAccount", "agent-account": "ServiceAccount",
+        "network": "NetworkPolicy", "scheduler-role": "Role", "scheduler-binding": "RoleBinding",
+        "scheduler-cluster-role": "ClusterRole", "scheduler-cluster-binding": "ClusterRoleBinding",
+        "agent-cluster-role": "ClusterRole", "agent-cluster-binding": "ClusterRoleBinding",
+        "node-class": "EC2NodeClass", "node-pool": "NodePool", "agents": "PodTemplate", "settings": "ConfigMap",
+        "scheduler": "Deployment",
+    }  # fmt: skip
+    whole = {"Namespace", "ClusterRole", "ClusterRoleBinding", "EC2NodeClass", "NodePool"}
+    assert {i["metadata"].get("namespace") for i in own.values() if i["kind"] not in whole} == {NAME}
+    assert {name for name, inputs in objects(pool(preview=True)).items()} == own.keys()
+
+
+def test_nodes_end_only_when_they_are_empty_and_are_closed(pool: Callable[..., Any]) -> None:
+    own = objects(pool())
+    spec = own["node-pool"]["spec"]
+    assert spec["limits"] == {"nodes": 4}
+    assert spec["template"]["spec"]["expireAfter"] == "Never"
+    assert spec["disruption"]["consolidationPolicy"] == "WhenEmpty"
+    assert {"nodes": "0", "reasons": ["Drifted"]} in spec["disruption"]["budgets"]
+    requirements = {each["key"]: each["values"] for each in spec["template"]["spec"]["requirements"]}
+    assert requirements["node.kubernetes.io/instance-type"] == ["c6i.large", "m6i.large"]
+    assert requirements["topology.kubernetes.io/zone"] == ["eu-west-1a", "eu-west-1b"]
+    assert requirements["karpenter.sh/capacity-type"] == ["spot", "on-demand"]
+    node = own["node-class"]["spec"]
+    assert node["metadataOptions"]["httpTokens"] == "required"
+    assert node["metadataOptions"]["httpPutResponseHopLimit"] == 1
+    assert node["associatePublicIPAddress"] is False
+    assert [volume["ebs"]["encrypted"] for volume in node["blockDeviceMappings"]] == [True]
+    assert node["tags"]["Team"] == "ml"
+    assert own["network"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in own["network"]["spec"]
+
+
+def test_both_volumes_of_bottlerocket_are_encrypted(pool: Callable[..., Any]) -> None:
+    nodes = {**pool_args()["nodes"], "ami_alias": "bottlerocket@v1.30.0", "volume_gib": 200}
+    volumes = objects(pool(nodes=nodes))["node-class"]["spec"]["blockDeviceMappings"]
+    sizes = {v["deviceName"]: (v["ebs"]["volumeSize"], v["ebs"]["encrypted"], v["rootVolume"]) for v in volumes}
+    assert sizes == {"/dev/xvda": ("4Gi", True, False), "/dev/xvdb": ("200Gi", True, True)}
+
+
+def test_the_scheduler_makes_agents_of_the_declared_template(pool: Callable[..., Any]) -> None:
+    recorder = pool()
+    own = objects(recorder)
+    published = Manifest.read(recorder.inputs(f"{NAME}-manifest")["content"])
+    elastic = published.elastic
+    assert elastic is not None
+    assert published.cloud == "kubernetes"
+    assert f"{elastic.template}-{elastic.template_version}" == own["agents"]["metadata"]["name"]
+    assert elastic.places == {"eu-west-1a": NAME, "eu-west-1b": NAME}
+    assert elastic.zones == {"c6i.large": ["eu-west-1a"]}
+    assert published.notice is not None
+    assert published.notice.total_seconds() == own["agents"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    launch = LaunchIntent(
+        seq=1, token="0123456789abcdef" * 2, jobs=("j",), template=elastic.template, ordered=False, whole=False,
+        template_version=elastic.template_version, usd_per_hour=1.0, made_at=NOW, scheduler_id="s",
+        pools=(LaunchPool(instance_type="m6i.large", zone="eu-west-1a", market=Market.SPOT, place=NAME),),
+    )  # fmt: skip
+    pod = build_pod(own["agents"], "p", NAME, launch, {})
+    (agent,) = pod["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in agent["env"]}
+    assert float(variables["EVERSPOT_STOP_SECONDS"]) < pod["spec"]["terminationGracePeriodSeconds"]
+    manifest = Manifest.read(variables["EVERSPOT_MANIFEST"])
+    assert (manifest.generation, manifest.elastic) == (published.generation, None)
+    assert manifest.limits.idle_limit is not None
+    (taint,) = own["node-pool"]["spec"]["template"]["spec"]["taints"]
+    tolerated = [(t["key"], t.get("value")) for t in pod["spec"]["tolerations"]]
+    assert (taint["key"], taint["value"]) in tolerated
+    assert "karpenter.sh/disrupted" not in {key for key, _ in tolerated}  # such pods are not waited for
+    assert "karpenter.sh/do-not-disrupt" not in json.dumps(own["agents"])
+
+
+def test_another_image_makes_another_template_and_generation(pool: Callable[..., Any]) -> None:
+    first, other = pool(), pool(image=IMAGE[:-1] + "1")
+    names = {objects(each)["agents"]["metadata"]["name"] for each in (first, other)}
+    contents = [Manifest.read(each.inputs(f"{NAME}-manifest")["content"]) for each in (first, other)]
+    assert len(names) == 2
+    assert contents[0].generation != contents[1].generation
+
+
+def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any]) -> None:
+    recorder = pool()
+    trust = {
+        role: json.loads(recorder.inputs(f"{NAME}-identity-{role}")["assumeRolePolicy"])["Statement"][0]
+        for role in ("agent", "scheduler", "job")
+    }
+    for role in ("agent", "scheduler"):
+        assert trust[role]["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+        assert trust[role]["Condition"]["StringEquals"] == {
+            "aws:RequestTag/eks-cluster-name": "research",
+            "aws:RequestTag/kubernetes-namespace": NAME,
+            "aws:RequestTag/kubernetes-service-account": f"everspot-{role}",
+        }
+        (pods,) = [r.inputs for r in recorder.resources if r.name == f"{NAME}-{role}-pods"]
+        assert (pods["clusterName"], pods["namespace"], pods["serviceAccount"]) == (
+            "research", NAME, f"everspot-{role}",
+        )  # fmt: skip
+    # Tags of a pod's session go over to the role of its job.
+    assert trust["job"]["Action"] == ["sts:AssumeRole", "sts:TagSession"]
+    assert not recorder.of_type("aws:iam/instanceProfile:InstanceProfile")
+
+
+def test_the_kubernetes_cluster_is_reached_by_its_endpoint_or_by_a_context(pool: Callable[..., Any]) -> None:
+    (provider,) = pool().of_type("pulumi:providers:kubernetes")
+    config = json.loads(provider.inputs["kubeconfig"])
+    assert config["clusters"][0]["cluster"]["server"] == "https://eks.example"
+    assert config["users"][0]["user"]["exec"]["command"] == "aws"
+    recorder = pool(context="research-admin")
+    (provider,) = recorder.of_type("pulumi:providers:kubernetes")
+    assert provider.inputs["context"] == "research-admin"
+    assert "kubeconfig" not in provider.inputs
+    assert "aws:eks/getCluster:getCluster" not in recorder.calls
+    assert PLUGIN.count(".") == 2
+
+
+ARM = {"type": "x9g.large", "vcpus": 2, "memory_gib": 4.0, "arch": "arm64", "on_demand_usd_per_hour": 0.1}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "eksCluster": ({"eks_cluster": "my cluster"}, "is no name of an EKS cluster"),
+    "context": ({"context": ""}, "is empty"),
+    "namespace": ({"namespace": "kube-system"}, "needs a namespace of its own"),
+    "image": ({"image": "everspot:latest"}, "has to end in the image's digest"),
+}
+
+
+def test_one_error_names_each_contradiction() -> None:
+    args = pool_args(**{key: value for changed, _ in WRONG.values() for key, value in changed.items()})
+    args["nodes"] = {"role": "arn:aws:iam::1:role/x", "ami_alias": "al2023", "subnet_tags": {}, "volume_gib": 1,
+                     "security_group_tags": {"a": ""}}  # fmt: skip
+    args["capacity"] = {
+        "instance_types": [{"type": "m6i.large"}, {**ARM, "zones": ["eu-west-1c"]},
+                           {"type": "m6i.large"}],
+        "elastic": {"max_instances": 2, "zones": ["eu-west-1a", "us-east-1a"], "markets": ["cheap"]},
+    }  # fmt: skip
+    with pytest.raises(pulumi.InputPropertiesError) as refused:
+        check_pool(NAME, args)  # type: ignore[arg-type]
+    message = str(refused.value)
+    expected = {path: reason for path, (_, reason) in WRONG.items()} | {
+        "nodes.role": "an ARN is none", "nodes.amiAlias": "neither al2023@", "nodes.subnetTags": "is empty",
+        "nodes.securityGroupTags.a": "is empty", "nodes.volumeGib": "20",
+        "capacity.instanceTypes": "are of arm64 and x86_64", "capacity.instanceTypes[1].zones": "eu-west-1c",
+        "capacity.elastic.zones": "are of several regions", "capacity.elastic.markets[0]": "cheap",
+    }  # fmt: skip
+    for path, reason in expected.items():
+        assert any(path in line and reason in line for line in message.splitlines()), (path, message)
+    assert "names a type twice" in message
+
+
+def test_settings_of_another_cloud_and_unknown_ones_are_named_in_one_error(settings: Any) -> None:
+    config = written("kubernetes-dev")
+    section = json.loads(config.values["cluster"])
+    section |= {"zones": ["us-east-2a"], "eksClustr": "x"}
+    del section["image"]
+    section["capacity"]["standing"] = {"target": 2}
+    message = refusal(settings, Config(cluster=section, account={"cloud": "kubernetes", "tags": {}}))
+    assert "everspot:cluster.zones: is another cloud's setting: zones are those of capacity.elastic.zones" in message
+    assert "everspot:cluster.eksClustr: is not a setting" in message
+    assert "everspot:cluster.image: is missing" in message
+    assert "everspot:cluster.capacity.standing: is another cloud's setting" in message
+    assert "everspot:account.cloud: kubernetes has no account of its own" in message

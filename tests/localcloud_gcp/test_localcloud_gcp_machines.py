@@ -50,8 +50,9 @@ def test_the_environment_is_made_from_scratch(net: Any, monkeypatch: pytest.Monk
     assert set(environment) == {
         "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_HEALTH", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST",
         "GOOGLE_BASE_URL", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_WORK", "EVERSPOT_INSTANCE_ID",
-        "EVERSPOT_DATA",
+        "EVERSPOT_DATA", "EVERSPOT_MACHINE_HOST_NAME",
     }  # fmt: skip
+    assert environment["EVERSPOT_MACHINE_HOST_NAME"] == "one"
     assert (environment["EVERSPOT_CLOUD"], environment["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
     assert environment["EVERSPOT_INSTANCE_ID"] == instance["id"] == (home / "ready").read_text()
     console = net.get(f"zones/{ZONE}/instances/one/serialPort")

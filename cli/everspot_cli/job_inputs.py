@@ -51,17 +51,19 @@ def refuse_missing(session: Session, file_name: str, submission: JobSubmission) 
 
 
 def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -> list[str]:
-    words = submission.spec.datasets
-    pins = [(number, reference, pin(session, reference)) for number, reference in enumerate(words)]
+    spec = submission.spec
+    references = {f"datasets[{number}]": reference for number, reference in enumerate(spec.datasets)}
+    references |= {"image": spec.image} if spec.image is not None else {}
+    pins = {field: pin(session, reference) for field, reference in references.items()}
     missing = [
-        {"field": f"datasets[{number}]", "problem": f"there is no dataset {reference}"}
-        for number, reference, pinned in pins
+        {"field": field, "problem": f"there is no dataset {references[field]}"}
+        for field, pinned in pins.items()
         if pinned is None
     ]
     if missing:
         hint = "everspot data put DIR NAME; everspot data"
         raise CliError(f"{file_name}: datasets are missing", Exit.NOT_FOUND, hint=hint, problems=missing)
-    return [pinned for _, _, pinned in pins if pinned is not None]
+    return list(dict.fromkeys(pinned for pinned in pins.values() if pinned is not None))
 
 
 def pin(session: Session, reference: str) -> str | None:

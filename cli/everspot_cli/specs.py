@@ -106,7 +106,9 @@ def override_spec(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
         CliError: if the result is no valid job, or if it names other code, requirements or datasets, which are read
             when a job is submitted and kept with it.
     """
-    fixed_fields = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
+    fixed_fields = [
+        path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets", "image")
+    ]
     problems = [Problem(path, "cannot be changed: submit the job's file instead") for path in fixed_fields]
     remaining = Overrides({path: value for path, value in overrides.fields.items() if path not in fixed_fields})
     try:

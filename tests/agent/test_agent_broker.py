@@ -23,7 +23,9 @@ from everspot_train.broker.protocol import (
 )
 
 WORK = "/var/lib/everspot/work"
-START = StartRequest("job-1-000001", "job-1", "ab_c", "0f", ("everspot-x", "y"), 4, 2048, metadata=False)
+START = StartRequest(
+    "job-1-000001", "job-1", "ab_c", "0f", ("everspot-x", "y"), 4, 2048, metadata=False, container=True
+)
 NOW = timedelta(seconds=5)
 
 
@@ -31,7 +33,7 @@ NOW = timedelta(seconds=5)
     "request_",
     [
         START,
-        StartRequest("r", "w~2", "t", "c", None, 1, None, metadata=True),
+        StartRequest("r", "w~2", "t", "c", None, 1, None, metadata=True, container=False),
         SignalRequest((1, 2)),
         FilesRequest(f"{WORK}/job-1/checkpoints", mapped=True),
         KillRequest(),
@@ -71,6 +73,7 @@ def test_requests_arrive_as_they_were_sent(request_: protocol.Request) -> None:
         {"memory_mib": "1G"},
         {"memory_mib": -1},
         {"metadata": 1},
+        {"container": None},
         {"user": "root"},
         {"kind": "run"},
         {"kind": None},

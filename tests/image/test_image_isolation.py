@@ -27,7 +27,7 @@ from everspot_core.jobs.records import Seat
 from everspot_train.agent.brokered import BrokerLauncher
 from everspot_train.agent.process import JobLaunch
 
-home, name, program, metadata, seat, act = Path("/var/lib/everspot"), *map(json.loads, sys.argv[1:])
+home, name, program, metadata, seat, act, container = Path("/var/lib/everspot"), *map(json.loads, sys.argv[1:])
 run, work, tmp, cache = (home / place / name for place in ("runs", "work", "tmp", "cache"))
 for folder in (run, work, tmp, cache):
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,8 @@ environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(tmp)}
 seat = Seat.model_validate(seat) if seat else None
 launcher = BrokerLauncher(Path("/run/everspot-broker.socket"))
 command, folders = [sys.executable, "-c", program], [tmp, cache]
-process = launcher.launch(JobLaunch(command, run, work, environment, seat, folders, metadata=metadata))
+job = JobLaunch(command, run, work, environment, seat, folders, metadata=metadata, container=container)
+process = launcher.launch(job)
 output, files, end = run / "output.log", None, time.monotonic() + 200
 while act == "hold":
     time.sleep(1)
@@ -65,6 +66,7 @@ class JobMachine(LoneMachine):
         act: str = "wait",
         seat: dict[str, Any] | None = None,
         metadata: bool = False,
+        container: bool = False,
     ) -> dict[str, Any]:
         """Run a job to its end; return its exit code and its output.
 
@@ -74,14 +76,15 @@ class JobMachine(LoneMachine):
             act: `terminate` or look for `files` once it has printed `ready`.
             seat: its part of the machine.
             metadata: whether it may reach the metadata service.
+            container: whether it may make the namespaces of a container.
         """
-        words = [json.dumps(part) for part in (name, program, metadata, seat, act)]
+        words = [json.dumps(part) for part in (name, program, metadata, seat, act, container)]
         answer = self.run(*AS_AGENT, PYTHON, "-c", LAUNCH, *words)
         return dict(json.loads(answer.splitlines()[-1]))
 
     def hold_job(self, name: str, program: str) -> None:
         """Start a job that runs until `tests-NAME.service`, which holds it in place of an agent, ends."""
-        words = [json.dumps(part) for part in (name, program, False, None, "hold")]
+        words = [json.dumps(part) for part in (name, program, False, None, "hold", False)]
         self.run("systemd-run", f"--unit=tests-{name}", "--property=User=everspot", PYTHON, "-c", LAUNCH, *words)
         until(lambda: self.main_process(name) or None, "the job runs", 120)
 
@@ -252,6 +255,36 @@ def test_a_job_cannot(machine: JobMachine, name: str) -> None:
         assert ended["code"] != 0, ended["output"]
     assert machine.show("everspot-agent.service", "ActiveState") == "active"
     assert machine.main_process("victim")
+
+
+IN_NAMESPACE = """
+import ctypes, json, os, subprocess, sys
+from pathlib import Path
+attacks, user = json.loads({attacks!r}), os.getuid()
+def succeed():
+    return [n for n, p in attacks.items() if not subprocess.run([sys.executable, "-c", p], capture_output=True).returncode]
+before = succeed()
+refused = [flag for flag in {others} if ctypes.CDLL(None).unshare(flag) != 0]
+if ctypes.CDLL(None).unshare(0x10020000) != 0:  # a user and a mount namespace
+    sys.exit("there are no namespaces")
+Path("/proc/self/uid_map").write_text(f"0 {{user}} 1")
+print(json.dumps([before, refused, succeed()]))
+"""
+OTHER_NAMESPACES = (0x40000000, 0x20000000, 0x8000000, 0x4000000, 0x2000000)
+"""Network, processes, messages, host name, control groups (linux/sched.h)."""
+
+
+def test_a_job_with_a_container_cannot_do_more_either(machine: JobMachine) -> None:
+    """Given a job that may make the namespaces of a container, when it is root in its own, then no attack succeeds but
+    those on the namespaces themselves."""
+    attacks = json.dumps({name: fill(machine, attack.program) for name, attack in ATTACKS.items()})
+    program = IN_NAMESPACE.format(attacks=attacks, others=OTHER_NAMESPACES)
+    ended = machine.run_job("contained", program, container=True)
+    assert ended["code"] == 0, ended["output"]
+    before, refused, as_root = json.loads(ended["output"])
+    assert set(before) == {*LEAVES_ITS_OWN, "make a namespace of its own"}
+    assert refused == list(OTHER_NAMESPACES)
+    assert set(as_root) == {*LEAVES_ITS_OWN, "make a namespace of its own", "become root"}
 
 
 SEAT = {"job_id": "j", "epoch": 1, "vcpus": 1, "memory_gib": 0.25, "share": 1.0, "changed_at": "2026-01-01T00:00:00Z"}

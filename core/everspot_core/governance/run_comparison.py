@@ -21,7 +21,8 @@ SAME_WORK = 0.01
 """The relative difference of two runs' epochs that is allowed, for example because of an incomplete last batch."""
 
 _COMPUTES = {
-    "recipe", "entrypoint", "parameters", "env", "requirements", "setup", "resources", "processes", "precision",
+    "recipe", "entrypoint", "parameters", "env", "image", "requirements", "setup", "resources", "processes",
+    "precision",
 }  # fmt: skip
 """The fields of a spec that determine a job's computation and its machine. Code and datasets count by their digests."""
 

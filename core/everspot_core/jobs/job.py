@@ -28,9 +28,11 @@ from everspot_core.jobs.job_rules import (
     NO_CLOUD,
     CloudRules,
     cache_faults,
+    container_faults,
     dataset_faults,
     entrypoint_faults,
     env_faults,
+    image_faults,
     limit_faults,
     process_faults,
     program_faults,
@@ -53,6 +55,7 @@ from everspot_core.validation.problems import BadInputs, Problem
 _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,
     "datasets": dataset_faults,
+    "image": image_faults,
     "setup": setup_faults,
     "tags": tag_faults,
     "after": after_faults,
@@ -87,6 +90,11 @@ class JobSpec(Frozen):
         default_factory=list,
         description="Datasets of `everspot data put`, by `name` (its newest version when the job is submitted) or "
         "`name@digest`. The program finds each as a folder of its name in `EVERSPOT_DATA`.",
+    )
+    image: str | None = Field(
+        default=None,
+        description="An OCI image in which the script is run, by its own `python3`: a dataset, by `name` or "
+        "`name@digest`, that is a folder in OCI's image layout.",
     )
     requirements: Line | None = Field(
         default=None,
@@ -265,6 +273,7 @@ class JobSpec(Frozen):
         values = dict(self)
         faults = [
             *program_faults(values),
+            *container_faults(values, gpus=self.resources.gpus),
             *process_faults(self.processes, self.resources.gpus),
             *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),
             *stop_faults(values),
@@ -328,7 +337,9 @@ class JobSubmission(Document):
     code_digest: str | None = Field(
         default=None, description="SHA-256 of the packed code under `code/` in the data bucket."
     )
-    datasets: list[str] = Field(default_factory=list, description="As in the spec, each with its whole digest.")
+    datasets: list[str] = Field(
+        default_factory=list, description="As in the spec, each with its whole digest; last the image."
+    )
     wheels: list[Wheel] = Field(default_factory=list, description="What the lock file of the spec names.")
     submitted_by: str = ""
     forced: bool = Field(

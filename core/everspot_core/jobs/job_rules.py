@@ -81,6 +81,22 @@ def process_faults(processes: int | None, gpus: int) -> list[Problem]:
     return [Problem("processes", words)]
 
 
+def container_faults(values: Mapping[str, Any], *, gpus: int) -> list[Problem]:
+    """Return the faults of a job with an image: what belongs to the machine's own Python, and GPUs, whose libraries an
+    image does not have. `values`: the job's fields."""
+    if values.get("image") is None:
+        return []
+    problems = []
+    if values.get("recipe") is not None:
+        problems.append(Problem("image", "belongs to entrypoint, not to recipe"))
+    for field_name in ("requirements", "setup"):
+        if values.get(field_name):
+            problems.append(Problem(field_name, "is for the machine's own Python: install it in the image"))
+    if gpus:
+        problems.append(Problem("image", "gives no access to GPUs: leave out image, or resources.gpus"))
+    return problems
+
+
 def limit_faults(*, has_limits: bool, gpus: int) -> list[Problem]:
     """Return the fault of a limit on the use of GPUs of a job that asks for none."""
     if not has_limits or gpus:
@@ -197,6 +213,14 @@ def dataset_faults(value: Any) -> list[Problem]:
     if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
         problems.append(Problem("", f"at most {_MOST_DATASETS} datasets, each name once"))
     return problems
+
+
+def image_faults(value: Any) -> list[Problem]:
+    """Return the faults of the field `image`."""
+    if not isinstance(value, str) or _DATASET.fullmatch(value):
+        return []  # the type is refused
+    words = f"{cut(repr(value), 80)} is no dataset: upload the image with `everspot data put`, and write `name` or"
+    return [Problem("", f"{words} `name@digest`")]
 
 
 def setup_faults(value: Any) -> list[Problem]:

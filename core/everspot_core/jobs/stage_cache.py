@@ -19,6 +19,7 @@ KEY_FIELDS = frozenset(
         "entrypoint",
         "parameters",
         "env",
+        "image",
         "setup",
         "secrets",
         "resources",

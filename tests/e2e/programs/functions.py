@@ -50,11 +50,13 @@ def fit(gate: str, lr: float = 0.01) -> dict:
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         loader = resumable_loader(dataset, 16)
         run.track(model=model, optimizer=optimizer, loader=loader)
-        begun_at = run.steps_done
+        begun_at = None
         for batch, target in run.batches(STEPS):
+            begun_at = run.steps_done if begun_at is None else begun_at
             loss = torch.nn.functional.mse_loss(model(batch), target)
             run.step(loss)
             hold(gate, run.steps_done)
+            time.sleep(0.1)
         return {"loss": round(loss.item(), 6), "resumed": begun_at > 0}
 
 

@@ -275,4 +275,5 @@ def _start_request(job: JobLaunch) -> StartRequest:
         vcpus=job.seat.vcpus if job.seat is not None else os.cpu_count() or 1,
         memory_mib=int(job.seat.memory_gib * _MIB_PER_GIB) if job.seat is not None else None,
         metadata=job.metadata,
+        container=job.container,
     )

@@ -86,6 +86,7 @@ class JobLaunch:
         seat: the part of a shared machine that it may use; None: the machine is its own.
         folders: what it may write to beside `run_dir` and `cwd`.
         metadata: whether it may reach the metadata service. A job with credentials of its own does not need to.
+        container: whether it may make the namespaces of a container.
     """
 
     command: list[str]
@@ -95,6 +96,7 @@ class JobLaunch:
     seat: Seat | None = None
     folders: Sequence[Path] = ()
     metadata: bool = True
+    container: bool = False
 
     @property
     def environment(self) -> dict[str, str]:

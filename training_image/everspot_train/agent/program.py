@@ -60,18 +60,30 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
     """Return the command line of a job on one machine. A job of one process gets no torchrun, which would first import
     torch for itself, and take seconds and some hundred MiB for it."""
     processes = spec.process_count
+    if spec.image is not None and spec.entrypoint is not None:
+        return [*_image_command(processes), *spec.entrypoint]
     if launcher:
         head = shlex.split(launcher)
     elif processes == 1:
         head = [sys.executable]
     else:
-        torchrun = ["--standalone", f"--nproc-per-node={processes}", f"--shutdown-timeout={SHUTDOWN_SECONDS}"]
-        head = [sys.executable, "-m", "everspot_train.launcher", *torchrun]
+        head = [sys.executable, "-m", "everspot_train.launcher", *_torchrun_options(processes)]
     head += ["-m", "everspot_train.worker"]
     if spec.recipe is not None:
         return [*head, "-m", f"everspot_train.recipes.{spec.recipe.replace('-', '_')}"]
     assert spec.entrypoint is not None  # noqa: S101  JobSpec demands one of the two
     return [*head, *spec.entrypoint]
+
+
+def _torchrun_options(processes: int) -> list[str]:
+    return ["--standalone", f"--nproc-per-node={processes}", f"--shutdown-timeout={SHUTDOWN_SECONDS}"]
+
+
+def _image_command(processes: int) -> list[str]:
+    """Return the beginning of the command of a job with an image, which has its own Python and torch."""
+    if processes == 1:
+        return ["python3"]
+    return ["python3", "-m", "torch.distributed.run", *_torchrun_options(processes)]
 
 
 def brings_along(submission: JobSubmission) -> bool:

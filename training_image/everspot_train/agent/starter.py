@@ -309,7 +309,9 @@ class Starter:
         cache = self._surroundings.cache(session.submission)
         cache.mkdir(parents=True, exist_ok=True)
         folders = [temporary, cache, *([Path(context.memory_dir)] if context.memory_dir is not None else [])]
-        launch = JobLaunch(command, folder, cwd, environment, seat, folders, metadata=grant is None)
+        launch = JobLaunch(
+            command, folder, cwd, environment, seat, folders, metadata=grant is None, container=spec.image is not None
+        )
         process = self._processes.launch(launch)
         session.watch_machine(
             process,

@@ -56,6 +56,7 @@ class StartRequest:
         vcpus: how many processors it may use.
         memory_mib: how much memory it may use; None for a job that has the machine alone, which has no limits.
         metadata: whether it may reach the machine's metadata service, and with it the machine's own credentials.
+        container: whether it may make a user and a mount namespace, in which its image is the root.
     """
 
     run: str
@@ -66,6 +67,7 @@ class StartRequest:
     vcpus: int
     memory_mib: int | None
     metadata: bool
+    container: bool
 
     def folders(self) -> dict[str, tuple[Path, tuple[str, ...]]]:
         """Return by kind the folder that the broker knows, and the names below it."""
@@ -146,6 +148,7 @@ def parse_request(message: dict[str, Any]) -> Request:
             if fields["memory_mib"] is None
             else _whole("memory_mib", fields["memory_mib"], MOST_MEMORY_MIB),
             metadata=_flag("metadata", fields["metadata"]),
+            container=_flag("container", fields["container"]),
         )
     if cls is SignalRequest:
         pids = fields["pids"]

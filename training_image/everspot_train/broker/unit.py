@@ -51,14 +51,11 @@ _WALLS = (
     "ProtectControlGroups=yes",
     "LockPersonality=yes",
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
-    "RestrictNamespaces=yes",
     "RestrictRealtime=yes",
     "RestrictSUIDSGID=yes",
     "RemoveIPC=yes",
     "KeyringMode=private",
     "SystemCallArchitectures=native",
-    # As in the agent's unit, and the kernel's keys: those of a user outlast its processes.
-    "SystemCallFilter=~@clock @cpu-emulation @keyring @module @mount @obsolete @raw-io @reboot @swap",
     "SystemCallErrorNumber=EPERM",
     "UMask=0077",
     "LimitMEMLOCK=infinity",
@@ -114,6 +111,7 @@ class JobUnit:
             *self._relations(),
             *_limits(request),
             *_WALLS,
+            *_namespace_walls(request),
             f"TemporaryFileSystem={HOME}:ro /dev/shm:mode=1777{_memory_size(request)}",
             *(f"BindPaths={staged[kind]}:{path}" for kind, path in places.items()),
             *(f"InaccessiblePaths=-{path}" for path in _HIDDEN),
@@ -238,6 +236,15 @@ def _limits(request: StartRequest) -> Iterator[str]:
         "OOMPolicy=kill",
         f"Nice={SHARED_NICENESS}",
     )
+
+
+def _namespace_walls(request: StartRequest) -> Iterator[str]:
+    """Yield what keeps a job from making namespaces, but for the two of a container. In those it has capabilities over
+    what it made there, and nothing else."""
+    yield f"RestrictNamespaces={'user mnt' if request.container else 'yes'}"
+    calls = "@clock @cpu-emulation @keyring @module @obsolete @raw-io @reboot @swap"
+    # The kernel's keys: those of a user outlast its processes. The others as in the agent's unit.
+    yield f"SystemCallFilter=~{calls}{'' if request.container else ' @mount'}"
 
 
 def _memory_size(request: StartRequest) -> str:

@@ -16,7 +16,9 @@ from everspot_store import Store, SystemClock
 
 from everspot_train.masking import NAMES_VARIABLE, masked, secret_forms
 from everspot_train.prepare.data import lay_datasets
+from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.image import MACHINE_FILES, lay_image
 from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
@@ -43,6 +45,8 @@ def main(command: list[str]) -> int:
         secrets_url = environment.pop(SECRETS_VARIABLE, None)
         secrets = read_secrets(submission.spec.secrets, context.cloud, context.region, secrets_url)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
+        if submission.spec.image is not None:
+            command = contain(context, command, rundir.path)
         rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:
         message = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
@@ -59,6 +63,26 @@ def main(command: list[str]) -> int:
         return run_scrubbed(command, environment, values)
     finally:
         _mask_error(os.environ.get(ERROR_FILE_VARIABLE), values)
+
+
+def contain(context: RunContext, command: list[str], run_dir: Path) -> list[str]:
+    """Unpack the job's image, and return the command that becomes the program in it."""
+    spec, cache, scratch = context.submission.spec, Path(str(context.cache_dir)), Path(context.scratch_dir)
+    image = lay_image(scratch.parent / "data" / str(spec.image).partition("@")[0], cache / "images")
+    directory, temporary = Path.cwd(), os.environ["TMPDIR"]
+    folders = [str(run_dir), str(directory), temporary, str(cache)]
+    folders += [context.memory_dir] if context.memory_dir is not None else []
+    container = Container(
+        root=str(image.root),
+        folders=folders,
+        temporary=temporary,
+        files=[f"/{name}" for name in MACHINE_FILES],
+        directory=str(directory),
+        environment=image.environment,
+        own_variables=list(spec.env),
+        command=command,
+    )
+    return container.enter_command()
 
 
 def _mask_error(name: str | None, secrets: list[str]) -> None:

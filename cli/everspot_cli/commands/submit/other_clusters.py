@@ -147,7 +147,9 @@ def _figures(
 def _gigabytes(session: Session, submission: JobSubmission) -> float:
     """Return the size of the datasets, which are sent with the job. Another check names missing datasets."""
     datasets = submission.datasets or [
-        dataset for reference in submission.spec.datasets if (dataset := pin(session, reference))
+        dataset
+        for reference in (*submission.spec.datasets, *filter(None, [submission.spec.image]))
+        if (dataset := pin(session, reference))
     ]
     parts = [name.partition("@") for name in datasets]
     return sum(session.store.datasets.find(name, digest).size for name, _, digest in parts) / _GIGABYTE

@@ -1,0 +1,175 @@
+"""Jobs with `image`, by real agents: containers of the kernel's own namespaces, and their images."""
+
+import json
+import os
+import tarfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_helpers import Cluster, eventually
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobState, Reason
+from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.image import lay_image
+from oci_layout import entry, pack_layer, write_layout, write_python_image
+
+PROGRAM = Path(__file__).parent / "programs" / "container" / "main.py"
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("layout") / "image"
+    write_python_image(folder)
+    return folder
+
+
+def submit(cluster: Cluster, layout: Path, code: Path, program: str = PROGRAM.read_text(), **fields: Any) -> None:
+    dataset = cluster.store.datasets.put("my-image", layout)
+    code.mkdir()
+    (code / "main.py").write_text(program)
+    spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), image="my-image", **fields)
+    job = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), datasets=[dataset.id])
+    cluster.store.submit(job, code)
+
+
+def printed_documents(cluster: Cluster) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in cluster.printed().splitlines() if line.startswith("{")]
+
+
+def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(cluster: Cluster, layout: Path, tmp_path: Path) -> None:
+    submit(cluster, layout, tmp_path / "code", env={"OWN": "of the job"})
+    server = cluster.metadata_server("i-1")
+    cluster.assign("job-1", "i-1")
+    cluster.start_with_metadata(server, "i-1")
+    step = lambda: (record := cluster.record("job-1")) is not None and record.progress.step == 20  # noqa: E731
+    eventually("it is at its twentieth step", step)
+    server.announce_interruption(cluster.clock.now() + timedelta(seconds=20))
+    assert cluster.wait_state("job-1", JobState.PENDING).last_reason is Reason.NOTICE
+    cluster.assign("job-1", "i-2")
+    agent = cluster.start_agent("i-2")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    outputs = cluster.store.outputs("job-1")
+    (steps,) = [output for output in outputs.list() if output.path == "steps"]
+    outputs.fetch(steps, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "steps").read_text() == "20 40"
+    first, second = printed_documents(cluster)
+    assert first == second
+    assert first["marker"] == "of the image" and not first["of_machine"] and not first["root_writable"]
+    assert first["tmp_writable"] and first["uid"] == os.getuid() and first["capabilities"] == 0
+    assert (first["of_image"], first["own"]) == ("yes", "of the job")
+    assert not {"bin", "boot", "home", "root"} & set(first["root"])
+    (tree,) = [path for path in (agent.home / "cache" / "images").iterdir() if path.is_dir()]
+    assert (tree / "marker").read_text() == "of the image"
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import sys; sys.exit(7)", "exited with 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import torch", "ModuleNotFoundError: No module named 'torch'"),
+    ],
+)
+def test_a_program_in_an_image_that_fails_is_the_jobs_error(
+    cluster: Cluster, layout: Path, tmp_path: Path, program: str, message: str
+) -> None:
+    submit(cluster, layout, tmp_path / "code", program, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert record.last_reason is Reason.ERROR
+    assert message in record.detail
+
+
+def test_an_image_without_python_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    write_layout(tmp_path / "empty", [pack_layer([entry("marker", b"alone")])])
+    submit(cluster, tmp_path / "empty", tmp_path / "code", retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert "image: python3 cannot be started in it: No such file or directory" in record.detail
+
+
+def test_layers_lie_above_each_other_and_nothing_outside(tmp_path: Path) -> None:
+    """Given whiteouts, links and entries that lead out, when layers are unpacked, then only their tree is written."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("untouched")
+    lower = [
+        entry("etc", kind=tarfile.DIRTYPE, mode=0o555),
+        entry("etc/gone", b"1"),
+        entry("opaque/old", b"1"),
+        entry("usr/lib/libc.so", b"library", mode=0o4755),
+        entry("lib", kind=tarfile.SYMTYPE, link="/usr/lib"),
+        entry("escape", kind=tarfile.SYMTYPE, link=str(outside)),
+        entry("up", kind=tarfile.SYMTYPE, link="../../../../outside"),
+        entry("null", kind=tarfile.CHRTYPE),
+    ]
+    upper = [
+        entry("etc/.wh.gone"),
+        entry("opaque/new", b"2"),
+        entry("opaque/.wh..wh..opq"),
+        entry("lib/extra.so", b"by a link"),
+        entry("same", kind=tarfile.LNKTYPE, link="lib/libc.so"),
+        entry("escape/file", b"harm"),
+        entry("up/file", b"harm"),
+        entry("../../outside/file", b"harm"),
+        entry("/absolute", b"inside"),
+    ]
+    write_layout(tmp_path / "layout", [pack_layer(lower), pack_layer(upper)], ["A=1=2", "B="])
+    image = lay_image(tmp_path / "layout", tmp_path / "trees")
+    root = image.root
+    assert image.environment == {"A": "1=2", "B": ""}
+    assert (outside / "file").read_text() == "untouched" and [path.name for path in outside.iterdir()] == ["file"]
+    assert not (root / "etc/gone").exists() and (root / "etc").stat().st_mode & 0o777 == 0o755
+    assert sorted(path.name for path in (root / "opaque").iterdir()) == ["new"]
+    assert (root / "usr/lib/extra.so").read_text() == "by a link" and (root / "same").read_text() == "library"
+    assert (root / "usr/lib/libc.so").stat().st_mode & 0o7777 == 0o755
+    assert (root / "usr/lib/libc.so").stat().st_mtime == 1_000_000_000
+    assert (root / "absolute").read_text() == "inside" and not (root / "null").exists()
+    assert all((root / name).exists() for name in ("proc", "sys", "dev", "tmp", "etc/resolv.conf", "etc/hosts"))
+
+
+def spoil_blob(layout: Path) -> None:
+    largest = max((layout / "blobs/sha256").iterdir(), key=lambda path: path.stat().st_size)
+    data = pack_layer([entry("marker", b"harm" * 9000)])
+    largest.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (spoil_blob, "has other bytes than its digest says"),
+        (lambda layout: (layout / "index.json").unlink(), r"layout has no index\.json .*podman save --format oci-dir"),
+        (lambda layout: (layout / "index.json").write_text('{"manifests": []}'), "0 images for .* in layout, not one"),
+        (lambda layout: (layout / "index.json").write_text('{"manifests": [{"digest": "md5:1"}]}'), "no SHA-256"),
+    ],
+)
+def test_what_is_no_sound_image_is_refused_and_leaves_no_tree(tmp_path: Path, spoil: Any, problem: str) -> None:
+    write_layout(tmp_path / "layout", [pack_layer([entry("marker", b"x" * 9000)])])
+    spoil(tmp_path / "layout")
+    with pytest.raises(NotReady, match=problem):
+        lay_image(tmp_path / "layout", tmp_path / "trees")
+    assert not [path for path in (tmp_path / "trees").glob("*") if path.suffix != ".lock" and path.name.count(".") == 0]
+
+
+def test_an_image_for_another_processor_is_refused(tmp_path: Path) -> None:
+    write_layout(tmp_path / "layout", [pack_layer([])], architecture="riscv64")
+    with pytest.raises(NotReady, match="0 images for "):
+        lay_image(tmp_path / "layout", tmp_path / "trees")
+
+
+def test_few_trees_stay_and_none_that_a_job_uses_is_removed(tmp_path: Path) -> None:
+    images = []
+    for number in range(6):
+        layout = tmp_path / f"layout-{number}"
+        write_layout(layout, [pack_layer([entry("marker", b"%d" % number)])])
+        images.append(lay_image(layout, tmp_path / "trees"))
+        os.utime(images[-1].root, (number, number))
+        if number:  # the job of the first image goes on
+            os.close(images[-1].lock)
+    os.close(images[0].lock)
+    markers = {(path / "marker").read_text() for path in (tmp_path / "trees").iterdir() if path.is_dir()}
+    assert markers == {"0", "3", "4", "5"}

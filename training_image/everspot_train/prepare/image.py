@@ -1,0 +1,325 @@
+"""Unpacks the OCI image of a job: a folder in OCI's image layout, which is one of the job's datasets.
+
+Layout, manifest and layers are of the OCI image specification 1.1 (image-layout.md, manifest.md, layer.md). Everything
+in the unpacked tree belongs to the job's own user, which is the only one in the container.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import stat
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from everspot_core.counting import counted
+
+from everspot_train.prepare.errors import NotReady
+
+LEAST_FREE = 1 << 30
+"""Bytes that stay free on the disk, for checkpoints and logs."""
+MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
+"""Folders of the tree that the container shows from the machine."""
+MACHINE_FILES = ("etc/resolv.conf", "etc/hosts")
+"""Files of the machine that the container shows."""
+MOST_TREES = 3
+"""The most unpacked images that stay on a machine; the longest unused ones are removed."""
+_MOST_DOCUMENT = 4 << 20  # bytes of a manifest or a configuration; registries take no larger ones
+_MOST_LINKS = 40  # symbolic links in one path, as Linux follows
+_INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True)
+class UnpackedImage:
+    """An image on this machine.
+
+    Attributes:
+        root: the root of its tree.
+        environment: the variables that it sets.
+        lock: the descriptor that keeps the tree from being removed.
+    """
+
+    root: Path
+    environment: Mapping[str, str]
+    lock: int
+
+
+def lay_image(layout: Path, trees: Path) -> UnpackedImage:
+    """Unpack an image, unless another job of this machine has. The tree stays locked for this process and those that it
+    becomes.
+
+    Args:
+        layout: the folder in OCI's image layout.
+        trees: the folder with the unpacked images of this machine.
+
+    Raises:
+        NotReady: if it is no image, has none for this machine's processor, or does not fit on the disk.
+    """
+    digest = _find_manifest(layout)
+    manifest = _read_document(layout, digest)
+    config = _read_document(layout, _digest_of(manifest.get("config")))
+    trees.mkdir(parents=True, exist_ok=True)
+    tree = trees / digest.partition(":")[2]
+    lock = os.open(f"{tree}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not tree.is_dir():
+        _unpack(layout, manifest, tree)
+    os.utime(tree)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    os.set_inheritable(lock, True)
+    _forget(trees, tree)
+    return UnpackedImage(tree, _variables(config), lock)
+
+
+def _find_manifest(layout: Path) -> str:
+    """Return the digest of the only manifest, or of the one for this machine's processor."""
+    try:
+        index = json.loads((layout / "index.json").read_bytes()[:_MOST_DOCUMENT])
+    except (OSError, ValueError) as error:
+        words = "upload a folder in OCI's image layout, as `podman save --format oci-dir` writes it"
+        raise NotReady(f"image: {layout.name} has no index.json ({error}): {words}") from None
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    for _ in range(2):  # an index may name another one, with a manifest for each processor
+        entries = index.get("manifests") if isinstance(index, dict) else None
+        entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        fitting = [e for e in entries if (e.get("platform") or {}).get("architecture", architecture) == architecture]
+        if len(fitting) != 1:
+            raise NotReady(f"image: {counted(len(fitting), 'image')} for {architecture} in {layout.name}, not one")
+        digest = _digest_of(fitting[0])
+        if fitting[0].get("mediaType") not in _INDEXES:
+            return digest
+        index = _read_document(layout, digest)
+    raise NotReady(f"image: the index of {layout.name} names no image")
+
+
+def _digest_of(descriptor: Any) -> str:
+    digest = descriptor.get("digest") if isinstance(descriptor, dict) else None
+    name, _, hexadecimal = digest.partition(":") if isinstance(digest, str) else ("", "", "")
+    if name != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
+        raise NotReady(f"image: {digest!r} is no SHA-256 digest")
+    return f"sha256:{hexadecimal}"
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / "sha256" / digest.partition(":")[2]
+
+
+def _read_document(layout: Path, digest: str) -> dict[str, Any]:
+    try:
+        data = _blob(layout, digest).read_bytes()
+    except OSError as error:
+        raise NotReady(f"image: {digest} cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_DOCUMENT or f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+        raise NotReady(f"image: {digest} has other bytes than its digest says")
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise NotReady(f"image: {digest} is no document of an image")
+    return document
+
+
+def _variables(config: dict[str, Any]) -> dict[str, str]:
+    entries = (config.get("config") or {}).get("Env") or []
+    return dict(entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry)
+
+
+def _unpack(layout: Path, manifest: dict[str, Any], tree: Path) -> None:
+    part = tree.with_name(f"{tree.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    layers = manifest.get("layers") or []
+    sys.stdout.write(f"everspot: unpacking the image, {counted(len(layers), 'layer')}\n")
+    sys.stdout.flush()
+    unpacker = LayerUnpacker(part)
+    try:
+        for descriptor in layers:
+            digest = _digest_of(descriptor)
+            with _VerifiedFile(_blob(layout, digest), digest) as blob:
+                unpacker.add_layer(blob)
+        unpacker.make_mount_points()
+    except (OSError, tarfile.TarError, EOFError) as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise NotReady(f"image: it cannot be unpacked: {error}") from error
+    part.rename(tree)
+
+
+def _forget(trees: Path, used: Path) -> None:
+    """Remove the longest unused trees that no job has locked."""
+    others = [path for path in trees.iterdir() if path.is_dir() and "." not in path.name and path != used]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_TREES - 1 :]:
+        with suppress(OSError):
+            lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                doomed = path.with_name(f"{path.name}.gone")
+                path.rename(doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+class _VerifiedFile:
+    """A blob that is read once, from beginning to end, and whose digest is checked at the end."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self._file: IO[bytes] = path.open("rb")
+        self._expected = digest
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        return data
+
+    def __enter__(self) -> "_VerifiedFile":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            while kind is None and self.read(1 << 20):
+                continue
+        finally:
+            self._file.close()
+        if kind is None and f"sha256:{self._hash.hexdigest()}" != self._expected:
+            raise NotReady(f"image: {self._expected} has other bytes than its digest says")
+
+
+class LayerUnpacker:
+    """Unpacks layers, one above the other, into one tree. Nothing is written outside the tree: symbolic links in the
+    path of an entry are followed as in the container.
+
+    Args:
+        root: of the tree.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def add_layer(self, blob: Any) -> None:
+        """Unpack one layer. `blob`: a file with a tar archive, perhaps compressed; only `read` is used.
+
+        Raises:
+            OSError: if the disk is full, or an entry cannot be made.
+            tarfile.TarError: if it is no archive.
+        """
+        layer_paths: set[Path] = set()
+        folder_modes: dict[Path, int] = {}
+        with tarfile.open(fileobj=blob, mode="r|*") as archive:
+            for member in archive:
+                self._check_space(member.size)
+                path = self._locate(member.name)
+                if path == self._root:
+                    continue
+                if path.name == _OPAQUE:
+                    self._clear(path.parent, layer_paths)
+                elif path.name.startswith(_WHITEOUT):
+                    _remove(path.with_name(path.name.removeprefix(_WHITEOUT)))
+                else:
+                    self._add(archive, member, path, folder_modes)
+                    layer_paths.update((path, *(p for p in path.parents if p != self._root)))
+        for folder, mode in folder_modes.items():
+            with suppress(FileNotFoundError):
+                folder.chmod(mode)
+
+    def make_mount_points(self) -> None:
+        """Make the folders and files that are shown from the machine, where the image has none."""
+        for name in MOUNT_POINTS:
+            path = self._root / name
+            if path.is_symlink() or not path.is_dir():
+                _remove(path)
+                path.mkdir()
+        for name in MACHINE_FILES:
+            path = self._root / name
+            if path.parent.is_symlink() or not path.parent.is_dir():
+                _remove(path.parent)
+                path.parent.mkdir(parents=True)
+            if path.is_symlink() or not path.is_file():
+                _remove(path)
+                path.touch()
+
+    def _check_space(self, size: int) -> None:
+        if size + LEAST_FREE > shutil.disk_usage(self._root).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _locate(self, name: str) -> Path:
+        """Return where an entry lies. The last part of its name is not followed."""
+        parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
+        if not parts or parts[-1] == "..":
+            return self._root
+        return self._follow(parts[:-1]) / parts[-1]
+
+    def _follow(self, parts: list[str]) -> Path:
+        """Return a folder of the tree by its path in the container."""
+        pending, path, links = list(parts), self._root, 0
+        while pending:
+            part = pending.pop(0)
+            if part == "..":
+                path = path.parent if path != self._root else path
+                continue
+            below = path / part
+            if not below.is_symlink():
+                path = below
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+            target = PurePosixPath(below.readlink())
+            path = self._root if target.is_absolute() else path
+            pending[:0] = [part for part in target.parts if part not in ("/", ".")]
+        return path
+
+    def _add(
+        self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path, folder_modes: dict[Path, int]
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if member.isdir():
+            if path.is_symlink() or not path.is_dir():
+                _remove(path)
+                path.mkdir()
+            folder_modes[path] = member.mode & 0o777 | stat.S_IRWXU
+            return
+        if member.ischr() or member.isblk() or member.isfifo():  # the container has the machine's own
+            return
+        _remove(path)
+        if member.issym():
+            path.symlink_to(member.linkname)
+        elif member.islnk():
+            os.link(self._locate(member.linkname), path, follow_symlinks=False)
+        else:
+            source = archive.extractfile(member)
+            if source is None:
+                raise tarfile.ReadError(f"{member.name} is neither a file nor a folder nor a link")
+            with path.open("xb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+            path.chmod(member.mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR)
+            os.utime(path, (member.mtime, member.mtime))  # Python compares compiled modules with it
+
+    def _clear(self, folder: Path, layer_paths: set[Path]) -> None:
+        """Remove what lower layers have put into a folder."""
+        for path in _lower_paths(folder, layer_paths):
+            _remove(path)
+
+
+def _lower_paths(folder: Path, layer_paths: set[Path]) -> Iterator[Path]:
+    """Yield what a folder has of lower layers, with the whole of folders that this layer does not have."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+        if path not in layer_paths:
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from _lower_paths(path, layer_paths)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

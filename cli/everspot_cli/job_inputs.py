@@ -63,7 +63,15 @@ def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -
     if missing:
         hint = "everspot data put DIR NAME; everspot data"
         raise CliError(f"{file_name}: datasets are missing", Exit.NOT_FOUND, hint=hint, problems=missing)
+    if (image := pins.get("image")) is not None and not _is_image(session, image):
+        problem = f"{spec.image} has no index.json: upload a folder in OCI's image layout, docs/guide/images.md"
+        raise CliError(f"{file_name}: a field is wrong", problems=[{"field": "image", "problem": problem}])
     return list(dict.fromkeys(pinned for pinned in pins.values() if pinned is not None))
+
+
+def _is_image(session: Session, reference: str) -> bool:
+    name, _, digest = reference.partition("@")
+    return any(file.path == "index.json" for file in session.store.datasets.find(name, digest).files)
 
 
 def pin(session: Session, reference: str) -> str | None:

@@ -68,6 +68,39 @@ def test_a_dataset_is_put_once_and_a_job_gets_its_newest_version_by_digest(world
     assert "flowers" in world.run("data").out
 
 
+def test_an_image_is_a_dataset_that_the_job_gets_by_its_digest(world, tmp_path, job):
+    """Given an image and a dataset, when the job is submitted, then both are written down with their digests."""
+    layout = tmp_path / "layout"
+    layout.mkdir()
+    (layout / "index.json").write_text("{}")
+    image = world.run("--json", "data", "put", str(layout), "torch-nightly").json
+    (layout / "index.json").rename(layout / "words.txt")
+    words = world.run("--json", "data", "put", str(layout), "words").json
+    assert world.run("submit", job("image: torch-nightly\ndatasets: [words]\n")).code == 0
+    assert submitted(world).datasets == [words["dataset"], image["dataset"]]
+    for reference, problem in (
+        ("none", "image: there is no dataset none"),
+        ("words", "image: words has no index.json: upload a folder in OCI's image layout"),
+        ("ghcr.io/a/b:latest", "is no dataset: upload the image with `everspot data put`, and write `name` or"),
+    ):
+        refused = world.run("submit", job(f"image: {reference}\n"))
+        assert refused.code != 0 and problem in refused.err
+    assert len(list(world.store.jobs.names())) == 1
+
+
+def test_what_an_image_does_not_go_with_is_refused_by_its_field(world, tmp_path, job):
+    (tmp_path / "x.lock").touch()
+    file = job("image: a\nsetup: [make]\nrequirements: x.lock\n")
+    refused = world.run("submit", file, "--set", "resources.gpus=1")
+    assert refused.code == 1 and "3 fields are wrong" in refused.err
+    for problem in (
+        "setup: is for the machine's own Python: install it in the image",
+        "requirements: is for the machine's own Python",
+        "image: gives no access to GPUs: leave out image, or resources.gpus",
+    ):
+        assert problem in refused.err
+
+
 def test_every_dataset_that_is_not_there_is_named_before_anything_is_written(world, job):
     answer = world.run("--json", "submit", job("datasets: [roses, tulips@abcdef]\n"))
     assert answer.code == 3

@@ -209,7 +209,10 @@ socket.socket(socket.AF_UNIX).connect("/run/everspot-broker.socket")
     "become the agent": Attack("import os\nos.setuid({agent_uid})"),
     "change the installed programs": Attack("open('/opt/everspot/bin/everspot-agent', 'a').close()", as_agent=False),
     "change the system": Attack("open('/etc/passwd', 'a').close()", as_agent=False),
-    "leave a file for everybody": Attack("open('/run/lock/left', 'w').close()"),
+    "leave a file for everybody": Attack("""
+import os
+open(f"/run/lock/left-{os.getpid()}", "x").close()
+"""),
     "leave a queue of messages": Attack("""
 import ctypes
 if ctypes.CDLL(None).msgget(4711, 0o1666) < 0:

@@ -31,9 +31,10 @@ _EXITED = "1"  # CLD_EXITED (sigaction(2)); the others are CLD_KILLED and CLD_DU
 
 _HIDDEN = (
     "/run/everspot", "/run/everspot-broker", "/run/everspot-broker.socket", "/run/dbus", "/run/systemd/private",
-    "/run/cloud-init", "/var/lib/cloud",
+    "/run/cloud-init", "/var/lib/cloud", "/run/lock",
 )  # fmt: skip
-"""The agent's, root's, and what a cloud's own programs write of the instance: its user data is among it."""
+"""The agent's, root's, what a cloud's own programs write of the instance (its user data is among it), and the folder of
+/run that everybody may write to."""
 
 _WALLS = (
     "NoNewPrivileges=yes",

@@ -70,8 +70,8 @@ def python_files() -> dict[str, Path]:
     modules = [path for path in files if path.suffix == ".so"]
     listed = subprocess.run(["ldd", program, *modules], capture_output=True, text=True, check=False).stdout
     libraries = {Path(path) for path in re.findall(r"(/\S+\.so\S*)(?= \(0x)", listed)}
-    named = {str(path).lstrip("/"): path for path in [*files, *libraries]}
-    return {**named, "usr/bin/python3": program, str(program).lstrip("/"): program}
+    by_name = {str(path).lstrip("/"): path for path in [*files, *libraries]}
+    return {**by_name, "usr/bin/python3": program, str(program).lstrip("/"): program}
 
 
 def write_python_image(folder: Path) -> None:

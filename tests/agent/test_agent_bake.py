@@ -96,6 +96,13 @@ def test_the_packer_template_seals_last_and_its_variables_exist() -> None:
     assert set(re.findall(r"var\.(\w+)", text)) == declared
 
 
+@pytest.mark.parametrize("name", ["everspot.pkr.hcl", "everspot-gcp.pkr.hcl"])
+def test_both_templates_let_jobs_with_an_image_have_a_user_namespace(name: str) -> None:
+    first_step = template(name)["build"][0]["provisioner"][0]["shell"]["inline"]
+    (setting,) = [command for command in first_step if "sysctl.d" in command]
+    assert "'-kernel.apparmor_restrict_unprivileged_userns = 0'" in setting  # without effect on other systems
+
+
 # Of builder/ebs/builder.hcl2spec.go and common/run_config.go in hashicorp/packer-plugin-amazon at 035d68d: those used.
 SPECIFICATION = {
     "region": str, "source_ami": str, "instance_type": str, "subnet_id": str, "ami_name": str, "imds_support": str,

@@ -114,6 +114,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     (data / "images").write_bytes(b"as if")
     for dataset in ("fashion-mnist", "flowers"):
         store.datasets.put(dataset, data)
+    layout = tmp_path / "home/layout"  # of an image
+    layout.mkdir()
+    (layout / "index.json").write_text("{}")
+    store.datasets.put("mine", layout)
     for part in ("october-1.csv.gz", "october-2.csv.gz"):
         write_bill(tmp_path / "home" / part)
     for name, text in jobs():

@@ -132,13 +132,13 @@ def test_a_result_that_json_does_not_carry_fails_no_job(notebook: Notebook, fini
         def train(plain):
             return {"loss": np.float32(0.5), "pair": (1, 2)} if plain else {"model": [np.zeros(3)]}
     """)
-    kept, lost = train.submit(True), train.submit(False)
-    assert finish(kept.job_id).returncode == 0
-    assert kept.result() == {"loss": 0.5, "pair": [1, 2]}
-    ended = finish(lost.job_id)
+    sound, unsound = train.submit(True), train.submit(False)
+    assert finish(sound.job_id).returncode == 0
+    assert sound.result() == {"loss": 0.5, "pair": [1, 2]}
+    ended = finish(unsound.job_id)
     assert ended.returncode == 0 and "the result['model'][0] is a numpy.ndarray" in ended.stderr
     with pytest.raises(everspot.CliError, match=r"has no result: the result\['model'\]\[0\] is a numpy.ndarray, and"):
-        lost.result()
+        unsound.result()
 
 
 def test_a_failed_function_says_why(notebook: Notebook, finish: Finish) -> None:

@@ -24,10 +24,10 @@ class UserScript:
         gate: the folder with which the function is held at a step.
     """
 
-    def __init__(self, folder: Path, function: str, *, held: bool) -> None:
+    def __init__(self, folder: Path, function: str, *, waits: bool) -> None:
         self.gate = folder
         folder.mkdir()
-        if not held:
+        if not waits:
             (folder / "go").touch()
         command = [sys.executable, "-W", "ignore", str(SCRIPT), f"s3://{BUCKETS[0]}", str(folder), function]
         self._process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
@@ -62,7 +62,7 @@ def interrupt(live: LiveCluster, script: UserScript) -> None:
 
 def test_a_function_of_a_script_resumes_and_returns_its_result(live: LiveCluster, tmp_path: Path) -> None:
     """Given a loop with a checkpoint folder, when its instance is taken, then another one goes on from the folder."""
-    script = UserScript(tmp_path / "count", "count", held=True)
+    script = UserScript(tmp_path / "count", "count", waits=True)
     try:
         interrupt(live, script)
         counted, _ = script.wait()
@@ -75,7 +75,7 @@ def test_a_function_of_a_script_resumes_and_returns_its_result(live: LiveCluster
 def test_a_function_on_the_trainer_library_returns_what_an_undisturbed_one_does(
     live: LiveCluster, tmp_path: Path
 ) -> None:
-    scripts = [UserScript(tmp_path / name, "fit", held=name == "held") for name in ("held", "undisturbed")]
+    scripts = [UserScript(tmp_path / name, "fit", waits=name == "held") for name in ("held", "undisturbed")]
     try:
         interrupt(live, scripts[0])
         (scripts[0].gate / "go").touch()

@@ -79,8 +79,8 @@ def main(text: str) -> None:
 def merge_environment(container: Container, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the program: the job's, and the image's variables where the job does not set them.
     Variables that describe the machine are left out."""
-    own = set(container.own_variables)
-    job_variables = {name: value for name, value in environment.items() if name in own or name not in OF_MACHINE}
+    job_names = set(container.own_variables)
+    job_variables = {name: value for name, value in environment.items() if name in job_names or name not in OF_MACHINE}
     # The user has no name in the image, and Python's getpass, which torch asks, wants one.
     return {"PATH": DEFAULT_PATH, "USER": "everspot", **container.environment, **job_variables}
 

@@ -67,7 +67,7 @@ def lay_image(layout: Path, trees: Path) -> UnpackedImage:
     """
     digest = _find_manifest(layout)
     manifest = _read_document(layout, digest)
-    config = _read_document(layout, _digest_of(manifest.get("config")))
+    config = _read_document(layout, _read_digest(manifest.get("config")))
     trees.mkdir(parents=True, exist_ok=True)
     tree = trees / digest.partition(":")[2]
     lock = os.open(f"{tree}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -95,14 +95,14 @@ def _find_manifest(layout: Path) -> str:
         fitting = [e for e in entries if (e.get("platform") or {}).get("architecture", architecture) == architecture]
         if len(fitting) != 1:
             raise NotReady(f"image: {counted(len(fitting), 'image')} for {architecture} in {layout.name}, not one")
-        digest = _digest_of(fitting[0])
+        digest = _read_digest(fitting[0])
         if fitting[0].get("mediaType") not in _INDEXES:
             return digest
         index = _read_document(layout, digest)
     raise NotReady(f"image: the index of {layout.name} names no image")
 
 
-def _digest_of(descriptor: Any) -> str:
+def _read_digest(descriptor: Any) -> str:
     digest = descriptor.get("digest") if isinstance(descriptor, dict) else None
     name, _, hexadecimal = digest.partition(":") if isinstance(digest, str) else ("", "", "")
     if name != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
@@ -142,7 +142,7 @@ def _unpack(layout: Path, manifest: dict[str, Any], tree: Path) -> None:
     unpacker = LayerUnpacker(part)
     try:
         for descriptor in layers:
-            digest = _digest_of(descriptor)
+            digest = _read_digest(descriptor)
             with _VerifiedFile(_blob(layout, digest), digest) as blob:
                 unpacker.add_layer(blob)
         unpacker.make_mount_points()

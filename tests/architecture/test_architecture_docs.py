@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.checking import check_cluster
 from everspot_cli.main import app
 from everspot_cli.registry import GROUPS
@@ -143,20 +142,23 @@ def test_every_job_file_is_one_that_can_be_submitted():
         assert spec.recipe is None or spec.recipe in RECIPES, name
 
 
-def test_the_quickstart_settings_are_valid(monkeypatch):
+def test_the_settings_of_clusters_are_valid(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "stacks"))
-    for module in ("settings", "choices", "choice_aws"):
+    for module in ("settings", "choices", "choice_aws", "choice_kubernetes"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     from choices import CLOUDS
     from settings import parse
 
-    (block,) = [yaml.safe_load(b) for _, b in blocks("yaml") if "everspot:cluster" in b]
-    problems = Problems()
-    section = block["config"]["everspot:cluster"]
-    args = parse(problems, "", section, AwsTrainingClusterArgs, cloud=CLOUDS[section.pop("cloud")])
-    assert not problems.collected
-    args["tags"]["Environment"] = "aws-dev"  # from the stack's name
-    check_cluster("everspot-aws-dev", args)
+    documents = [yaml.safe_load(b) for _, b in blocks("yaml") if "everspot:cluster" in b]
+    sections = {d["config"]["everspot:cluster"].pop("cloud"): d["config"]["everspot:cluster"] for d in documents}
+    assert sections.keys() == {"aws", "kubernetes"}
+    assert len(documents) == len(sections)
+    for cloud, section in sections.items():
+        problems, choice = Problems(), CLOUDS[cloud]
+        args = parse(problems, "", section, choice.cluster_args, cloud=choice)
+        args["tags"]["Environment"] = "dev"  # from the stack's name
+        choice.cluster_problems(problems, "everspot-dev", args)
+        assert not problems.collected
 
 
 def test_the_programs_with_components_are_taken():

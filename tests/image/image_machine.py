@@ -11,6 +11,19 @@ from everspot_local.machines import keeper
 
 T = TypeVar("T")
 BOOT = (sys.executable, "-m", "everspot_local.machines.contained")
+_RESOLVER = """
+import socket, struct
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("{address}", 53))
+while True:
+    query, client = server.recvfrom(4096)
+    end = query.index(b"\\0", 12) + 5
+    asks_ipv4 = query[end - 4:end - 2] == b"\\0\\1"
+    header = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(asks_ipv4), 0, 0)
+    record = b"\\xc0\\x0c" + struct.pack("!HHIH", 1, 1, 60, 4) + bytes((10, 1, 2, 3)) if asks_ipv4 else b""
+    server.sendto(header + query[12:end] + record, client)
+"""
+LOOK_UP = "import socket\nprint(socket.gethostbyname('storage.googleapis.com'))"
 
 
 def until(condition: Callable[[], T | None], condition_name: str, seconds: float = 600.0) -> T:
@@ -20,6 +33,11 @@ def until(condition: Callable[[], T | None], condition_name: str, seconds: float
         assert time.monotonic() < end, f"not within {seconds:g} s: {condition_name}"
         time.sleep(0.2)
     return value
+
+
+def resolver(address: str) -> str:
+    """Return the program of a resolver at an address, which knows 10.1.2.3 for every name."""
+    return _RESOLVER.replace("{address}", address)
 
 
 class BootedMachine:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from everspot_local.machines import contained
 from image_machine import LoneMachine, until
+from image_source import ROOT
 
 Boot = Callable[[Path], LoneMachine]
 
@@ -81,6 +82,29 @@ def test_a_machine_with_disks_of_its_own_has_the_agents_folder_on_them(tmp_path:
         machine.close()
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_an_image_is_sealed_where_the_agents_folder_and_what_is_in_it_are_mounted(tmp_path: Path, boot: Boot) -> None:
+    """As on a machine that bakes: its self-test starts the agent's unit, and it may have disks of its own."""
+    added = tmp_path / "added"
+    write(added / "opt/tests/provision.sh", (ROOT / "training_image/bake/provision.sh").read_text())
+    machine = boot(added)
+    machine.await_boot()
+    mounts = ("findmnt", "--noheadings", "--list", "--output", "TARGET")
+    home = "/var/lib/everspot"
+    folders = {f"{home}/{name}" for name in ("runs", "work", "tmp")}
+    assert {home, *folders} <= set(machine.run(*mounts).split())  # as with disks of its own
+    seal = ("bash", "/opt/tests/provision.sh", "--seal")
+    machine.run(*seal)
+    assert not [target for target in machine.run(*mounts).split() if target.startswith(home)]
+    machine.run("systemctl", "start", "everspot-folders.service")
+    present = {target for target in machine.run(*mounts).split() if target.startswith(home)}
+    assert present == folders  # as on a root volume
+    machine.run(*seal)
+    assert not [target for target in machine.run(*mounts).split() if target.startswith(home)]
+    remaining = machine.run("sh", "-c", f"ls -d {home} /run/everspot /var/lib/systemd/random-seed 2>/dev/null || true")
+    assert remaining.split() == []
+    assert machine.run("cat", "/etc/machine-id") == ""
 
 
 def test_an_image_holds_nothing_of_its_bake(image: Path) -> None:

@@ -11,25 +11,11 @@ from e2e_google import GoogleLive
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_local.options import DOORS
-from image_machine import BOOT, until
+from image_machine import BOOT, LOOK_UP, resolver, until
 from test_image_isolation import AS_AGENT, PYTHON, JobMachine
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.nightly]
 
-RESOLVER = """
-import socket, struct
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind(("169.254.169.254", 53))
-while True:
-    query, client = server.recvfrom(4096)
-    end = query.index(b"\\0", 12) + 5
-    asks_ipv4 = query[end - 4:end - 2] == b"\\0\\1"
-    header = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(asks_ipv4), 0, 0)
-    record = b"\\xc0\\x0c" + struct.pack("!HHIH", 1, 1, 60, 4) + bytes((10, 1, 2, 3)) if asks_ipv4 else b""
-    server.sendto(header + query[12:end] + record, client)
-"""
-"""Google's resolver: it knows one address for every name."""
-LOOK_UP = "import socket\nprint(socket.gethostbyname('storage.googleapis.com'))"
 JOB = """
 import json, os, socket
 from pathlib import Path
@@ -65,7 +51,7 @@ def machine(tmp_path: Path, google_image: Path) -> Iterator[JobMachine]:
         for device, address in (("lo", "169.254.169.254/32"), ("veth0", "10.9.0.5/24"), ("veth1", "10.9.0.6/24")):
             machine.run("ip", "address", "add", address, "dev", device)
             machine.run("ip", "link", "set", device, "up")
-        machine.run("systemd-run", "--unit=tests-resolver", PYTHON, "-c", RESOLVER)
+        machine.run("systemd-run", "--unit=tests-resolver", PYTHON, "-c", resolver("169.254.169.254"))
         yield machine
     finally:
         machine.close()

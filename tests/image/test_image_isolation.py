@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image_machine import LoneMachine, until
+from image_machine import LOOK_UP, LoneMachine, resolver, until
 
 pytestmark = pytest.mark.timeout(900)
 PYTHON = "/opt/everspot/bin/python"
@@ -432,3 +432,15 @@ def test_a_job_ends_with_its_agent_and_with_its_broker(machine: JobMachine, kill
     machine.run("systemctl", "kill", "--signal=KILL", killed.format(name=name))
     until(lambda: machine.find_processes("everspot-job-1") == [] or None, "the job is gone", 60)
     assert machine.main_process("victim") == before
+
+
+@pytest.mark.parametrize("address", ["169.254.169.253", "10.0.0.2"])
+def test_a_job_resolves_names_by_amazons_resolvers(machine: JobMachine, address: str) -> None:
+    """They are beside the metadata service's address, and at the second address of the network (VPC user guide, "DNS
+    attributes for your VPC")."""
+    machine.run("ip", "address", "add", f"{address}/32", "dev", "lo")
+    machine.run("systemd-run", f"--unit=tests-resolver-{address}", PYTHON, "-c", resolver(address))
+    machine.run("sh", "-c", f"echo nameserver {address} >/etc/resolv.conf")
+    look_up = lambda: machine.run(*AS_AGENT, PYTHON, "-c", LOOK_UP, check=False).strip()  # noqa: E731
+    assert until(lambda: look_up() or None, "names are resolved", 60) == "10.1.2.3"
+    assert machine.run_job("resolves", LOOK_UP) == {"code": 0, "output": "10.1.2.3\n", "files": None}

@@ -175,3 +175,10 @@ def test_what_each_part_took_is_said_at_the_end_also_of_the_one_that_failed() ->
     with pytest.raises(RuntimeError), phases.phase("the second part", "second"):
         raise RuntimeError
     assert phases.line().endswith("min (first 0 s, second 0 s)")
+
+
+def test_the_demo_refuses_emulated_machines_in_one_sentence() -> None:
+    command = [sys.executable, "-m", "everspot_local.demo", "--machines", "vm"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 2
+    assert "thirty times as slow" in answer.stderr and "everspot-local up --machines vm" in answer.stderr

@@ -26,7 +26,7 @@ from everspot_local.demo.phases import Phases
 from everspot_local.demo.site import CLOUDS, load_site
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
-from everspot_local.demo.world import CONTAINED, MACHINES, ROOT, DemoError, DemoWorld
+from everspot_local.demo.world import CONTAINED, EMULATED, MACHINES, ROOT, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = PlainConsole()
@@ -156,6 +156,17 @@ def _print_line(line: str) -> None:
     console.print(f"  {line}")
 
 
+def _machines(text: str) -> str:
+    if text == EMULATED:
+        raise argparse.ArgumentTypeError(
+            "emulated machines are some thirty times as slow as the demo's jobs expect; boot them with "
+            "`everspot-local up --machines vm --image DIR`, or run the demo on contained machines"
+        )
+    if text not in MACHINES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(MACHINES)}")
+    return text
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--cloud", choices=CLOUDS, default=CLOUDS[0], help="the cloud that the local one is")
@@ -163,8 +174,9 @@ def _options() -> argparse.Namespace:
         "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp)"
     )
     parser.add_argument(
-        "--machines", choices=MACHINES, default=MACHINES[0], help="what an instance is: a process, or the image, booted"
-    )
+        "--machines", type=_machines, metavar="{%s}" % ",".join(MACHINES), default=MACHINES[0],  # noqa: UP031
+        help="what an instance is: a process, or the image, booted",
+    )  # fmt: skip
     parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
     parser.add_argument(
         "--limit",

@@ -15,7 +15,7 @@ from pulumi import automation
 from everspot_local.demo.site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
-CONTAINED = "contained"
+CONTAINED, EMULATED = "contained", "vm"
 MACHINES = ("process", CONTAINED)
 """What an instance is: a tree of processes, or the baked image in namespaces of its own."""
 PARALLEL = 64  # most of an update is waiting, and the engine's default goes by the number of cores

@@ -1,5 +1,7 @@
 """The demo's checks: each one fails if its condition is violated."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -443,4 +443,4 @@ def test_a_job_resolves_names_by_amazons_resolvers(machine: JobMachine, address:
     machine.run("sh", "-c", f"echo nameserver {address} >/etc/resolv.conf")
     look_up = lambda: machine.run(*AS_AGENT, PYTHON, "-c", LOOK_UP, check=False).strip()  # noqa: E731
     assert until(lambda: look_up() or None, "names are resolved", 60) == "10.1.2.3"
-    assert machine.run_job("resolves", LOOK_UP) == {"code": 0, "output": "10.1.2.3\n", "files": None}
+    assert machine.run_job(f"resolves-{address}", LOOK_UP) == {"code": 0, "output": "10.1.2.3\n", "files": None}

@@ -36,6 +36,9 @@ COMMANDS: dict[str, CommandEntry] = {
         "Run a job many times with different values of some fields, and find the best. Run it again to continue.",
         "Jobs",
     ),
+    "plan": CommandEntry(
+        "plan", "Propose a sweep of a job that fits a budget, as a file to edit. Nothing is submitted.", "Jobs"
+    ),
     "ab": CommandEntry(
         "ab",
         "Compare number formats: does a cheaper one reach the same metric? Run it again to continue.",

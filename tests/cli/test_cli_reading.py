@@ -49,7 +49,8 @@ READING: dict[str, tuple[tuple[str, ...], ...]] = {
     "cost prices": (("cost", "prices"), ("cost", "prices", "--region", "us-east-1")),
     "cost budget": (("cost", "budget"),),
     "submit": (("submit", "job.yaml", "--dry-run"),),
-    "sweep": (("sweep", "sweep.yaml", "--show"),),
+    "sweep": (("sweep", "sweep.yaml", "--show"), ("sweep", "sweep.yaml", "--dry-run")),
+    "plan": (("plan", "job.yaml", "--budget", "50", "--metric", "test_accuracy"),),
     "ui": (),  # has a test of its own below
 }
 """The commands that show something, each as it is typed."""

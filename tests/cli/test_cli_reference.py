@@ -31,7 +31,7 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
 
 def test_commands_by_group():
     assert list(COMMANDS) == [
-        "submit", "rehearse", "retry", "sweep", "ab", "jobs", "job", "top", "profile", "logs", "cancel", "exec",
+        "submit", "rehearse", "retry", "sweep", "plan", "ab", "jobs", "job", "top", "profile", "logs", "cancel", "exec",
         "forward", "data", "pull", "gc", "instances", "fleet", "gpus", "federation", "doctor", "cluster", "cost",
         "init", "preflight", "review", "changes", "simulate", "ui",
     ]  # fmt: skip

@@ -100,21 +100,30 @@ def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live:
     assert live.until(lambda: live.ended(following)) is JobState.CANCELLED
 
 
-def test_a_sweep_goes_on_where_a_command_that_was_killed_has_left_it(live: LiveCluster, tmp_path: Path) -> None:
-    env = {"TOY_STEPS": "40", "TOY_STEP_SECONDS": "0.05"}
+def test_a_sweep_goes_on_where_a_command_that_was_killed_has_left_it_and_promotes_its_best(
+    live: LiveCluster, tmp_path: Path
+) -> None:
+    fidelity = {"field": "env.TOY_STEPS", "values": [40, 60], "warm_start": True}
+    env = {"TOY_STEPS": "60", "TOY_STEP_SECONDS": "0.05"}
     job = {"name": "train", "code": str(PROGRAMS / "toy"), "entrypoint": ["toy_train.py"], "env": env}
     (tmp_path / "train.yaml").write_text(json.dumps(job))
     sweep = {"name": "rates", "job": "train.yaml", "metric": "loss", "trials": 3, "parallel": 2}
     fields = {"env.LEARNING_RATE": {"low": 0.001, "high": 0.1, "log": True}}
-    (tmp_path / "sweep.yaml").write_text(json.dumps(sweep | {"fields": fields, "pruner": "none"}))
+    (tmp_path / "sweep.yaml").write_text(json.dumps(sweep | {"fields": fields, "fidelity": fidelity}))
     line = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", "sweep"]
     with subprocess.Popen([*line, str(tmp_path / "sweep.yaml")], stderr=subprocess.DEVNULL) as first:
         live.until(lambda: live.store.records.get("rates-t0000"))  # it is on an instance, or was
         first.kill()
     answer = json.loads(everspot("sweep", str(tmp_path / "sweep.yaml"), "--json"))
-    assert [trial["state"] for trial in answer["trials"]] == ["COMPLETE"] * 3
-    assert sorted(j for j in live.store.jobs.names() if j.startswith("rates")) == [f"rates-t000{n}" for n in range(3)]
-    assert len({trial["fields"]["env.LEARNING_RATE"] for trial in answer["trials"]}) == 3
-    assert answer["over"] and answer["best"] in {trial["job_id"] for trial in answer["trials"]}
+    assert [trial["state"] for trial in answer["trials"]] == ["COMPLETE"] * 4
+    small, promoted = answer["trials"][:3], answer["trials"][3]
+    losses = {trial["job_id"]: trial["value"] for trial in small}
+    best = max(losses, key=lambda job: losses[job])  # `maximize` is the default
+    assert (sorted(losses), promoted["job_id"]) == ([f"rates-t000{n}" for n in range(3)], f"{best}-r1")
+    (training,) = live.list_events(promoted["job_id"], EventKind.TRAINING)
+    assert (training.data["restored"], training.data["from_step"], promoted["step"]) == (True, 40, 60)
+    assert len({trial["fields"]["env.LEARNING_RATE"] for trial in small}) == 3
+    assert (answer["over"], answer["best"]) == (True, promoted["job_id"])
+    assert sum(row["cost_usd"] for row in answer["rungs"]) == pytest.approx(answer["cost_usd"], abs=2e-6)
     assert answer["cost_usd"] > 0
-    assert answer["cost_per_useful_trial_usd"] == pytest.approx(answer["cost_usd"] / 3, rel=1e-2)
+    assert answer["cost_per_useful_trial_usd"] == pytest.approx(answer["cost_usd"] / 4, rel=1e-2)

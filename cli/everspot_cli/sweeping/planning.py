@@ -1,0 +1,228 @@
+"""Writes the file of a sweep that fits a budget, from the job's file, the prices and past runs of the job.
+
+Each figure has a comment that says where it comes from. What is an assumption is called one.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from everspot_core.counting import counted
+from everspot_core.experiments.fidelity import Fidelity
+from everspot_core.experiments.sweep import Direction, SweepSpec
+from everspot_core.experiments.sweep_plan import PARALLEL, RESERVE, SweepPlan, find_fidelity, is_same_size, plan_sweep
+from everspot_core.jobs.candidates import Candidate
+from everspot_core.jobs.early_stop import StopMode, infer_mode
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.recipes import RECIPES
+from everspot_core.jobs.records import JobState
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.job_results import compute_spending
+from everspot_cli.session import Session
+from everspot_cli.tables import money
+
+_TYPES = 3
+"""Types that the file names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCost:
+    """The cost of one run of full size, and where the figure comes from.
+
+    Attributes:
+        source: in words.
+        runs: past runs that were measured; 0 if it is an assumption.
+    """
+
+    usd: float
+    hours: float | None
+    source: str
+    runs: int
+
+
+def find_direction(metric: str, direction: Direction | None) -> Direction:
+    """Return whether greater values of the metric are better.
+
+    Raises:
+        CliError: if neither the user nor the metric's name says so.
+    """
+    if direction is not None:
+        return direction
+    mode = infer_mode(metric)
+    if mode is None:
+        raise CliError(
+            f"the name {metric} does not say whether lower or higher is better",
+            Exit.USAGE,
+            hint="add --direction minimize or --direction maximize",
+        )
+    return Direction.MINIMIZE if mode is StopMode.MIN else Direction.MAXIMIZE
+
+
+def measure_run(session: Session, spec: JobSpec, fidelity: Fidelity | None, candidates: list[Candidate]) -> RunCost:
+    """Return what a run of full size costs: the median of the job's past runs, or else its `expected_duration` on the
+    cheapest type, at its highest spot price of the zones.
+
+    Raises:
+        CliError: if neither is known.
+    """
+    past = _past_runs(session, spec, fidelity) if session.has_cluster else {}
+    spending = compute_spending(session, past) if past else {}
+    costs = [amount.dollars for amount in spending.values() if amount.dollars > 0]
+    if costs:
+        hours = [d.record.held_seconds / 3600 for d in past.values() if d.record is not None and d.record.held_seconds]
+        source = f"measured: the median of {counted(len(costs), 'past run')} of {spec.name}"
+        return RunCost(usd=median(costs), hours=median(hours) if hours else None, source=source, runs=len(costs))
+    prices = [(c.spot[1] if c.spot is not None else c.on_demand, c) for c in candidates]
+    listed = [
+        (price.usd_per_hour, c.instance_type.name, c.spot is not None) for price, c in prices if price is not None
+    ]
+    if spec.expected_duration is None or not listed:
+        problem = (
+            "no price is known of a type that fits" if spec.expected_duration is not None else "it has no past run"
+        )
+        raise CliError(
+            f"what a run of {spec.name} costs is not known: {problem}",
+            hint="give expected_duration in its file, or run it once",
+        )
+    usd_per_hour, name, is_spot = min(listed)
+    span = spec.expected_duration / timedelta(hours=1)
+    market = "spot, its dearest zone" if is_spot else "on-demand"
+    source = f"assumption: expected_duration ({span:g} h) on {name} at ${usd_per_hour:g}/h ({market})"
+    return RunCost(usd=span * usd_per_hour, hours=span, source=source, runs=0)
+
+
+def list_fields(spec: JobSpec) -> dict[str, Any]:
+    """Return the values of a job's parameters and variables by field; of a recipe also the defaults."""
+    model = RECIPES.get(spec.recipe) if spec.recipe is not None else None
+    names = model.model_fields if model is not None else {}
+    defaults = {name: field.default for name, field in names.items() if not field.is_required()}
+    parameters = {f"parameters.{name}": value for name, value in {**defaults, **spec.parameters}.items()}
+    return parameters | {f"env.{name}": value for name, value in spec.env.items()}
+
+
+def propose_fields(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the fields to vary, and a comment. They are an assumption: only the author knows what matters."""
+    for field, value in values.items():
+        is_rate = field.lower().replace("_", "").endswith("learningrate") or field.lower().endswith(("_lr", ".lr"))
+        try:
+            rate = float(value) if is_rate else 0.0
+        except (TypeError, ValueError):
+            continue
+        if rate > 0:
+            return {
+                field: {"low": float(f"{rate / 10:.6g}"), "high": float(f"{rate * 3:.6g}"), "log": True}
+            }, "assumption: a tenth to three times it"
+    return {"env.SEED": {"low": 1, "high": 1000}}, "assumption: no learning rate was found; put your fields here"
+
+
+def write_plan(
+    spec: JobSpec,
+    file: Path,
+    *,
+    metric: str,
+    direction: Direction,
+    budget: float,
+    cost: RunCost,
+    fidelity: Fidelity | None,
+    plan: SweepPlan,
+    candidates: list[Candidate],
+) -> str:
+    """Return the text of the sweep's file."""
+    fields, reason = propose_fields(list_fields(spec))
+    types = ", ".join(_describe_type(c) for c in candidates[:_TYPES]) or "none of the catalogue"
+    policy = spec.checkpoint
+    interval = "auto: weighs its own checkpoints against interruptions" if policy.is_auto else f"{policy.every}"
+    rungs = " + ".join(str(size) for size in plan.sizes)
+    lines = [
+        f"# A sweep of {file.name} for {money(budget)}. Edit it, then: everspot sweep FILE --dry-run",
+        f"# types that fit, the cheapest first (catalogue): {types}",
+        f"# checkpoint interval of the job: {interval}",
+        f"# one run of full size: {money(cost.usd)} ({cost.source})",
+        f"# expected: {rungs} trials, {money(plan.expected_usd)}; {RESERVE:.0%} of the budget is left for boot,",
+        "# idling, interruptions and retries (assumption)",
+        f"name: {spec.name[:32].rstrip('-')}-sweep",
+        f"job: {file.name}",
+        f"metric: {metric}",
+        f"direction: {direction.value}",
+        f"fields:  # {reason}",
+        *(f"  {name}: {json.dumps(value)}" for name, value in fields.items()),
+        f"  budget.dollars: {json.dumps({'choices': [round(max(plan.trial_cap_usd, 0.01), 2)]})}"
+        "  # a cap on each trial: twice a run of full size",
+        f"trials: {plan.trials}",
+        f"parallel: {min(PARALLEL, plan.trials)}",
+        f"budget: {json.dumps({'dollars': budget})}",
+        f"stop: {json.dumps({'min_delta': '1%', 'trials': plan.stop_trials})}  # assumption: a quarter of the trials",
+    ]
+    if fidelity is not None:
+        content = fidelity.model_dump(mode="json")
+        lines += [f"fidelity: {json.dumps(content)}  # assumption: time is proportional to {fidelity.field}"]
+    return "\n".join(lines) + "\n"
+
+
+def plan_document(text: str, spec: SweepSpec, cost: RunCost, plan: SweepPlan, budget: float) -> dict[str, Any]:
+    """Return the plan for programs. `text`: the file."""
+    return {
+        "sweep": spec.model_dump(mode="json", exclude_none=True),
+        "file": text,
+        "run_usd": round(cost.usd, 6),
+        "run_hours": round(cost.hours, 4) if cost.hours is not None else None,
+        "run_source": cost.source,
+        "past_runs": cost.runs,
+        "rung_sizes": list(plan.sizes),
+        "expected_usd": round(plan.expected_usd, 6),
+        "reserve_usd": round(budget - plan.expected_usd, 6),
+    }
+
+
+def choose_size(spec: JobSpec, budget: float, cost: RunCost, fidelity: Fidelity | None) -> SweepPlan:
+    """Return the size of the sweep.
+
+    Raises:
+        CliError: if the budget does not suffice for the smallest sweep.
+    """
+    plan = plan_sweep(budget, cost.usd, fidelity)
+    if not plan.trials:
+        raise CliError(
+            f"{money(budget)} does not suffice for a sweep of {spec.name}: one run of full size costs "
+            f"{money(cost.usd)}, and {RESERVE:.0%} are left for boot, interruptions and retries"
+        )
+    return plan
+
+
+def find_rungs(spec: JobSpec) -> Fidelity | None:
+    """Return the rungs that the job's fields allow; None if no field says how long it trains."""
+    return find_fidelity(list_fields(spec))
+
+
+def _describe_type(candidate: Candidate) -> str:
+    spot, listed = candidate.spot, candidate.on_demand
+    prices = [f"${spot[0].usd_per_hour:.4g} to ${spot[1].usd_per_hour:.4g} spot"] if spot is not None else []
+    prices += [f"${listed.usd_per_hour:.4g} on-demand"] if listed is not None else []
+    return f"{candidate.instance_type.name} in {candidate.region} ({', '.join(prices)} an hour)"
+
+
+def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:
+    """Return the successful runs of a job of this name, of full size, that were really run."""
+    store = session.store
+    documents = {name: doc.value for name, doc in store.jobs.scan().items() if doc.value.spec.name == spec.name}
+    records, events = store.records.read(list(documents)), store.events_by_job(list(documents), brief=True)
+    dossiers = {
+        job: Dossier(submission=submission, record=records[job].value, events=events[job])
+        for job, submission in documents.items()
+        if job in records
+    }
+    dossiers |= {job: d for job, d in store.archive.scan().items() if d.submission.spec.name == spec.name}
+    size = fidelity.values[-1] if fidelity is not None else None
+    return {
+        job: dossier
+        for job, dossier in dossiers.items()
+        if dossier.record is not None
+        and dossier.record.state is JobState.SUCCEEDED
+        and dossier.record.reused_from is None
+        and (fidelity is None or is_same_size(list_fields(dossier.submission.spec).get(fidelity.field), size))
+    }

@@ -1,0 +1,131 @@
+"""`everspot plan`: a sweep's file within a budget, from the catalogue and past runs; `everspot sweep` takes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from everspot_core.experiments.fidelity import Fidelity
+from everspot_core.experiments.sweep import SweepSpec
+from everspot_core.experiments.sweep_plan import RESERVE, find_fidelity, plan_sweep
+from everspot_core.jobs.records import EventKind, Reason
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOURLY = 0.096
+"""Dollars of an hour of i-base, an m6i.large on-demand."""
+JOB: dict[str, Any] = {"name": "train", "recipe": "image-classification", "parameters": {"epochs": 9}}
+
+
+def plan(world: Any, folder: Path, *arguments: str, **more: Any) -> Any:
+    (folder / "train.yaml").write_text(json.dumps(JOB | more))
+    return world.run("plan", str(folder / "train.yaml"), "--metric", "test_accuracy", *arguments)
+
+
+def run_once(world: Any, job: str, seconds: float, epochs: int = 9) -> None:
+    began = (world.clock.now() - world.store.launches.get("i-base").value.launched_at).total_seconds() + 10
+    world.submit(job, began, **{**JOB, "parameters": {"epochs": epochs}})
+    world.assign(job, "i-base", began)
+    world.start(job, began)
+    world.to(began + seconds)
+    world.emit(job, EventKind.FINISHED, step=5, metrics={})
+    world.leave(job, began + seconds, Reason.FINISHED)
+
+
+def test_without_past_runs_the_plan_is_by_expected_duration_and_the_cheapest_type(world: Any, tmp_path: Path) -> None:
+    world.offer("m6i.large", "c6i.large")
+    out = tmp_path / "sweep.yaml"
+    answer = plan(world, tmp_path, "--budget", "12", "--out", str(out), "--json", expected_duration="10h").json
+    dry = world.run("submit", str(tmp_path / "train.yaml"), "--dry-run", "--json").json
+    dearest = [row["spot_usd_per_hour"][1] for row in dry["candidates"] if row["spot_usd_per_hour"]]
+    assert answer["run_usd"] == pytest.approx(10 * min(dearest))
+    assert answer["run_source"].startswith("assumption: expected_duration (10 h) on ")
+    spec = SweepSpec.model_validate(yaml.safe_load(out.read_text()))
+    assert spec.fidelity is not None
+    assert spec.fidelity.values == [1, 3, 9]
+    sizes, usd = answer["rung_sizes"], answer["run_usd"]
+    assert sizes == spec.fidelity.rung_sizes(spec.trials)
+    spent = sum(size * value / 9 * usd for size, value in zip(sizes, (1, 3, 9), strict=True))
+    assert answer["expected_usd"] == pytest.approx(spent, abs=1e-6)
+    assert spent <= 12 * (1 - RESERVE)
+    estimate = world.run("sweep", str(out), "--dry-run", "--json").json
+    assert estimate["expected_spot_usd"][0] <= spent + 1e-6
+    assert estimate["budget_usd"] == 12
+    assert world.store.jobs.names() == []
+    again = plan(world, tmp_path, "--budget", "12", "--out", str(out), expected_duration="10h")
+    assert (again.code, "exists, and is left as it is" in again.err) == (1, True)
+
+
+def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) -> None:
+    world.launch("i-base", 0)
+    for number, hours in enumerate((1, 2, 6)):
+        run_once(world, f"train-{number}", hours * 3600)
+    run_once(world, "train-small", 60, epochs=1)  # of another size
+    reply = plan(world, tmp_path, "--budget", "5", "--json", expected_duration="100h")
+    assert reply.code == 0, reply.err
+    answer = reply.json
+    assert (answer["past_runs"], answer["run_hours"]) == (3, 2)
+    assert answer["run_usd"] == pytest.approx(2 * HOURLY, rel=1e-3)
+    assert answer["run_source"] == "measured: the median of 3 past runs of train"
+    largest = answer["sweep"]["trials"]
+    rungs = [largest + 1, (largest + 1) // 3, (largest + 1) // 9]
+    beyond = sum(size * value / 9 for size, value in zip(rungs, (1, 3, 9), strict=True)) * answer["run_usd"]
+    assert answer["expected_usd"] <= 4 < beyond, "one more trial would not leave the reserve"
+    assert answer["sweep"]["direction"] == "maximize"
+    assert "parameters.learning_rate" in answer["sweep"]["fields"]
+    assert "# types that fit, the cheapest first (catalogue)" in answer["file"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "message"),
+    [
+        (("--budget", "5"), {}, "what a run of train costs is not known"),
+        (("--budget", "0.01"), {"expected_duration": "100h"}, "$0.0100 does not suffice for a sweep of train"),
+        (("--budget", "5", "--metric", "score"), {"expected_duration": "1h"}, "the name score does not say whether"),
+        (("--budget", "5", "--out", "/sweep.yaml"), {"expected_duration": "1h"}, "names its job relative to itself"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_its_reason(
+    world: Any, tmp_path: Path, arguments: tuple[str, ...], more: dict[str, Any], message: str
+) -> None:
+    world.offer("m6i.large")
+    answer = plan(world, tmp_path, *arguments, **more)
+    assert answer.code != 0
+    assert message in " ".join(answer.err.split())
+
+
+@given(st.floats(0.01, 1e4), st.floats(0.001, 1e3), st.integers(2, 5), st.integers(2, 5))
+def test_a_plan_is_within_its_budget_and_one_more_trial_is_not(
+    budget: float, usd: float, rungs: int, keep: int
+) -> None:
+    values = [keep**n for n in range(rungs)]
+    fidelity = Fidelity(field="env.EPOCHS", values=values, keep=keep)
+    size = plan_sweep(budget, usd, fidelity)
+
+    def cost(trials: int) -> float:
+        pairs = zip(fidelity.rung_sizes(trials), values, strict=True)
+        return sum(count * usd * value / values[-1] for count, value in pairs)
+
+    if size.trials:
+        assert size.expected_usd == pytest.approx(cost(size.trials))
+        assert size.expected_usd <= budget * (1 - RESERVE) + 1e-9
+    if size.trials < 500:
+        assert cost(max(size.trials + 1, rungs)) > budget * (1 - RESERVE) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"env.EPOCHS": "90"}, [10, 30, 90]),
+        ({"parameters.max_steps": 500}, [56, 167, 500]),
+        ({"parameters.epochs": 2}, [1, 2]),
+        ({"parameters.epochs": 1.5}, pytest.approx([1.5 / 9, 0.5, 1.5])),
+        ({"env.WARMUP_STEPS": "90", "env.SEED": "3"}, None),
+        ({"parameters.epochs": 1}, None),
+        ({"env.EPOCHS": "many"}, None),
+    ],
+)
+def test_the_field_that_says_how_long_a_job_trains_makes_the_rungs(fields: dict[str, Any], values: Any) -> None:
+    fidelity = find_fidelity(fields)
+    assert (fidelity.values if fidelity is not None else None) == values

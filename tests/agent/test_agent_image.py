@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import tarfile
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobState, Reason
+from everspot_train.agent.program import command_for
+from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.image import lay_image
+from everspot_train.worker import ERROR_FILE_VARIABLE
 from oci_layout import entry, pack_layer, write_layout, write_python_image
 
 PROGRAM = Path(__file__).parent / "programs" / "container" / "main.py"
@@ -90,6 +94,25 @@ def test_an_image_without_python_says_so(cluster: Cluster, tmp_path: Path) -> No
     cluster.start_agent("i-1")
     record = cluster.wait_state("job-1", JobState.FAILED)
     assert "image: python3 cannot be started in it: No such file or directory" in record.detail
+
+
+def test_a_machine_without_user_namespaces_says_so_and_blames_no_disk(tmp_path: Path) -> None:
+    """Given a kernel at its limit of namespaces, when a container is made, then the error says so."""
+    container = Container(str(tmp_path), [], str(tmp_path), [], "/", {}, [], ["python3"]).enter_command()
+    limit = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *container]
+    environment = {**os.environ, ERROR_FILE_VARIABLE: str(tmp_path / "error.json")}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    message = "image: this machine makes no container: the kernel gives no namespaces, ENOSPC"
+    assert ended.returncode == 1 and ended.stdout == f"everspot: {message}\n", ended.stderr
+    assert json.loads((tmp_path / "error.json").read_text())["message"]["message"] == message
+
+
+def test_several_processes_in_an_image_are_started_by_its_own_torchrun() -> None:
+    spec = JobSpec(name="toy", entrypoint=["main.py", "--fast"], code="src", image="my-image", processes=4)
+    words = command_for(spec, "a-debugger")  # which belongs to the machine's Python
+    assert words[:5] == ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    assert words[-2:] == ["main.py", "--fast"]
 
 
 def test_layers_lie_above_each_other_and_nothing_outside(tmp_path: Path) -> None:

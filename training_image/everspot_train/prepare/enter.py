@@ -8,6 +8,7 @@ The kernel's interface: user_namespaces(7), mount_namespaces(7), mount(2).
 """
 
 import ctypes
+import errno
 import json
 import os
 import sys
@@ -67,7 +68,8 @@ def main(text: str) -> None:
     try:
         _enter(container)
     except OSError as error:
-        _fail(f"image: this machine makes no container: {error.strerror} ({error.filename or 'user namespace'})")
+        place = f", {error.filename}" if error.filename else ""
+        _fail(f"image: this machine makes no container: {error.strerror}{place}")
     environment = merge_environment(container, os.environ)
     program = container.command[0]
     try:
@@ -128,7 +130,8 @@ def _map_ids(user: int, outer_user: int, group: int, outer_group: int) -> None:
 def _unshare(flags: int) -> None:
     if _libc.unshare(flags) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        # By its symbol: beyond the limit of namespaces the kernel says that there is no space, which means no disk.
+        raise OSError(number, f"the kernel gives no namespaces, {errno.errorcode.get(number, number)}")
 
 
 def _mount(source: str | None, target: str, flags: int) -> None:

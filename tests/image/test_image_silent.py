@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from e2e_helpers import LIMITS
-from everspot_core.jobs.records import FaultKind
+from everspot_core.costs.ledger import FaultKind
 from everspot_local.options import DOORS
 from image_cluster import ImageCluster
 from image_machine import BOOT

@@ -170,15 +170,14 @@ def test_a_job_sees_of_the_agents_folder_its_own_alone(job_unit: dict[str, list[
     assert "169.254.169.254" in job_unit["IPAddressDeny"][0].split()
 
 
-@pytest.fixture
-def job_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+def start_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, container: bool) -> dict[str, list[str]]:
     """What systemd is told of a job that shares its machine, by property."""
     program = tmp_path / "programs" / "systemd-run"
-    program.parent.mkdir()
+    program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    request = StartRequest("r", "w", "t", "c", ("everspot-a", "b"), vcpus=2, memory_mib=1536, metadata=False)
+    request = StartRequest("r", "w", "t", "c", ("everspot-a", "b"), 2, 1536, metadata=False, container=container)
     staged = {kind: Path("/run/staged", kind) for kind in request.folders()}
     JobUnit("everspot-job-3.service", "everspot-job-3", "everspot-broker@7.service").start(request, staged)
     properties: dict[str, list[str]] = {}
@@ -187,6 +186,22 @@ def job_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
             name, _, value = argument.removeprefix("--property=").partition("=")
             properties.setdefault(name, []).append(value)
     return properties
+
+
+@pytest.fixture
+def job_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    return start_unit(tmp_path, monkeypatch, container=False)
+
+
+def test_a_container_differs_by_two_namespaces_and_the_calls_to_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_unit: dict[str, list[str]]
+) -> None:
+    with_container = start_unit(tmp_path, monkeypatch, container=True)
+    differing = {name for name in job_unit if job_unit[name] != with_container[name]}
+    assert differing == {"RestrictNamespaces", "SystemCallFilter"}
+    assert (job_unit["RestrictNamespaces"], with_container["RestrictNamespaces"]) == (["yes"], ["user mnt"])
+    (calls,), (container_calls,) = job_unit["SystemCallFilter"], with_container["SystemCallFilter"]
+    assert set(calls.split()) - set(container_calls.split()) == {"@mount"}
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpSpendingArgs", "GcpStandingArgs",
 }  # fmt: skip
 
-JOBS = {"CliError", "Client", "JobStatus"}
+JOBS = {"CliError", "Client", "JobHandle", "JobStatus", "job"}
 """The Python API of jobs."""
 
 SDKS = {"AwsTrainingCluster": "pulumi_aws", "GcpTrainingCluster": "pulumi_gcp"}

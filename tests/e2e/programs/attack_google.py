@@ -23,6 +23,7 @@ PROJECT = "projects/everspot-local"
 MINE = f"jobs/{OWN}/checkpoints/{EPOCH:06d}/mine"
 THEIRS = f"jobs/{VICTIM}/secret"
 AGENT = "e2e-agent@everspot-local.iam.gserviceaccount.com"
+RESUMABLE = f"upload/storage/v1/b/{DATA}/o?uploadType=resumable"
 Call = Callable[[], requests.Response]
 
 
@@ -81,6 +82,8 @@ def storage_attempts(google: Google) -> dict[str, Call]:
         "delete another job's checkpoint": lambda: google.xml("DELETE", DATA, THEIRS),
         "delete another job's checkpoint by JSON": lambda: google.json("DELETE", DATA, THEIRS),
         "delete another job's head": lambda: google.xml("DELETE", CONTROL, f"heads/{VICTIM}.json"),
+        "begin a resumable upload": lambda: google.send("POST", f"{RESUMABLE}&name={quote(THEIRS, safe='')}", {}),
+        "name another job's checkpoint in an upload": lambda: google.send("POST", RESUMABLE, {"name": f"{THEIRS}-too"}),
         "upload in parts": lambda: google.send("POST", f"xml/{DATA}/jobs/{VICTIM}/checkpoints/000001/x?uploads"),
         "compose another job's checkpoint into one's own": lambda: google.json("POST", DATA, MINE, "/compose", sources),
         "compose into another job's checkpoint": lambda: google.json("POST", DATA, THEIRS, "/compose", own_sources),
@@ -145,7 +148,6 @@ def other_attempts(google: Google) -> dict[str, Call]:
 def unserved_attempts(google: Google) -> dict[str, Call]:
     """Return what the local cloud does not have, and refuses for that."""
     place = quote(f"jobs/{OWN}/checkpoints/{EPOCH:06d}/copy", safe="")
-    own = f"storage/v1/b/{DATA}/o?uploadType=resumable&name={quote(MINE, safe='')}"
     return {
         "rewrite": lambda: google.json("POST", DATA, THEIRS, f"/rewriteTo/b/{DATA}/o/{place}", {}),
         "copy": lambda: google.json("POST", DATA, THEIRS, f"/copyTo/b/{DATA}/o/{place}", {}),
@@ -154,7 +156,6 @@ def unserved_attempts(google: Google) -> dict[str, Call]:
             "POST", f"compute/v1/{PROJECT}/setCommonInstanceMetadata", {"items": []}
         ),
         "make a key": lambda: google.send("POST", f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}/keys", {}),
-        "begin a resumable upload": lambda: google.send("POST", f"upload/{own}", b""),
     }
 
 
@@ -200,6 +201,7 @@ def main() -> None:
         "upload by JSON": lambda: job.send(
             "POST", f"upload/storage/v1/b/{DATA}/o?uploadType=media&name={quote(MINE + '2', safe='')}", b"3"
         ),
+        "begin a resumable upload": lambda: job.send("POST", f"{RESUMABLE}&name={quote(MINE + '3', safe='')}", {}),
         "read a further bucket": lambda: job.xml("GET", "e2e-shared", "corpus"),
     }
     attempts = {**storage_attempts(job), **other_attempts(job)}

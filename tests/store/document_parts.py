@@ -51,6 +51,7 @@ from everspot_core.jobs.records import (
     Resident,
     Role,
 )
+from everspot_core.jobs.tracking import Tracking
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Berth, Trip, TripEnd
 from pydantic import BaseModel
@@ -85,6 +86,7 @@ def a_spec(**program: Any) -> JobSpec:
         "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
         "limits": JobLimits.model_validate({"gpu_utilization_below": "20%", "for": "30m", "then": "end"}),
         "stop": None if "recipe" in program else a_rule(),  # a recipe has nothing to stop
+        "tracking": every_field(Tracking, mlflow="https://mlflow.example.com", experiment="vision", wandb="a/b"),
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
         "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
         "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",

@@ -21,6 +21,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.profile import DEFAULT_STEPS, Profile
 from everspot_core.jobs.records import Reason
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
+from everspot_core.jobs.tracking import Spending
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets
@@ -87,6 +88,8 @@ class RunContext(RunFile):
         description="A folder in memory, where the tensors of checkpoints wait for their upload; None: scratch_dir. It "
         "may hold those of an earlier attempt.",
     )
+    interruptions: int = Field(default=0, description="How often the job has lost its instance so far.")
+    spending: Spending | None = Field(default=None, description="Of a job with `tracking`; None: not known.")
     mixed: bool = Field(
         default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."
     )

@@ -48,6 +48,7 @@ from everspot_core.jobs.recipes import parameter_faults
 from everspot_core.jobs.run_condition import Condition
 from everspot_core.jobs.timing import Hours, Skip
 from everspot_core.jobs.timing_rules import LEAST_EVERY, after_faults, timing_faults
+from everspot_core.jobs.tracking import Tracking, tracking_faults
 from everspot_core.jobs.visit_records import Visit as Visit
 from everspot_core.validation.field_types import Flag, Line, Name, Span, Whole
 from everspot_core.validation.problems import BadInputs, Problem
@@ -201,6 +202,9 @@ class JobSpec(Frozen):
     stop: StopRule | None = Field(
         default=None, description="When it ends because a metric no longer improves. Default: never."
     )
+    tracking: Tracking | None = Field(
+        default=None, description="Where its metrics go besides the store. Default: nowhere."
+    )
     retries: Retries = Retries()
     tags: dict[str, str] = Field(
         default_factory=dict,
@@ -280,6 +284,7 @@ class JobSpec(Frozen):
             *cache_faults(values),
             *timing_faults(values),
             *travel_faults(values),
+            *tracking_faults(values),
         ]
         if faults:
             raise BadInputs("the job", faults)

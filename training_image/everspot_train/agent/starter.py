@@ -21,6 +21,7 @@ from everspot_core.jobs.access import job_access
 from everspot_core.jobs.job import JobSubmission, Precision
 from everspot_core.jobs.lower_precision import trains_mixed
 from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
+from everspot_core.jobs.tracking import Spending, wandb_settings
 from everspot_store import (
     CheckpointCorrupt,
     DigestMismatch,
@@ -45,6 +46,7 @@ from everspot_train.agent.outcome import long_detail
 from everspot_train.agent.process import JobLaunch, ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
+from everspot_train.agent.spending import read_spending
 from everspot_train.agent.stop_demand import stop_margin
 from everspot_train.agent.temporary import MEMORY, TemporaryFolders
 from everspot_train.agent.threads import within
@@ -294,6 +296,7 @@ class Starter:
         session.temporary = temporary = self._temporary.make()
         vcpus = self._hardware.vcpus
         environment = environment_for(spec, self._surroundings.environ, vcpus, folder, cwd, temporary, gpus)
+        environment = _wandb_environment(session.submission, cwd / OUTPUTS) | environment
         if (grant := self._grant(session)) is not None:
             environment = self._serve(session, grant, environment)
         session.artifacts.outputs = cwd / OUTPUTS
@@ -408,7 +411,14 @@ class Starter:
             notice=notice,
             notice_reserve=notice_reserve,
             mixed=self._lowers_precision(session),
+            interruptions=session.record.preemptions,
+            spending=self._spending(session.submission),
         )
+
+    def _spending(self, submission: JobSubmission) -> Spending | None:
+        if submission.spec.tracking is None or submission.spec.tracking.mlflow is None:
+            return None
+        return read_spending(self._store, self._manifest, self._identity, submission)
 
     def close(self) -> None:
         """Remove the memory of the jobs that have ended here, and serve nothing more."""
@@ -455,6 +465,15 @@ class Starter:
                 gpu_memory_gib=gpu_memory,
             )
         return lowered
+
+
+def _wandb_environment(submission: JobSubmission, outputs: Path) -> dict[str, str]:
+    """Return the variables of the program's `wandb`, whose files are outputs. Empty without a project; the job's own
+    variables come first."""
+    spec, home = submission.spec, submission.visit
+    job_id = home.job_id if home is not None else submission.job_id
+    settings = wandb_settings(spec.tracking, job_id, spec.secrets)
+    return settings | {"WANDB_DIR": str(outputs)} if settings else {}
 
 
 def _attempt_words(session: JobSession, instance_id: str) -> str:

@@ -26,6 +26,7 @@ from everspot_store import SystemClock
 
 from everspot_train.agent_requests import Requests
 from everspot_train.frameworks.stopping import FrameworkStop
+from everspot_train.run_tracker import RunStatus, RunTracker
 from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, RunDir, SavedState, read_context
 from everspot_train.step_profiler import StepProfiler
 from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
@@ -64,7 +65,8 @@ class FrameworkAttempt:
         self._rundir = rundir
         self._clock = SystemClock.from_environment()
         self._requests = Requests(rundir, self._clock)
-        spec = read_context(rundir).submission.spec
+        self._context = read_context(rundir)
+        spec = self._context.submission.spec
         policy = spec.checkpoint
         self.stop = FrameworkStop(rundir, spec.stop, lambda flag: bool(self._share(int(flag))))
         self._interval = AUTO_INTERVAL if policy.is_auto else policy.interval
@@ -79,6 +81,8 @@ class FrameworkAttempt:
         self._names: set[str] = set()
         self._too_many_names = False
         self._profiler: StepProfiler | None = None
+        self._tracker: RunTracker | None = None
+        self._tracked_step: int | None = None
 
     @classmethod
     def from_environment(cls) -> "FrameworkAttempt | None":
@@ -91,6 +95,7 @@ class FrameworkAttempt:
         no handler can be set, the request comes by file alone."""
         if self._profiler is None and rank_from_environment() == 0:
             self._profiler = StepProfiler(self._rundir, world_size_from_environment())
+            self._tracker = RunTracker.from_context(self._context, self._clock)
         if threading.current_thread() is not threading.main_thread():
             return
         previous = signal.signal(signal.SIGTERM, self._note_signal)
@@ -180,6 +185,11 @@ class FrameworkAttempt:
             metrics, self._unreported = self._unreported, {}
             self._reported_at.clear()
             self.report(self._step, metrics)
+        if self._tracker is not None:
+            failed = sys.exc_info()[0] is not None and not self._stopping
+            status = RunStatus.SCHEDULED if self._stopping else RunStatus.FAILED if failed else RunStatus.FINISHED
+            self._tracker.close(status, self._step, hurry=self._stopping)
+            self._tracker = None
         self._group, group = None, self._group  # its threads would outlive the program
         if group is not None and dist.is_initialized():
             dist.destroy_process_group(group)
@@ -205,6 +215,11 @@ class FrameworkAttempt:
             self._profiler.between_steps(step)
         self._step = step
         numbers = self._numbers(metrics or {})
+        if self._tracker is not None:
+            if self._tracked_step is None:
+                self._tracker.begin(step)
+            self._tracked_step = step
+            self._tracker.add(step, numbers)
         now, key = self._clock.monotonic(), frozenset(numbers)
         reported_at = self._reported_at.get(key)
         spacing = METRICS_EVERY if numbers else STEP_EVERY

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from everspot_train.agent_requests import Requests
 from everspot_train.checkpoint.manifest import stream_name
+from everspot_train.run_tracker import RunStatus
 from everspot_train.rundir import (
     CHECKPOINT_DIR_VARIABLE,
     RESTORED,
@@ -41,6 +42,11 @@ _STREAMS = "streams"
 _MEMORY = "memory-"
 _NOTES_TIMEOUT = timedelta(minutes=2)
 """The longest wait for events at the end. Each has a bounded number of tries."""
+_RUN_STATUS = {
+    TrainingPhase.FINISHED: RunStatus.FINISHED,
+    TrainingPhase.STOPPED: RunStatus.SCHEDULED,
+    TrainingPhase.FENCED: RunStatus.RUNNING,  # the job goes on under its other owner
+}
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
 
@@ -184,6 +190,8 @@ class AgentLink:
             mixed=mixed,
             metrics=metrics,
         )
+        if self.reporter.tracker is not None:
+            self.reporter.tracker.begin(step)
         local = {"local_bytes": self._local_bytes} if restored is not None and self._local_bytes else {}
         self.note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3), **local)
 
@@ -290,6 +298,9 @@ class AgentLink:
         """Report the end of this process. `complete`: whether a program may end after this step."""
         self._publisher.close()
         self.reporter.close()
+        if self.reporter.tracker is not None:
+            status = _RUN_STATUS.get(phase, RunStatus.FAILED)
+            self.reporter.tracker.close(status, step, message, hurry=status in (RunStatus.SCHEDULED, RunStatus.RUNNING))
         end = self.clock.monotonic() + _NOTES_TIMEOUT
         for note in self._notes:
             note.join(max(0.0, (end - self.clock.monotonic()).total_seconds()))

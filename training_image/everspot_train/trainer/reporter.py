@@ -12,6 +12,7 @@ from everspot_core.clock import Clock
 from everspot_store import Store, StoreError
 
 from everspot_train.metrics_buffer import MetricsBuffer
+from everspot_train.run_tracker import RunTracker
 from everspot_train.rundir import RunContext, RunDir, Status
 from everspot_train.trainer.environment import gpu_memory_gib
 from everspot_train.trainer.loop_timing import LoopTiming
@@ -35,6 +36,7 @@ class Reporter:
         self._metrics = MetricsBuffer(store, context.job_id, context.epoch, clock)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-reporter")
         self._flight: Future[None] | None = None
+        self.tracker = RunTracker.from_context(context, clock)
         self.timing: LoopTiming | None = None
         """Of the loop; None before it begins."""
 
@@ -62,6 +64,8 @@ class Reporter:
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record metrics of `step`. Numbers that are not finite go into the store's chunks as null only."""
+        if self.tracker is not None:
+            self.tracker.add(step, metrics)
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
             self._status = self._status.model_copy(update={"metrics": self._status.metrics | finite})

@@ -1,4 +1,7 @@
-"""A user's loop on the trainer library. Its first attempt begins when a profile is ordered."""
+"""A user's loop on the trainer library. Its first attempt begins when a profile is ordered.
+
+With BEGIN it begins at once, and waits in its last step for the file `enough`.
+"""
 
 import os
 import time
@@ -21,11 +24,13 @@ with Run.open(seed=3) as run:
     loader = resumable_loader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), 8)
     run.track(model=model, optimizer=optimizer, loader=loader)
     order = Path(os.environ.get("EVERSPOT_RUN_DIR", "")) / "profile-order.json"
-    while "STRIKE" in os.environ and not (order.exists() or (NOTES / "struck").exists()):
+    while "STRIKE" in os.environ and "BEGIN" not in os.environ and not (order.exists() or (NOTES / "struck").exists()):
         time.sleep(0.02)
     for x, y in run.batches(TOTAL):
         loss = nn.functional.mse_loss(model(x), y)
         run.step(loss)
         record(step=run.steps_done, loss=loss.item())
         strike(f"step {run.steps_done}")
+        while run.steps_done == TOTAL and "BEGIN" in os.environ and not (NOTES / "enough").exists():
+            time.sleep(0.02)
 record(weights=digest(model))

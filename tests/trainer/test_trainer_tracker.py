@@ -1,0 +1,133 @@
+"""The tracker's thread: what waits is bounded, what fails is tried again, and nobody waits for it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from everspot_core.jobs.tracking import Tracking
+from everspot_store import SystemClock
+from everspot_train import run_tracker
+from everspot_train.mlflow_client import MlflowClient, TrackerRefused, TrackerUnavailable
+from everspot_train.run_tracker import RunStatus, RunTracker
+from everspot_train.rundir import RunContext
+from trainer_post import Post
+
+
+class Server:
+    """Answers as it is told to: a status and a document by path. `calls`: path, headers and document of each."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.answers: dict[str, tuple[int, dict[str, Any]]] = {
+            "experiments/get-by-name": (200, {"experiment": {"experiment_id": "1"}}),
+            "runs/search": (200, {"runs": [{"info": {"run_id": "r"}}]}),
+        }
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                path = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
+                outer.calls.append((path, dict(self.headers), json.loads(self.rfile.read(length) or b"{}")))
+                status, document = outer.answers.get(path, (200, {}))
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", document["location"])
+                self.end_headers()
+                self.wfile.write(json.dumps(document).encode())
+
+            do_GET = do_POST
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def batches(self) -> list[dict[str, Any]]:
+        return [document for path, _, document in self.calls if path == "runs/log-batch"]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.fixture
+def tracker(server: Server, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch) -> Iterator[RunTracker]:
+    monkeypatch.setattr(run_tracker, "SEND_EVERY", 0.02)
+    context = post().rundir.read(RunContext)
+    assert context is not None
+    environment = {"MLFLOW_TRACKING_TOKEN": "a-token"}
+    tracker = RunTracker(context, Tracking(mlflow=server.url), SystemClock(), environment)
+    yield tracker
+    tracker.close(RunStatus.FINISHED, 0)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_metrics_wait_for_a_server_that_fails_up_to_a_limit(
+    server: Server, tracker: RunTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tracker, "MOST_WAITING", 10)
+    monkeypatch.setattr(run_tracker, "LONGEST_PAUSE", 0.1)
+    server.answers["runs/log-batch"] = (503, {})
+    for step in range(25):
+        tracker.add(step, {"loss": step / 2, "broken": float("nan")})
+    wait_for(lambda: len(server.batches()) > 3)
+    server.answers["runs/log-batch"] = (200, {})
+    tracker.close(RunStatus.FINISHED, 25)
+    sent = server.batches()[-1]["metrics"]
+    assert [(metric["key"], metric["value"], metric["step"]) for metric in sent] == [
+        ("loss", step / 2, step) for step in range(15, 25)
+    ]
+    assert [(d["run_id"], d["status"]) for path, _, d in server.calls if path == "runs/update"][-1] == ("r", "FINISHED")
+    assert "runs/create" not in {path for path, _, _ in server.calls}
+
+
+def test_a_server_that_refuses_is_asked_no_more(server: Server, tracker: RunTracker) -> None:
+    server.answers["runs/log-batch"] = (403, {"error_code": "PERMISSION_DENIED", "message": "no"})
+    tracker.add(1, {"loss": 1.0})
+    tracker._thread.join(60)
+    assert not tracker._thread.is_alive() and len(server.batches()) == 1
+
+
+def test_closing_does_not_wait_longer_than_it_may(server: Server, tracker: RunTracker) -> None:
+    server.answers["runs/search"] = (503, {})
+    tracker.add(1, {"loss": 1.0})
+    began = time.monotonic()
+    tracker.close(RunStatus.SCHEDULED, 1, hurry=True)
+    assert tracker._thread.is_alive()  # it was left behind
+    assert time.monotonic() - began < run_tracker.CLOSE_SECONDS
+
+
+def test_credentials_are_sent_to_the_server_and_not_to_where_it_redirects(server: Server) -> None:
+    other = Server()
+    server.answers["runs/update"] = (307, {"location": f"{other.url}/api/2.0/mlflow/runs/update"})
+    client = MlflowClient(server.url, {"MLFLOW_TRACKING_TOKEN": "a-token"})
+    with pytest.raises(TrackerRefused):
+        client.update("r", "RUNNING", None)
+    assert server.calls[0][1]["Authorization"] == "Bearer a-token" and other.calls == []
+    other.http.shutdown()
+    other.http.server_close()
+    plain = MlflowClient("http://mlflow.example.com", {"MLFLOW_TRACKING_TOKEN": "a-token"})
+    assert "Authorization" not in plain._headers
+
+
+def test_an_answer_that_is_no_answer_counts_as_none(server: Server) -> None:
+    server.answers["runs/search"] = (200, [])  # type: ignore[assignment]
+    with pytest.raises(TrackerUnavailable):
+        MlflowClient(server.url, {}).find_run("1", "everspot.job", "j")

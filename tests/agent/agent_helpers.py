@@ -177,7 +177,7 @@ class Cluster:
         self.order(instance_id, job_id=job_id, epoch=record.epoch)
         written = self.store.records.replace(job_id, old, record) if old else self.store.records.create(job_id, record)
         assert written is not None, "somebody else changed the record"
-        self.store.event_writer(job_id, record.epoch, "scheduler").emit(
+        self.store.event_writer(job_id, record.epoch, "scheduler", instance_id).emit(
             EventKind.ASSIGNED, instance_type="m5.large", zone="us-east-1a", market="spot", instance=instance_id
         )
         return record

@@ -4,16 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.jobs.records import JobState, Reason
-from mlflow_server import serving
+from everspot_core.costs.ledger import PricePoint
+from everspot_core.jobs.records import JobState, Market, Reason
+from mlflow_server import MlflowServer, serving
 
 LOOPS = Path(__file__).parent / "programs" / "loops"
 LONG = 300.0
 ENDED = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
+
+
+def knows_attempt(server: MlflowServer, epoch: int) -> bool:
+    return any(f"everspot.attempt.{epoch}" in run["data"]["tags"] for run in server.runs())
 
 
 @pytest.mark.torch
@@ -29,12 +35,18 @@ def test_an_interrupted_job_is_one_run_with_its_whole_curve(cluster: Cluster, tm
         cluster.submit(
             "job-1", LOOPS, name="loop", entrypoint=[program], env=env, tracking=tracking, tags={"Team": "a"}
         )
+        price = PricePoint(
+            instance_type="m5.large", zone="us-east-1a", market=Market.SPOT,
+            at=cluster.clock.now() - timedelta(hours=1), usd_per_hour=0.04, source="test",
+        )  # fmt: skip
+        cluster.store.add_price(price)
         cluster.assign("job-1", "i-1")
         cluster.start_agent("i-1")
-        there = lambda: (notes / "here").exists() or cluster.record("job-1").state in ENDED  # noqa: E731
-        eventually("it is there", there, LONG)
+        is_there = lambda: (notes / "here").exists() or cluster.record("job-1").state in ENDED  # noqa: E731
+        eventually("it is there", is_there, LONG)
         assert (notes / "here").exists(), cluster.printed()
-        (run,) = eventually("the run exists", server.runs, LONG)
+        eventually("its first attempt is known", lambda: knows_attempt(server, 1), LONG)
+        (run,) = server.runs()
         assert run["info"]["status"] == "RUNNING" and run["info"]["run_name"] == "job-1"
         cluster.stop("i-1", Reason.DRILL)
         stops = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
@@ -47,9 +59,7 @@ def test_an_interrupted_job_is_one_run_with_its_whole_curve(cluster: Cluster, tm
         cluster.assign("job-1", "i-2")
         cluster.start_agent("i-2")
         run_id = run["info"]["run_id"]
-        eventually(
-            "the second attempt is known", lambda: "everspot.attempt.2" in server.runs()[0]["data"]["tags"], LONG
-        )
+        eventually("its second attempt is known", lambda: knows_attempt(server, 2), LONG)
         (notes / "enough").touch()
         assert cluster.wait_state("job-1", *ENDED, seconds=LONG).state is JobState.SUCCEEDED, cluster.printed()
         (ended,) = server.runs()
@@ -122,8 +132,8 @@ def test_attempts_of_a_program_with_wandb_write_one_run_into_the_outputs(cluster
         cluster.assign("job-1", f"i-{epoch}")
         cluster.start_agent(f"i-{epoch}")
         if epoch == 1:
-            there = lambda: (notes / "here").exists() or cluster.record("job-1").state in ENDED  # noqa: E731
-            eventually("it has logged", there, LONG)
+            is_there = lambda: (notes / "here").exists() or cluster.record("job-1").state in ENDED  # noqa: E731
+            eventually("it has logged", is_there, LONG)
             cluster.stop("i-1", Reason.DRILL)
         record = cluster.wait_state("job-1", *ENDED, seconds=LONG)
     assert record.state is JobState.SUCCEEDED, cluster.printed()

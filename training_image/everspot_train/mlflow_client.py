@@ -104,13 +104,13 @@ class MlflowClient:
         url, data = f"{self._url}/api/2.0/mlflow/{path}", json.dumps(fields).encode()
         if not post:
             url, data = f"{url}?{urllib.parse.urlencode(fields)}", b""
-        request = urllib.request.Request(url, data or None, self._headers)  # noqa: S310 - the job's rules allow http alone
+        request = urllib.request.Request(url, data or None, self._headers)
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
                 content: Any = json.loads(answer.read(_MOST_BYTES) or b"{}")
         except urllib.error.HTTPError as error:
             with error:
-                raise _error_of(error) from None
+                raise _read_error(error) from None
         except (OSError, HTTPException, ValueError) as error:
             raise TrackerUnavailable(f"{type(error).__name__}: {error}") from None
         if not isinstance(content, dict):
@@ -123,7 +123,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
         """Follow none: the answer is an error then."""
 
 
-def _error_of(error: urllib.error.HTTPError) -> TrackerUnavailable | TrackerRefused:
+def _read_error(error: urllib.error.HTTPError) -> TrackerUnavailable | TrackerRefused:
     try:
         content = json.loads(error.read(_MOST_BYTES))
         code, message = str(content.get("error_code", "")), str(content.get("message", ""))[:300]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +15,6 @@ from everspot_core.validation.problems import Problem
 
 MLFLOW_CREDENTIALS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 WANDB_CREDENTIAL = "WANDB_API_KEY"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _WANDB_PROJECT = re.compile(r"([A-Za-z0-9_-]{1,64}/)?[A-Za-z0-9_.-]{1,128}")
 
 
@@ -76,7 +76,10 @@ def tracking_faults(values: Mapping[str, Any]) -> list[Problem]:
 def allows_credentials(url: str) -> bool:
     """Return whether credentials may be sent to a URL: by https, or within the machine."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in _LOOPBACK
+    try:
+        return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
+    except ValueError:  # a name, whose address may be anywhere
+        return False
 
 
 def wandb_settings(tracking: Tracking | None, job_id: str, secrets: Mapping[str, str]) -> dict[str, str]:

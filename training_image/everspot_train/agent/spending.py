@@ -11,7 +11,7 @@ from everspot_core.capacity.price_table import newest_last
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.attempts import attempts
 from everspot_core.costs.budget import spent
-from everspot_core.costs.prices import PriceBook
+from everspot_core.costs.prices import Basis, PriceBook
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.tracking import Spending
 from everspot_store import Store
@@ -20,17 +20,21 @@ _HOUR = timedelta(hours=1)
 _log = logging.getLogger(__name__)
 
 
-def read_spending(store: Store, manifest: Manifest, identity: Identity, submission: JobSubmission) -> Spending | None:
+def read_spending(
+    store: Store, manifest: Manifest, identity: Identity, submission: JobSubmission, epoch: int
+) -> Spending | None:
     """Return what a job has cost when it starts on an instance, and what the instance costs; None if that cannot be
     read. A job is started without it."""
     try:
-        return _read_spending(store, manifest, identity, submission)
+        return _read_spending(store, manifest, identity, submission, epoch)
     except Exception:  # whatever it is, the job is more important
         _log.warning("job %s: its cost so far is not known", submission.job_id, exc_info=True)
         return None
 
 
-def _read_spending(store: Store, manifest: Manifest, identity: Identity, submission: JobSubmission) -> Spending:
+def _read_spending(
+    store: Store, manifest: Manifest, identity: Identity, submission: JobSubmission, epoch: int
+) -> Spending:
     now = store.clock.now()
     tables = newest_last(store.price_table(), manifest.list_prices)
     catalogue = load_catalogue(now=now, cluster=tables).with_types(manifest.instance_types)
@@ -40,13 +44,16 @@ def _read_spending(store: Store, manifest: Manifest, identity: Identity, submiss
     launches = {name: document.value for name, document in store.launches.read(sorted(ids)).items()}
     ends = {name: document.value for name, document in store.ends.read(sorted(ids)).items()}
     pools = {(launch.instance_type, launch.zone, launch.market) for launch in launches.values()}
+    for tenure in tenures:
+        if tenure.instance_type and tenure.zone and tenure.market in set(Market):
+            pools.add((tenure.instance_type, tenure.zone, Market(tenure.market)))
     pools.add((identity.instance_type, identity.zone, identity.market))
     book = PriceBook(store.prices(pools), catalogue)
     use = spent(
         events, submitted_at=submission.submitted_at, now=now, launches=launches, ends=ends, prices=book,
         catalogue=catalogue, rules=provider(manifest.cloud).billing,
     )  # fmt: skip
-    present = tenures[-1] if tenures and tenures[-1].instance_id == identity.instance_id else None
+    present = tenures[-1] if tenures and tenures[-1].epoch == epoch else None
     is_shared = submission.spec.resources.shared
     share = float(present.share) if present is not None else None if is_shared else 1.0
     pool = (identity.instance_type, identity.zone, identity.market)
@@ -55,8 +62,16 @@ def _read_spending(store: Store, manifest: Manifest, identity: Identity, submiss
     prices = book.segments(*pool, now, now + _HOUR)
     kind = catalogue.types.get(pool[0])
     gpus = present.gpus if present is not None and present.gpus is not None else kind.gpus if kind else 0
+    is_priced = all(
+        segment.basis is not Basis.NONE
+        for tenure in tenures
+        if tenure.instance_type and tenure.zone and tenure.market in set(Market)
+        for segment in book.segments(
+            tenure.instance_type, tenure.zone, Market(tenure.market), tenure.start, tenure.end or now
+        )
+    )
     return Spending(
-        dollars=use.dollars,
+        dollars=use.dollars if is_priced else None,
         gpu_hours=use.gpu_hours if share is not None else None,
         usd_per_hour=float(prices[-1].usd_per_hour) * share if prices and share is not None else None,
         gpus=gpus,

@@ -412,13 +412,14 @@ class Starter:
             notice_reserve=notice_reserve,
             mixed=self._lowers_precision(session),
             interruptions=session.record.preemptions,
-            spending=self._spending(session.submission),
+            spending=self._spending(session),
         )
 
-    def _spending(self, submission: JobSubmission) -> Spending | None:
-        if submission.spec.tracking is None or submission.spec.tracking.mlflow is None:
+    def _spending(self, session: JobSession) -> Spending | None:
+        submission, tracking = session.submission, session.submission.spec.tracking
+        if tracking is None or tracking.mlflow is None:
             return None
-        return read_spending(self._store, self._manifest, self._identity, submission)
+        return read_spending(self._store, self._manifest, self._identity, submission, session.key.epoch)
 
     def close(self) -> None:
         """Remove the memory of the jobs that have ended here, and serve nothing more."""

@@ -115,6 +115,19 @@ def test_a_pipeline_deploys_only_what_is_better_than_what_it_deployed_last(pipel
     assert (world.record(deployed), deployed in world.store.jobs.names()) == (None, True)
 
 
+def test_the_last_job_of_a_name_is_none_of_the_same_chain(pipeline: Pipeline) -> None:
+    better = "metric(train.accuracy) > last(train.accuracy)"
+    states = []
+    for accuracy in (0.9, 0.8, 0.85, 0.86):
+        train = pipeline.submit("train")
+        stage = pipeline.submit("deployed", after=["train"], run_if=better)
+        pipeline.work(train, 60, accuracy=accuracy)
+        pipeline.tick()
+        states.append(pipeline.state(stage))
+        pipeline.archive(train)
+    assert states == ["PENDING", "SKIPPED", "PENDING", "PENDING"]
+
+
 def test_a_job_that_never_reported_the_metric_fails_the_stage_by_name(pipeline: Pipeline) -> None:
     train, deployed, announce = pipeline.chain()
     pipeline.work(train, 60, loss=0.1)

@@ -2,11 +2,16 @@
 the command, decisions by a real scheduler; only the programs' runs are written by the test."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
+from everspot_cli.session import Session
+from everspot_cli.stage_cache import claim_stage
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.jobs.records import EventKind, JobState, Reason, Request
 from everspot_scheduler.loop import Scheduler
@@ -211,3 +216,25 @@ def test_a_submitter_that_died_before_it_created_its_job_holds_nobody_up(stages:
     assert stages.state(second) == "PENDING"
     waiting = store.notes.waiting.read().jobs
     assert waiting[second].why != "same-stage"
+
+
+def test_of_many_submitters_at_once_each_waits_for_all_before_it(stages: Stages) -> None:
+    """However their conditional writes interleave, exactly one of them awaits nobody."""
+    template, count = stages.world.store.jobs.get(stages.submit()).value, 6
+    stages.world.store.jobs.delete(template.job_id)
+    for document in stages.world.store.stages.scan().values():
+        stages.world.store.stages.delete(document.value.key)
+    gate = Barrier(count)
+
+    def claim(number: int) -> list[str]:
+        session = Session()
+        session.store_option = stages.world.url
+        submission = template.model_copy(update={"job_id": f"prepare-{number:08x}"})
+        assert session.submission_time and session.manifest  # what is read once is read before
+        gate.wait()
+        return claim_stage(session, submission).same_stage
+
+    with ThreadPoolExecutor(count) as pool:
+        queues = sorted(pool.map(claim, range(count)), key=len)
+    assert [len(queue) for queue in queues] == list(range(count))
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(queues))

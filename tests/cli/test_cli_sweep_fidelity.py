@@ -69,8 +69,21 @@ def test_the_best_of_each_rung_come_to_the_next_with_their_values_and_the_cost_o
 
 
 def test_no_trial_is_promoted_before_its_rung_has_ended(play: Playground) -> None:
-    for turn in play_out(play):
-        assert len({job.partition("-r")[2] for job in turn}) == 1
+    settings = RUNGS | {"parallel": 9}
+    play.sweep(**settings).turn()
+    *others, slowest = play.waiting()
+    for job in (*others, slowest):
+        play.start(job)
+    for job in others:
+        play.reports(job, 100, value(job))
+        play.ends(job, Reason.FINISHED)
+    for _ in range(3):
+        play.sweep(**settings).turn()
+    assert play.waiting() == []
+    play.reports(slowest, 100, 5.0)
+    play.ends(slowest, Reason.FINISHED)
+    play.sweep(**settings).turn()
+    assert f"{slowest}-r1" in play.waiting()
 
 
 def test_trials_that_fail_are_not_promoted_and_without_any_the_sweep_ends(play: Playground) -> None:

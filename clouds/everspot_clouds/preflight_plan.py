@@ -12,6 +12,7 @@ from everspot_core.validation.problems import Problems
 
 from everspot_clouds.costing import list_markets
 from everspot_clouds.estimating import environment
+from everspot_clouds.registry import LOOKED_AT
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
@@ -33,6 +34,9 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
     if settings is None:
         return None
     cloud, problems = str(settings["cloud"]), Problems()
+    missing = f"{cloud} has no preflight; there is one on {', '.join(LOOKED_AT)}"
+    if not problems.need(cloud in LOOKED_AT, "everspot:cluster.cloud", missing):
+        problems.raise_any(f"Stack {stack}")
     outline = import_module(f"everspot_clouds.{cloud}.settings_estimate")
     capacity, catalogue = outline.read_capacity(problems, settings["capacity"])
     source = next((str(settings[key]) for key in _IMAGE_SOURCES if settings.get(key)), "")

@@ -193,6 +193,13 @@ def test_types_that_the_image_cannot_start_on_are_named(aws: LocalCloud, tmp_pat
     assert "ami-0123456789abcdef0 does not exist in us-east-2" in checks(missing_image)["image"]["detail"]
 
 
+def test_a_cloud_without_a_preflight_is_named() -> None:
+    settings = Path(__file__).resolve().parents[2] / "stacks/Pulumi.kubernetes-dev.yaml"
+    answer = everspot("preflight", "--settings", str(settings))
+    assert answer.code == 1
+    assert "everspot:cluster.cloud: kubernetes has no preflight; there is one on aws, gcp" in answer.err
+
+
 def test_a_quota_that_holds_nothing_fails(aws: LocalCloud, tmp_path: Path) -> None:
     for code in ("L-3819A6DF", "L-DB2E81BA"):
         aws.do("quota", code=code, value=0)

@@ -16,6 +16,8 @@ from everspot_local.kubernetes.control_plane import ControlPlane
 ROOT = Path(__file__).resolve().parents[2]
 RIGHTS = ROOT / "docs/kubernetes/rights.yaml"
 PROGRAM = ROOT / ".everspot/toolchain/kubernetes/control-plane"
+DEFINITIONS = sorted((PROGRAM.parent / "definitions").glob("*.yaml"))
+"""Karpenter's own, which set-up takes from its Go modules."""
 MISSING = "there is no control plane of Kubernetes: make setup WITH=kubernetes builds it"
 TYPE, ZONE = "c6i.large", "us-east-1a"
 T = TypeVar("T")

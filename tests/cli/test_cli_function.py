@@ -103,7 +103,7 @@ def test_a_function_of_a_notebook_is_a_job_with_all_that_it_uses(
     handle = train.submit(2.0, b=7)
     spec = world.store.jobs.get(handle.job_id).value.spec
     assert (spec.name, spec.tags["Team"], spec.resources.memory_gib) == ("pi", "vision", 2)
-    assert spec.deadline is not None and json.loads(spec.entrypoint[3]) == {"lr": 2.0, "b": 7}
+    assert spec.deadline is not None and json.loads(spec.entrypoint[3]) == {"lr": 2.0, "epochs": 3, "b": 7}
     assert finish(handle.job_id).returncode == 0
     assert handle.result() == expected
     assert everspot.JobHandle(handle.job_id).result() == expected
@@ -204,6 +204,72 @@ def test_an_argument_that_would_arrive_as_another_is_refused(notebook: Notebook,
         train.submit(value)
     with pytest.raises(TypeError, match="missing a required argument: 'lr'"):
         train.submit()
+
+
+def test_a_default_is_that_of_the_moment_of_the_definition(notebook: Notebook, finish: Finish) -> None:
+    train = notebook.run("""
+        RATE = 0.1
+
+        @everspot.job
+        def train(rate=RATE, double=2 * RATE, **others):
+            return [rate, double, others]
+    """)
+    notebook.run("RATE = 0.5")
+    handle = train.submit()
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == train() == [0.1, 0.2, {}]
+
+
+def test_a_constant_has_the_same_source_in_each_process(tmp_path: Path) -> None:
+    """Python goes through a set in another order in each process. The code would have another digest each time."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import pathlib, sys
+            import everspot
+            from everspot_cli.functions.packing import pack_function
+
+            KINDS = {"alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"}
+            TABLE = {"empty": set(), "fixed": frozenset({"x", "y", "z"}), "one": (1,), "deep": [{"lr": -1e-3}, None]}
+
+            @everspot.job
+            def train():
+                return sorted(KINDS), TABLE
+
+            folder = pathlib.Path(sys.argv[1])
+            pack_function(train.__wrapped__, None, folder)
+            names = {}
+            exec((folder / "everspot_cells.py").read_text(), names)
+            assert names["train"]() == train()
+        """)
+    )
+    sources = set()
+    for seed in ("1", "2", "3"):
+        folder = tmp_path / seed
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, str(script), str(folder)], env=env, check=True)
+        sources.add((folder / "everspot_cells.py").read_text())
+    assert len(sources) == 1
+
+
+def test_a_function_may_be_the_replacement_of_a_missing_module(notebook: Notebook, finish: Finish) -> None:
+    train = notebook.run("""
+        try:
+            from a_module_that_is_missing import helper
+        except ImportError:
+            def helper(x):
+                return x + 1
+
+        if False:
+            pass
+        else:
+            @everspot.job
+            def train(x):
+                return helper(x)
+    """)
+    handle = train.submit(1)
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == 2
 
 
 def test_a_source_that_has_changed_since_is_refused(notebook: Notebook) -> None:

@@ -24,6 +24,8 @@ _KINDS = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional only",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of values",
 }
+LONGEST_DEFAULT = 200
+"""Characters of a text that goes along as an argument though it is a default."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -129,7 +131,12 @@ class JobFunction(Generic[P, R]):
     def _arguments(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         signature = inspect.signature(self._function)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        call = signature.bind(*args, **kwargs)
+        given_names = set(call.arguments)
+        call.apply_defaults()
+        for name, value in call.arguments.items():
+            if name not in given_names and not _is_short(value):
+                continue  # the job evaluates the default
             takes_more = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             arguments |= value if takes_more else {name: value}
         try:
@@ -214,6 +221,11 @@ def _check_function(function: Any) -> None:
             problem = problem or f"its parameter {parameter.name} {_KINDS[parameter.kind]}: give each value a name"
     if problem:
         raise CliError(f"everspot.job: {name}: {problem}")
+
+
+def _is_short(value: Any) -> bool:
+    """Return whether a default goes along as an argument: it may come from a name that has another value by now."""
+    return value is None or type(value) in (bool, int, float) or (type(value) is str and len(value) <= LONGEST_DEFAULT)
 
 
 def _job_name(function: Callable[..., Any]) -> str:

@@ -14,7 +14,7 @@ import site
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -25,7 +25,6 @@ JOB_MARK = "__everspot_job__"
 """An attribute of `everspot.job` and of the decorators that it returns: it is True."""
 FUNCTION_MARK = "__everspot_function__"
 """An attribute of a decorated function: the function itself."""
-_LITERALS = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 _FUTURES = __future__.annotations.compiler_flag
 _Definition = ast.FunctionDef | ast.ClassDef
 
@@ -92,8 +91,8 @@ class SourceCollector:
             module, attribute = home
             if self._is_available(sys.modules[module], name, user):
                 self._imports[f"from {module} import {_renamed(attribute, name)}"] = None
-        elif _is_literal(value):
-            self._texts.append(f"{name} = {value!r}")
+        elif (literal := _literal_text(value)) is not None and len(literal) <= LONGEST_CONSTANT:
+            self._texts.append(f"{name} = {literal}")
         else:
             kind = type(value).__qualname__
             self.problems.append(f"{user}: it uses {name}, a {kind}: make it inside, or give it as an argument")
@@ -109,7 +108,8 @@ class SourceCollector:
         if codes:
             self._add_definition(name, codes[0])
         else:
-            self.problems.append(f"{user}: it uses the class {name}, which has no method: Python keeps no source of it")
+            why = "which has no method, so that Python keeps no source of it: give it one, or a module of `code`"
+            self.problems.append(f"{user}: it uses the class {name}, {why}")
 
     def _add_module(self, name: str, module: ModuleType, user: str, node: ast.AST) -> None:
         real_name = module.__name__
@@ -180,12 +180,13 @@ def _find_definition(name: str, code: CodeType, namespace: dict[str, Any]) -> tu
     return None
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[_Definition]:
+def _top_level(body: Sequence[ast.stmt | ast.ExceptHandler]) -> Iterator[_Definition]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            yield from _top_level(node.body)
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            for field in ("body", "handlers", "orelse", "finalbody"):
+                yield from _top_level(getattr(node, field, []))
 
 
 def _without_job(node: _Definition, source: str, namespace: dict[str, Any]) -> str:
@@ -290,11 +291,33 @@ def _renamed(attribute: str, name: str) -> str:
     return attribute if attribute == name else f"{attribute} as {name}"
 
 
-def _is_literal(value: Any) -> bool:
-    if value is not None and type(value) not in _LITERALS:
-        return False
-    text = repr(value)
+def _literal_text(value: Any) -> str | None:
+    """Return the source of a constant; None if the value is no constant.
+
+    It is the same in every process: the order in which Python goes through a set of texts is not. So the same function
+    has the same code, and `cache` finds the earlier job.
+    """
     try:
-        return len(text) <= LONGEST_CONSTANT and repr(ast.literal_eval(text)) == text
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return False
+        return _write_literal(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _write_literal(value: Any) -> str:
+    kind = type(value)
+    if value is None or kind in (bool, int, float, complex, str, bytes):
+        text = repr(value)
+        if repr(ast.literal_eval(text)) != text:  # such as `inf`, which is a name
+            raise ValueError(f"{text} is no literal")
+        return text
+    if kind is dict:
+        return "{" + ", ".join(f"{_write_literal(key)}: {_write_literal(item)}" for key, item in value.items()) + "}"
+    if kind not in (list, tuple, set, frozenset):
+        raise ValueError(f"{kind.__qualname__} is no type of a literal")
+    items = [_write_literal(item) for item in value]
+    if kind is list:
+        return f"[{', '.join(items)}]"
+    if kind is tuple:
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    members = f"{{{', '.join(sorted(items))}}}" if items else ""
+    return f"frozenset({members})" if kind is frozenset else members or "set()"

@@ -163,3 +163,26 @@ def test_a_program_that_ruins_its_run_directory_does_not_stop_the_agent(cluster:
     cluster.assign("job-2", "i-1")
     cluster.wait_state("job-2", JobState.SUCCEEDED)
     eventually("nothing is left", lambda: not list((agent.home / "runs").iterdir()))
+
+
+def test_a_program_that_lays_pipes_where_the_agent_writes_does_not_hold_it_up(cluster: Cluster) -> None:
+    """To open a pipe for writing waits until somebody reads it. The agent's process may be any below the job's own."""
+    code = cluster.root / "code"
+    code.mkdir()
+    (code / "pipes.py").write_text(
+        "import os, pathlib, time\n"
+        "run, pid = os.environ['EVERSPOT_RUN_DIR'], os.getpid()\n"
+        "for name in ('lease', 'stop', 'checkpoint'):\n"
+        "    for other in range(max(1, pid - 3000), pid):\n"
+        "        os.mkfifo(f'{run}/.{name}.json.{other}.tmp')\n"
+        "os.remove(f'{run}/output.log')\n"
+        "os.mkfifo(f'{run}/output.log')\n"
+        "lease = pathlib.Path(run, 'lease.json')\n"
+        "before = lease.stat().st_ino\n"
+        "while lease.stat().st_ino == before:\n"
+        "    time.sleep(0.05)\n"
+    )
+    cluster.submit("job-1", code, entrypoint=["pipes.py"])
+    cluster.start_agent("i-1")
+    cluster.assign("job-1", "i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)

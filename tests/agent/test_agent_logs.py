@@ -1,5 +1,6 @@
 """What a program prints: all of it arrives, in few pieces, and the disk stays bounded."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -150,3 +151,33 @@ def _folders(root: Path) -> list[Path]:
     for folder in folders:
         folder.mkdir()
     return folders
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_where_the_agent_writes_how_far_it_is_does_not_hold_it_up(
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _ = shelf
+    os.mkfifo(tmp_path / ".shipped")
+    append_output(tmp_path, b"words\n")
+    shipper(store, tmp_path, clock).ship_rest()
+    assert read(store) == b"words\n"
+    append_output(tmp_path, b"more\n")
+    LogShipper.resumed(store, JOB, tmp_path, clock).ship_rest()
+    assert read(store) == b"words\nmore\n"
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "-5", "1e3", "\u0664"])
+def test_a_false_number_of_uploaded_bytes_does_not_end_the_agent(
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock, number: str
+) -> None:
+    """The job may write the file, too."""
+    store, _ = shelf
+    append_output(tmp_path, b"words\n")
+    (tmp_path / ".shipped").write_text(number)
+    log_shipper = LogShipper.resumed(store, JOB, tmp_path, clock)
+    log_shipper.ship_rest()
+    append_output(tmp_path, b"more\n")
+    clock.advance(timedelta(minutes=2))
+    log_shipper.ship_if_due()
+    assert read(store).endswith(b"more\n")

@@ -7,6 +7,7 @@ imported here, because the agent uses this module too.
 
 import errno
 import os
+import secrets
 import stat
 from datetime import timedelta
 from enum import StrEnum
@@ -259,6 +260,34 @@ def read_regular(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+def append_regular(path: Path, data: bytes) -> None:
+    """Append to a regular file, which is made if nothing is there. Raises `OSError`, as `open_regular`."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        file.write(data)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole.
+
+    The temporary file is new and has a name that nobody can guess: opening a pipe that the job has put there would wait
+    for ever.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 FileT = TypeVar("FileT", bound=RunFile)
 
 
@@ -298,9 +327,7 @@ class RunDir:
         if isinstance(document, Status) and document.message:
             document = document.model_copy(update={"message": masked(document.message, own_secrets())})
         path = self.file_path(type(document))
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(document.to_json())
-        temporary.replace(path)
+        replace_file(path, document.to_json())
 
     def remove(self, kind: type[RunFile]) -> None:
         """Delete the document of this kind, if there is one."""

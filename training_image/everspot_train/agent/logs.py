@@ -12,7 +12,7 @@ from everspot_store import ChunkWriter, Store
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import DueTimer
-from everspot_train.rundir import open_regular, read_regular
+from everspot_train.rundir import open_regular, read_regular, replace_file
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
@@ -62,7 +62,9 @@ class LogShipper:
         """Return a shipper that continues after the last upload of an earlier, killed agent."""
         shipper = cls(store, job, run_dir, clock)
         with suppress(OSError, ValueError):  # then nothing was uploaded
-            shipper._offset = shipper._punched = max(0, int(read_regular(run_dir / SHIPPED, 32)))
+            shipped = int(read_regular(run_dir / SHIPPED, 32))
+            # The job may have written any number there.
+            shipper._offset = shipper._punched = min(max(0, shipped), shipper._size())
         return shipper
 
     def ship_if_due(self) -> None:
@@ -112,7 +114,7 @@ class LogShipper:
         self._chunks.append(data)
         self._offset += len(data)
         with suppress(OSError):  # then an agent that is started after this one uploads it again
-            (self._output.parent / SHIPPED).write_text(str(self._offset))
+            replace_file(self._output.parent / SHIPPED, str(self._offset).encode())
         self._give_back(self._offset - KEPT_BYTES)
         return True
 

@@ -41,7 +41,7 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import RunContext, RunDir, SavedState, Status
+from everspot_train.rundir import RunContext, RunDir, SavedState, Status, append_regular
 from everspot_train.sound_end import count_ended
 
 _log = logging.getLogger(__name__)
@@ -295,8 +295,8 @@ class JobSession:
 
     def note(self, words: str) -> None:
         """Write a line of the agent's own into the job's log."""
-        with suppress(OSError), (self.run_dir.path / OUTPUT).open("a") as output:
-            output.write(f"everspot: {words}\n")
+        with suppress(OSError):
+            append_regular(self.run_dir.path / OUTPUT, f"everspot: {words}\n".encode())
 
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""

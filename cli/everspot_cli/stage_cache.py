@@ -66,7 +66,7 @@ def describe_reuse(submission: JobSubmission) -> str | None:
     """Return a sentence about a job that waits for another one's result, or has it; None for others."""
     if not submission.same_stage:
         return None
-    return f"The same stage is there: it is not run if {submission.same_stage[0]} has succeeded or does."
+    return f"{submission.same_stage[0]} is the same stage: this job is run only if that one does not succeed."
 
 
 def _read_record(session: Session, job_id: str) -> JobRecord | None:

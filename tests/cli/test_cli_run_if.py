@@ -100,6 +100,7 @@ def test_a_pipeline_deploys_only_what_is_better_than_what_it_deployed_last(pipel
     assert row["detail"] == f"{DEPLOY} (0.904 > 0.9045) does not hold"
     assert world.run("job", announce, "--json").json["detail"] == "it was to come after deployed, which was skipped"
     assert world.run("job", skipped, "--wait").code == 0
+    assert f"{skipped} was not run: `everspot job {skipped}` says why" in world.run("logs", skipped).err
     report = world.run("report", "--json").json
     rows = {job["job_id"]: job for job in report["jobs"]}
     assert [rows[job]["cost_usd"] for job in (skipped, announce)] == [0, 0]

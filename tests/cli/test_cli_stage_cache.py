@@ -104,6 +104,9 @@ def test_a_chain_that_has_not_changed_is_not_run_again_and_the_report_says_what_
     assert jobs[again]["metrics"]["test_accuracy"] == 0.875
     shown = " ".join(world.run("report").out.split())
     assert "$0.1280 and 2h30m of 2 cached stages that were not run again" in shown
+    shown = " ".join(world.run("report", again).out.split())
+    assert "$0.0480 and 30m00s of 1 cached stage that was not run again" in shown
+    assert f"`everspot logs {first}` has the run's output" in world.run("logs", again).err
     world.run("report", "--html", str(tmp_path / "report.html"))
     assert "Stages not run again" in (tmp_path / "report.html").read_text()
 

@@ -88,6 +88,10 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
 def _describe_silence(job: str, record: "JobRecord | None") -> str:
     """Return why nothing of a job's output is there. That of a running job may be on its way."""
     state = record.state if record is not None else JobState.PENDING
+    if record is not None and state is JobState.SUCCEEDED and record.reused_from is not None:
+        return f"{job} was not run, because of its cache: `everspot logs {record.reused_from}` has the run's output"
+    if state is JobState.SKIPPED:
+        return f"{job} was not run: `everspot job {job}` says why"
     if record is None or state is not JobState.RUNNING:
         return f"{job} has printed nothing yet ({state.value})"
     step = f", step {record.progress.step}" if record.progress.step else ""

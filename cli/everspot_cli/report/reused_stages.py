@@ -44,7 +44,9 @@ def describe_saving(report: Mapping[str, Any]) -> str | None:
     if not saved["jobs"]:
         return None
     hours = duration(saved["hours_not_run"] * 3600)
-    return f"{money(saved['usd_not_spent'])} and {hours} of {saved['jobs']} cached stages that were not run again"
+    jobs = saved["jobs"]
+    stages = "1 cached stage that was" if jobs == 1 else f"{jobs} cached stages that were"
+    return f"{money(saved['usd_not_spent'])} and {hours} of {stages} not run again"
 
 
 def reused_cells(jobs: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -10,6 +10,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.run_condition import ConditionResult, MetricRef, MetricSource, RunCondition
+from everspot_core.jobs.series import continued_from
 from everspot_core.schedule.stages import is_early
 from everspot_store import Store
 
@@ -79,7 +80,7 @@ class RunConditions:
         Raises:
             _Missing: if the job has not reported it.
         """
-        own = {submission.job_id, *(earlier.job_id for earlier in submission.after)}
+        own = {submission.job_id, *(earlier.job_id for earlier in submission.after)} - {continued_from(submission)}
         if ref.source is MetricSource.LAST:
             dossier = self._find_last(ref.job, own, observation)
             if dossier is None:

@@ -129,6 +129,19 @@ def test_the_last_job_of_a_name_is_none_of_the_same_chain(pipeline: Pipeline) ->
     assert states == ["PENDING", "SKIPPED", "PENDING", "PENDING"]
 
 
+def test_the_run_that_a_series_continues_from_is_its_last_one(pipeline: Pipeline) -> None:
+    run = pipeline.submit("weekly", every="1h", continue_from="last", run_if="last(weekly.accuracy) < 0.9")
+    for accuracy, following in ((0.8, "PENDING"), (0.95, "SKIPPED")):
+        pipeline.work(run, 60, accuracy=accuracy)
+        pipeline.tick()
+        run = f"{run.removesuffix('-2')}-{3 if run.endswith('-2') else 2}"
+        pipeline.world.to(pipeline.now + 3600)
+        for _ in range(2):
+            pipeline.tick()
+        assert pipeline.state(run) == following
+    assert pipeline.world.record(run).detail == "last(weekly.accuracy) < 0.9 (0.95 < 0.9) does not hold"
+
+
 def test_a_job_that_never_reported_the_metric_fails_the_stage_by_name(pipeline: Pipeline) -> None:
     train, deployed, announce = pipeline.chain()
     pipeline.work(train, 60, loss=0.1)

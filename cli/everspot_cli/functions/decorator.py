@@ -132,10 +132,10 @@ class JobFunction(Generic[P, R]):
         arguments: dict[str, Any] = {}
         signature = inspect.signature(self._function)
         call = signature.bind(*args, **kwargs)
-        given_names = set(call.arguments)
+        caller_names = set(call.arguments)
         call.apply_defaults()
         for name, value in call.arguments.items():
-            if name not in given_names and not _is_short(value):
+            if name not in caller_names and not _is_short(value):
                 continue  # the job evaluates the default
             takes_more = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             arguments |= value if takes_more else {name: value}

@@ -108,8 +108,8 @@ class SourceCollector:
         if codes:
             self._add_definition(name, codes[0])
         else:
-            why = "which has no method, so that Python keeps no source of it: give it one, or a module of `code`"
-            self.problems.append(f"{user}: it uses the class {name}, {why}")
+            reason = "which has no method, so that Python keeps no source of it: give it one, or a module of `code`"
+            self.problems.append(f"{user}: it uses the class {name}, {reason}")
 
     def _add_module(self, name: str, module: ModuleType, user: str, node: ast.AST) -> None:
         real_name = module.__name__

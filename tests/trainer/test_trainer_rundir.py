@@ -1,5 +1,6 @@
 """The run directory: whole documents with one writer each, and no import of torch."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -60,3 +61,13 @@ def test_the_last_four_phases_are_final() -> None:
 def test_the_run_directory_and_the_recipes_parameters_need_no_torch() -> None:
     code = "import sys, everspot_train.rundir, everspot_train.recipes.parameters; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_status_has_few_metrics_with_short_names_that_a_terminal_can_show(tmp_path: Path) -> None:
+    """The job's record holds them, and everybody reads it."""
+    names = ["x" * 10_000, "loss\x1b[2J", "a\nb", "val/loss", *(f"m{number}" for number in range(100_000))]
+    (tmp_path / "status.json").write_text(json.dumps({"metrics": dict.fromkeys(names, 1.0)}))
+    status = RunDir(tmp_path).read(Status)
+    assert status is not None
+    assert next(iter(status.metrics)) == "val/loss"
+    assert len(status.to_json()) < 100_000

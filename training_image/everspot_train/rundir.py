@@ -12,7 +12,7 @@ import stat
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO, ClassVar, TypeVar
+from typing import Annotated, BinaryIO, ClassVar, TypeVar
 
 from everspot_core.capacity.market import Market
 from everspot_core.costs.pool_history import USUAL_HOURS
@@ -22,8 +22,9 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.profile import DEFAULT_STEPS, Profile
 from everspot_core.jobs.records import Reason
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Step, Steps
+from everspot_core.jobs.step_lines import LONGEST_NAME, MOST_NAMES
 from everspot_core.jobs.tracking import Spending
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets
 
@@ -201,6 +202,12 @@ class TrainingPhase(StrEnum):
         return self in (TrainingPhase.STOPPED, TrainingPhase.FINISHED, TrainingPhase.FENCED, TrainingPhase.FAILED)
 
 
+def _restrict_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the metrics that the job's record takes, which the whole cluster reads and terminals show."""
+    names = [name for name in metrics if len(name) <= LONGEST_NAME and name.isprintable()]
+    return {name: metrics[name] for name in names[:MOST_NAMES]}
+
+
 class Status(RunFile):
     """Trainer → agent: its progress. `step` counts optimizer steps since the job's very beginning."""
 
@@ -213,7 +220,7 @@ class Status(RunFile):
         default=None, description="Steps that read the loader once; None: the loader does not know its length."
     )
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: Annotated[dict[str, float], AfterValidator(_restrict_metrics)] = Field(default_factory=dict)
     durable_step: Steps = Field(default=None, description="Step of the newest published checkpoint.")
     durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
     resumed_from: Steps = Field(default=None, description="Step of the checkpoint this process started from.")

@@ -80,9 +80,8 @@ class RunConditions:
         Raises:
             _Missing: if the job has not reported it.
         """
-        own = {submission.job_id, *(earlier.job_id for earlier in submission.after)} - {continued_from(submission)}
         if ref.source is MetricSource.LAST:
-            dossier = self._find_last(ref.job, own, observation)
+            dossier = self._find_last(ref.job, self._find_chain(submission, observation), observation)
             if dossier is None:
                 return None
         else:
@@ -94,6 +93,23 @@ class RunConditions:
         if ref.name not in metrics:
             raise _Missing(f"{dossier.job_id if dossier is not None else ref.job} has reported no metric {ref.name}")
         return metrics[ref.name]
+
+    def _find_chain(self, submission: JobSubmission, observation: Observation) -> set[str]:
+        """Return the job and all jobs before it in its chain, without the earlier runs that a series continues from."""
+        chain, pending = {submission.job_id}, [submission]
+        while pending:
+            stage = pending.pop()
+            jobs = {earlier.job_id for earlier in stage.after} - {continued_from(stage)} - chain
+            chain |= jobs
+            pending += [earlier for job in jobs if (earlier := self._read_submission(job, observation)) is not None]
+        return chain
+
+    def _read_submission(self, job_id: str, observation: Observation) -> JobSubmission | None:
+        document = observation.jobs.get(job_id)
+        if document is not None:
+            return document.value
+        dossier = self._store.archive.get(job_id)
+        return dossier.submission if dossier is not None else None
 
     def _find_last(self, name: str, without: set[str], observation: Observation) -> Dossier | None:
         """Return the job of a name that succeeded last, apart from some; None if there is none."""

@@ -129,6 +129,24 @@ def test_the_last_job_of_a_name_is_none_of_the_same_chain(pipeline: Pipeline) ->
     assert states == ["PENDING", "SKIPPED", "PENDING", "PENDING"]
 
 
+def test_the_last_job_of_a_name_is_no_earlier_stage_of_the_same_chain(pipeline: Pipeline) -> None:
+    """`prepare` comes two stages before the condition. It is compared with the `prepare` of the chain before, whether
+    this chain's stages are archived or not."""
+    states = []
+    for rows, archived in ((100, True), (90, True), (120, False), (120, False)):
+        prepare = pipeline.submit("prepare")
+        train = pipeline.submit("train", after=["prepare"])
+        stage = pipeline.submit("deployed", after=["train"], run_if="metric(train.rows) > last(prepare.rows)")
+        pipeline.work(prepare, 60, rows=rows)
+        pipeline.work(train, 60, rows=rows)
+        if archived:
+            pipeline.archive(prepare)
+            pipeline.archive(train)
+        pipeline.tick()
+        states.append(pipeline.state(stage))
+    assert states == ["PENDING", "SKIPPED", "PENDING", "SKIPPED"]
+
+
 def test_the_run_that_a_series_continues_from_is_its_last_one(pipeline: Pipeline) -> None:
     run = pipeline.submit("weekly", every="1h", continue_from="last", run_if="last(weekly.accuracy) < 0.9")
     for accuracy, following in ((0.8, "PENDING"), (0.95, "SKIPPED")):

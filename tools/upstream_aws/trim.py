@@ -16,7 +16,22 @@ from pathlib import Path
 # What the components declare or ask for, and what these services reach into themselves: S3 reads bucket tags through
 # S3 Control, Auto Scaling looks at load balancers.
 SERVICES = frozenset(
-    {"autoscaling", "budgets", "ce", "cloudwatch", "ec2", "elb", "elbv2", "events", "iam", "kms", "logs", "meta", "s3"}
+    {
+        "autoscaling",
+        "budgets",
+        "ce",
+        "cloudwatch",
+        "ec2",
+        "eks",
+        "elb",
+        "elbv2",
+        "events",
+        "iam",
+        "kms",
+        "logs",
+        "meta",
+        "s3",
+    }
     | {"s3control", "servicequotas", "sns", "sqs", "ssm", "sts"}
 )
 PACKAGES = Path("internal/provider/sdkv2/service_packages_gen.go")

@@ -29,6 +29,7 @@ TABLE = ProviderTable(
         ("aws_cloudwatch_metric_alarm", ""): {"evaluationWindow", "warmUpConfiguration"},
         ("aws_cloudwatch_otel_enrichment", ""): {"excludeFilters", "includeFilters"},
         ("aws_cloudwatch_query_definition", ""): {"arn"},
+        ("aws_eks_pod_identity_association", ""): {"policy"},
         ("aws_flow_log", ""): {"tagFieldSpecifications"},
         ("aws_launch_template", "network_interfaces"): {"enaQueueCount"},
         ("aws_network_interface", ""): {"connectionTrackingSpecification"},

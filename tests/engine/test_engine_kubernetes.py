@@ -1,0 +1,83 @@
+"""The real engine declares a cluster inside a real Kubernetes control plane, its buckets and roles in the local AWS."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Rig, copied, running
+from everspot_core.cluster.manifest import Manifest
+from everspot_local.kubernetes.control_plane import ControlPlane
+
+pytestmark = pytest.mark.engine
+TOOLCHAIN = Path(__file__).resolve().parents[2] / ".everspot/toolchain"
+PROGRAM, PLUGIN = TOOLCHAIN / "kubernetes/control-plane", TOOLCHAIN / "plugins/pulumi-resource-kubernetes"
+DEFINITIONS = sorted((PROGRAM.parent / "definitions").glob("*.yaml"))
+STACK, NAME = "kubernetes-dev", "everspot-kubernetes-dev"
+EKS = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    if not (PROGRAM.exists() and DEFINITIONS and PLUGIN.exists()):
+        pytest.skip("no control plane or plugin: make setup WITH='kubernetes provider-kubernetes' builds both")
+    with ControlPlane(PROGRAM, tmp_path_factory.mktemp("plane")) as plane:
+        for file in DEFINITIONS:
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            plane.admin().create(path, yaml.safe_load(file.read_text()))
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def kubernetes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The example stack with the local cloud's region, and a context of the kubeconfig."""
+    home = copied(tmp_path_factory.mktemp("engine-kubernetes"))
+    stacks = {name: home / "stacks" / f"Pulumi.{name}.yaml" for name in (STACK, "local")}
+    written = {name: yaml.safe_load(path.read_text())["config"] for name, path in stacks.items()}
+    own = {key: value for key, value in written["local"].items() if key.startswith("aws:")}
+    cluster = written[STACK]["everspot:cluster"] | {"context": "local", "guardJobs": False}
+    cluster["capacity"] = {
+        "instanceTypes": ["c6i.large", "m6i.large"],
+        "elastic": {"maxInstances": 3, "zones": ["eu-west-1a", "eu-west-1b"]},
+    }
+    stacks[STACK].write_text(yaml.safe_dump({"config": {**own, "everspot:cluster": cluster}}, sort_keys=False))
+    with running(home, "aws") as rig:
+        rig.env["KUBECONFIG"] = str(plane.kubeconfig)
+        yield rig
+
+
+def objects(plane: ControlPlane, path: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in plane.admin().get(path)["items"]}
+
+
+def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane) -> None:
+    previewed = kubernetes.preview(STACK)
+    created = {name for name, op in previewed.changes.items() if op == "create"}
+    assert {f"{NAME}-{suffix}" for suffix in ("namespace", "node-class", "node-pool", "agents", "scheduler")} <= created
+    assert "its job 90 s of them to write a checkpoint" in previewed.output
+    # The local AWS has no EKS, which associates roles with service accounts.
+    excluded = [f"--exclude=**{EKS}::{NAME}-{role}-pods" for role in ("agent", "scheduler")]
+    kubernetes.up(STACK, *excluded, "--exclude-dependents")
+    own = f"namespaces/{NAME}"
+    assert set(objects(plane, f"/api/v1/{own}/serviceaccounts")) >= {"everspot-agent", "everspot-scheduler"}
+    pool = objects(plane, "/apis/karpenter.sh/v1/nodepools")[NAME]
+    assert pool["spec"]["limits"] == {"nodes": 3}
+    assert pool["spec"]["disruption"]["consolidationPolicy"] == "WhenEmpty"
+    (template,) = objects(plane, f"/api/v1/{own}/podtemplates").values()
+    published = read_manifest(kubernetes)
+    assert published.elastic is not None
+    assert template["metadata"]["name"] == f"{published.elastic.template}-{published.elastic.template_version}"
+    assert not kubernetes.preview(STACK).changes.get(f"{NAME}-node-pool")
+    kubernetes.settings("capacity.elastic.maxInstances", 5, stack=STACK)
+    changed = kubernetes.up(STACK, *excluded, "--exclude-dependents")
+    assert changed.changes[f"{NAME}-node-pool"] == "update"
+    assert objects(plane, "/apis/karpenter.sh/v1/nodepools")[NAME]["spec"]["limits"] == {"nodes": 5}
+
+
+def read_manifest(rig: Rig) -> Manifest:
+    """The published manifest in the control bucket."""
+    s3 = rig.client("s3")
+    (bucket,) = [b["Name"] for b in s3.list_buckets()["Buckets"] if "control" in b["Name"]]
+    return Manifest.read(json.dumps(json.load(s3.get_object(Bucket=bucket, Key="cluster.json")["Body"])))

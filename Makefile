@@ -32,7 +32,7 @@ image: setup ## Bake the training image as a root tree below .everspot/image and
 # storage libraries.
 review-demo: WITH = forge
 test: WITH = libraries
-nightly: WITH = forge kubernetes libraries
+nightly: WITH = forge kubernetes provider-kubernetes libraries
 
 review-demo: setup ## Review, merge and apply a pull request on a real forge (the first set-up builds it in minutes)
 	@.venv/bin/python -m everspot_local.demo.review $(ARGS)

@@ -9,19 +9,20 @@ import dataset
 import engine
 import environment
 import forge
+import kubernetes_plugin
 import libraries
 import provider
 from steps import Step, chain, print_progress, report
 
 USUAL = ("aws",)
-FURTHER = {step.name: step for step in (forge.step, control_plane.step, libraries.step)}
+FURTHER = {step.name: step for step in (forge.step, control_plane.step, kubernetes_plugin.step, libraries.step)}
 """What only some targets need, and is had where it is named."""
 
 
 def main(selection: Sequence[str] = ()) -> int:
     """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had,
-    `forge` for that of `make review-demo`, `kubernetes` for the control plane of the local Kubernetes, and `libraries`
-    for users' own storage libraries."""
+    `forge` for that of `make review-demo`, `kubernetes` for the control plane of the local Kubernetes,
+    `provider-kubernetes` for Pulumi's provider, and `libraries` for users' own storage libraries."""
     began = time.monotonic()
     clouds = [each for each in selection if each not in FURTHER] or USUAL
     last = [FURTHER[each] for each in dict.fromkeys(selection) if each in FURTHER]

@@ -153,6 +153,7 @@ def test_the_packer_template_of_google_cloud_boots_checked_leaves_no_key_and_nam
     assert all(settings[name] in (True, "true") for name in (*on, "disable_default_service_account"))
     steps = [block["shell"]["inline"][0] for block in packer_template["build"][0]["provisioner"] if "shell" in block]
     assert "provision.sh --seal" in steps[-1] and "resolver.sh" in steps[-2] and steps[-3].endswith(" gcp")
+    assert steps[-4].endswith("clock.sh gcp")
     declared = {name for block in packer_template["variable"] for name in block}
     assert set(re.findall(r"var\.(\w+)", (BAKE / "everspot-gcp.pkr.hcl").read_text())) == declared
 

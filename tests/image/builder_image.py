@@ -68,7 +68,7 @@ subprocess.run(["systemctl", "daemon-reload"], check=True)
 SET_UP = f"""set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
-apt-get -q -y install --no-install-recommends openssh-server sudo systemd-resolved
+apt-get -q -y install --no-install-recommends openssh-server sudo systemd-resolved chrony
 apt-get clean
 rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* /etc/resolv.conf
 useradd --create-home --shell /bin/bash {USER}

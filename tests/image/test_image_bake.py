@@ -91,6 +91,7 @@ def test_what_packer_leaves_in_the_image_is_sealed(live: BakedCluster) -> None:
     assert (tree / "opt/everspot/image.json").exists()
     assert list_leftovers(tree, USER) == []
     assert (tree / "etc/machine-id").read_text() == ""
+    assert (tree / "etc/chrony/chrony.conf").read_text().startswith("server 169.254.169.123 ")
 
 
 def test_a_cluster_of_the_image_trains_meets_a_notice_and_goes_on_elsewhere(live: BakedCluster) -> None:

@@ -160,6 +160,10 @@ build {
   }
 
   provisioner "shell" {
+    inline = ["sudo bash /tmp/everspot/clock.sh gcp"]
+  }
+
+  provisioner "shell" {
     inline = ["sudo bash /tmp/everspot/provision.sh ${var.nvswitch ? "" : "--no-nvswitch "}${var.commit == "" ? "" : "--commit ${var.commit} "}/tmp/everspot/${basename(var.wheel)} ${var.python} gcp"]
   }
 

@@ -201,6 +201,7 @@ class _Bake:
 
     def _install(self, run: Callable[..., None], shared: Path, commit: str) -> None:
         wheel = build_wheel(self._root, shared)
+        run(self._cloud, script="clock.sh")
         run("--commit", commit, f"/mnt/{wheel.name}", "python3", self._cloud)
         if self._cloud == "gcp":
             run(script="resolver.sh")

@@ -12,6 +12,7 @@ from pathlib import Path
 import hcl2
 import pytest
 from everspot_clouds.registry import CLOUDS
+from everspot_local.image.inputs import Base
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packer_template import BAKE, YOUNGER, without_younger
@@ -464,6 +465,25 @@ def test_the_provisioning_script_refuses_options_that_it_does_not_know(words: li
     script = (BAKE / "provision.sh").read_text().rpartition('main "$@"')[0].replace("$EUID", "0")
     answer = subprocess.run(["bash", "-c", f'{script}\nmain "$@"', "provision", *words], capture_output=True, text=True)
     assert (answer.returncode, message in answer.stderr) == (1, True), answer.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["azure"]])
+def test_the_clocks_script_refuses_a_cloud_whose_clock_it_does_not_know(words: list[str]) -> None:
+    script = (BAKE / "clock.sh").read_text().replace("$EUID", "0")
+    answer = subprocess.run(["bash", "-c", script, "clock", *words], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (1, "clock: usage: clock.sh aws|gcp\n")
+
+
+def test_the_bases_that_the_readme_lists_are_those_of_the_bakes() -> None:
+    bases = (BAKE / "README.md").read_text().partition("## Bases")[2].partition("\n## ")[0]
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[1] for row in bases.splitlines() if row.startswith("| ")}
+    assert {"Debian 13", "Debian 12", "Ubuntu 24.04, the templates'"} <= rows.keys()
+    assert Base().suite == "trixie"  # Debian 13
+    assert rows["Debian 12"].startswith("3.11.2, which `provision.sh` refuses")
+    for name, setting in (("everspot.pkr.hcl", "base_image_name"), ("everspot-gcp.pkr.hcl", "base_image_family")):
+        variables = {key: value for block in template(name)["variable"] for key, value in block.items()}
+        assert "2404" in variables[setting]["default"].replace(".", "")
+        assert variables["python"]["default"].strip('"') == "python" + rows["Ubuntu 24.04, the templates'"]
 
 
 def test_sealing_removes_what_one_machine_draws_for_itself_and_what_only_the_bake_used() -> None:

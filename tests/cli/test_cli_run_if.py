@@ -190,6 +190,8 @@ def test_a_stage_that_has_begun_is_not_judged_again(pipeline: Pipeline) -> None:
         ({"run_if": "metric(train.accuracy) >> 1"}, "run_if: at '> 1' needs a number"),
         ({"run_if": "metric(train.accuracy) > 1"}, "run_if: metric() is of a job of after, which names none"),
         ({"run_if": "metric(tain.x) > 1", "after": ["train"]}, "run_if: metric(tain.x): none of the jobs of after is"),
+        ({"run_if": "1 > 2"}, "run_if: 1 > 2 compares numbers alone: name a metric"),
+        ({"run_if": "last(train.x) > 1 and 2 > 1"}, "run_if: 2 > 1 compares numbers alone"),
         ({"run_if": 5}, "run_if: must be a text such as"),
         ({"continue_from": "last"}, "continue_from: belongs to a series: every is missing"),
         ({"continue_from": "first", "every": "1h"}, "continue_from: "),

@@ -1,5 +1,6 @@
 """`fidelity` of a sweep: all trials small, the best of each rung in the next, by any number of processes."""
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -173,6 +174,12 @@ def test_a_dry_run_states_what_each_rung_is_expected_to_cost_and_writes_nothing(
         ({"fidelity": FIDELITY, "trials": 2}, "trials: has to be at least 3, one for each rung"),
         ({"fidelity": {**FIDELITY, "values": [1]}}, "fidelity.values: "),
         ({"fidelity": {**FIDELITY, "values": [1, 1]}}, "fidelity.values: each value once"),
+        ({"fidelity": {**FIDELITY, "values": [1, 1.0]}}, "fidelity.values: each value once"),
+        ({"fidelity": {**FIDELITY, "field": "env.SIZE", "values": ["1", 1]}}, "fidelity.values: each value once"),
+        ({"fidelity": {**FIDELITY, "values": [9, 3, 1]}}, "fidelity.values: in ascending order"),
+        ({"fidelity": {**FIDELITY, "field": "name"}}, "fidelity.field: name does not change what a trial computes"),
+        ({"fidelity": {**FIDELITY, "field": "cache"}}, "fidelity.field: cache does not change what a trial"),
+        ({"fidelity": {**FIDELITY, "field": "tags.Size"}}, "fidelity.field: tags.Size does not change what a"),
         ({"fidelity": {**FIDELITY, "values": [0, 1]}}, "fidelity: 0"),
         ({"fidelity": {**FIDELITY, "field": "parameters.epoch"}}, "fidelity: "),
     ],
@@ -181,6 +188,13 @@ def test_a_wrong_fidelity_is_refused_before_anything_is_written(play: Playground
     answer = play.world.run("sweep", str(play.write(**more)))
     assert answer.code != 0
     assert problem in answer.err, answer.err
+
+
+def test_one_error_names_each_bad_part_of_a_fidelity(play: Playground) -> None:
+    fidelity = {**FIDELITY, "field": "name", "values": [3, 1]}
+    answer = play.world.run("sweep", str(play.write(fidelity=fidelity, trials=1)), "--json")
+    fields = {row["field"] for row in json.loads(answer.err)["problems"]}
+    assert fields >= {"fidelity.field", "fidelity.values", "trials"}, answer.err
 
 
 @given(st.integers(2, 500), st.integers(2, 10), st.integers(2, 6))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from everspot_core.experiments.fidelity import fidelity_faults
 from everspot_core.experiments.sweep import SWEEP_TAG, Dimension, Fidelity, SweepSpec, trials_to_check
 from everspot_core.jobs.recipes import find_metrics
 from everspot_core.validation.field_types import NAME
@@ -36,6 +37,9 @@ def read_sweep(file: Path) -> SweepSpec:
         problems = translate_errors(error, SweepSpec)
     if spec is not None:
         problems += _of_fields(spec)
+    fidelity = _fidelity(data)
+    if fidelity is not None:
+        problems += fidelity_faults(fidelity)
     job = data.get("job")
     if isinstance(job, str) and job:
         problems += _of_job(file.parent / job, data, alone=not problems)

@@ -6,14 +6,18 @@ This is successive halving (Jamieson and Talwalkar, 2016) by rungs: a rung begin
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from everspot_core.documents import Frozen
 from everspot_core.experiments.values import Value
+from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.stage_cache import KEY_FIELDS
 from everspot_core.validation.field_types import Flag, Line, Whole
-from everspot_core.validation.problems import shown
+from everspot_core.validation.problems import Problem, shown
 
 MOST_RUNGS = 8
+_SIZE_FIELDS = {*KEY_FIELDS, "code", "datasets", "requirements"}
+"""The fields of a job that decide what it computes."""
 
 
 def _read_values(value: object) -> object:
@@ -36,13 +40,6 @@ class Fidelity(Frozen):
         "training longer; another resolution or model has other shapes.",
     )
 
-    @field_validator("values")
-    @classmethod
-    def _each_once(cls, values: list[Value]) -> list[Value]:
-        if len({repr(value) for value in values}) < len(values):
-            raise ValueError("each value once: a rung of the same size tells nothing new")
-        return values
-
     def rung_sizes(self, trials: int) -> list[int]:
         """Return how many trials each rung has at most, if the first one has `trials`: one at least."""
         sizes = [trials]
@@ -54,13 +51,29 @@ class Fidelity(Frozen):
         """Return the part of a full-size run that a trial of each rung takes, if time is proportional to the field;
         None if its values are not positive numbers in ascending order. With a warm start a rung only adds to the one
         before."""
-        sizes = [
-            float(value) for value in self.values if isinstance(value, int | float) and not isinstance(value, bool)
-        ]
+        sizes = [float(value) for value in _numbers(self.values)]
         if len(sizes) < len(self.values) or sizes[0] <= 0 or sizes != sorted(sizes):
             return None
         done = [0.0, *sizes[:-1]] if self.warm_start else [0.0] * len(sizes)
         return [(size - before) / sizes[-1] for size, before in zip(sizes, done, strict=True)]
+
+
+def fidelity_faults(fidelity: Fidelity) -> list[Problem]:
+    """Return the faults of a fidelity field whose rungs would not differ in size, or not in this order."""
+    problems, name = [], fidelity.field.partition(".")[0]
+    if name in JobSpec.model_fields and name not in _SIZE_FIELDS:
+        words = f"{fidelity.field} does not change what a trial computes: name a field such as parameters.epochs"
+        problems.append(Problem("fidelity.field", words))
+    numbers = _numbers(fidelity.values)
+    if len({str(value) for value in fidelity.values}) < len(fidelity.values) or len(set(numbers)) < len(numbers):
+        problems.append(Problem("fidelity.values", "each value once: a rung of the same size tells nothing new"))
+    elif len(numbers) == len(fidelity.values) and numbers != sorted(numbers):
+        problems.append(Problem("fidelity.values", "in ascending order: the smallest first, full size last"))
+    return problems
+
+
+def _numbers(values: Sequence[Value]) -> list[int | float]:
+    return [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
 
 
 def choose_promoted(values: Sequence[tuple[int, float]], count: int, *, maximize: bool) -> list[int]:

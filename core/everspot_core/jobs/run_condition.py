@@ -92,6 +92,11 @@ class MetricComparison:
         """Return it as a person writes it."""
         return f"{_write_sum(self.left_sum)} {self.sign} {_write_sum(self.right_sum)}"
 
+    @property
+    def refs(self) -> tuple[MetricRef, ...]:
+        """The metrics that it names."""
+        return tuple(term.ref for term in (*self.left_sum, *self.right_sum) if term.ref is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
@@ -125,8 +130,7 @@ class RunCondition:
     @property
     def refs(self) -> tuple[MetricRef, ...]:
         """The metrics that it names, each once."""
-        terms = (term for c in self.comparisons for term in (*c.left_sum, *c.right_sum))
-        return tuple(dict.fromkeys(term.ref for term in terms if term.ref is not None))
+        return tuple(dict.fromkeys(ref for comparison in self.comparisons for ref in comparison.refs))
 
     def judge(self, values: Mapping[MetricRef, float | None]) -> ConditionResult:
         """Return whether the condition holds. A comparison with a value of None holds: nothing has succeeded so far

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from everspot_core.documents import Utc, format_duration, parse_duration
-from everspot_core.jobs.run_condition import MetricSource, RunCondition
+from everspot_core.jobs.run_condition import EXAMPLE, MetricSource, RunCondition
 from everspot_core.validation.problems import Problem
 
 MOST_AFTER = 20
@@ -51,8 +51,12 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _condition_faults(condition: RunCondition, after: list[Any]) -> list[Problem]:
-    """Return the fault of a condition on jobs whose end nothing awaits. Jobs of `after` by id are known at
-    submission."""
+    """Return the faults of comparisons of numbers alone, and of a condition on jobs whose end nothing awaits. Jobs of
+    `after` by id are known at submission."""
+    constant = [comparison for comparison in condition.comparisons if not comparison.refs]
+    if constant:
+        words = f"{constant[0]} compares numbers alone: name a metric, as in `{EXAMPLE}`"
+        return [Problem("run_if", words)]
     if after or all(ref.source is not MetricSource.METRIC for ref in condition.refs):
         return []
     return [

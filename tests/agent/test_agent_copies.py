@@ -1,6 +1,7 @@
 """Files are copied as they were at one look, although their program goes on, and what was read is not read again."""
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from everspot_train.agent.artifacts import copies
-from everspot_train.agent.artifacts.copies import Changed, FolderCopier
+from everspot_train.agent.artifacts.copies import Changed, FolderCopier, copy_growing
 from everspot_train.agent.artifacts.look import FolderWatch, Look
 
 SMALL, LARGE = b"small" * 10, b"large" * 100_000
@@ -24,13 +25,13 @@ class Folder:
         self.root.mkdir()
         self.copier = FolderCopier(os.fsencode(self.root), self.target)
         self.opened: list[str] = []
-        real = copies.FileIO
+        real = copies.open_regular
 
         def open_file(path: bytes) -> copies.FileIO:
             self.opened.append(os.fsdecode(path).rpartition("/")[2])
             return real(path)
 
-        monkeypatch.setattr(copies, "FileIO", open_file)
+        monkeypatch.setattr(copies, "open_regular", open_file)
 
     def write(self, *names: str, content: bytes = SMALL) -> None:
         for name in names:
@@ -180,3 +181,34 @@ def test_a_file_that_is_gone_has_changed(folder: Folder) -> None:
     (folder.root / "b").unlink()
     with pytest.raises(Changed, match="b"):
         folder.copy(look)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to a file", "socket", "folder"])
+def test_what_a_program_puts_in_the_place_of_a_file_is_neither_waited_for_nor_followed(
+    folder: Folder, tmp_path: Path, kind: str
+) -> None:
+    folder.write("a", "log")
+    look = folder.look()
+    for name in ("a", "log"):
+        put_in_place(folder.root / name, tmp_path / f"elsewhere-{name}", kind)
+    with pytest.raises(Changed, match="a"):
+        folder.copy(look)
+    assert copy_growing(os.fsencode(folder.root), {b"log": "copy"}, tmp_path / "logs") == {}
+
+
+def put_in_place(path: Path, elsewhere: Path, kind: str) -> None:
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to a pipe":
+        os.mkfifo(elsewhere)
+        path.symlink_to(elsewhere)
+    elif kind == "link to a file":
+        elsewhere.write_bytes(SMALL)
+        path.symlink_to(elsewhere)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    else:
+        path.mkdir()

@@ -3,9 +3,11 @@
 # pathlib takes no bytes
 # ruff: noqa: PTH118
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ _MOST_OPEN = 256
 """The most files that are held open. A process may have 1,024 open, unless more are allowed."""
 _TICK_NS = 20_000_000
 """Longer than a tick of the kernel's clock, by which files are stamped: 10 ms at the slowest (CONFIG_HZ=100)."""
+_OTHER_KIND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+"""Errors of opening a path whose file is gone, or at which there is a link, a socket or a pipe now."""
 _FICLONE = 0x40049409  # linux/fs.h: shares the blocks of a file with a new one, on btrfs and xfs
 
 
@@ -117,11 +121,13 @@ class FolderCopier:
         """Read a small file, or open a larger one for later. Beyond the limits of both the file is copied
         immediately."""
         try:
-            reader = FileIO(os.path.join(self._root, path))
-        except FileNotFoundError as error:
-            raise Changed(os.fsdecode(path)) from error
+            reader = open_regular(os.path.join(self._root, path))
         except PermissionError as error:
             raise UnreadableFile(path, error.strerror or str(error)) from error
+        except OSError as error:
+            if error.errno not in _OTHER_KIND:
+                raise
+            raise Changed(os.fsdecode(path)) from error
         keep_open = False
         try:
             if _stamp(os.fstat(reader.fileno())) != stamp:
@@ -192,7 +198,7 @@ def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[
     copies = {}
     for path, name in names.items():
         try:
-            _copy(Path(os.fsdecode(os.path.join(root, path))), target / name)
+            _copy(os.path.join(root, path), target / name)
         except OSError:
             continue
         copies[path] = target / name
@@ -238,8 +244,22 @@ def find_torn(copies: Mapping[bytes, Path], present: Iterable[bytes], doubtful: 
     return torn
 
 
-def _copy(source: Path, copy: Path) -> None:
-    with source.open("rb") as reader, copy.open("xb") as writer:
+def open_regular(path: bytes) -> FileIO:
+    """Open a regular file for reading. The program may have put a pipe or a link in its place, which is neither waited
+    for nor followed.
+
+    Raises:
+        OSError: if it is no regular file or cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no regular file", os.fsdecode(path))
+    return FileIO(handle)
+
+
+def _copy(source: bytes, copy: Path) -> None:
+    with open_regular(source) as reader, copy.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
         except OSError:

@@ -181,3 +181,31 @@ def test_a_false_number_of_uploaded_bytes_does_not_end_the_agent(
     clock.advance(timedelta(minutes=2))
     log_shipper.ship_if_due()
     assert read(store).endswith(b"more\n")
+
+
+def test_an_output_that_is_extended_without_being_written_uploads_only_what_is_written(
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _ = shelf
+    log_shipper, output = shipper(store, tmp_path, clock), tmp_path / "output.log"
+    append_output(tmp_path, b"first\n")
+    os.truncate(output, 700 * MIB)
+    append_output(tmp_path, b"second\n")
+    os.truncate(output, 900 * MIB)
+    clock.advance(timedelta(minutes=2))
+    log_shipper.ship_if_due()
+    assert len(read(store)) <= 16 * 4096
+    append_output(tmp_path, b"third\n")
+    log_shipper.ship_rest()
+    os.truncate(output, 1 << 40)
+    log_shipper.ship_rest()
+    append_output(tmp_path, b"last\n")
+    log_shipper.ship_rest()
+    log = read(store)
+    assert [line for line in log.replace(b"\0", b"").splitlines() if line.islower() and b" " not in line] == [
+        b"first",
+        b"second",
+        b"third",
+        b"last",
+    ]
+    assert len(log) <= 32 * 4096

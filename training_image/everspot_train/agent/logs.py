@@ -1,6 +1,7 @@
 """Uploads the output of the training process."""
 
 import ctypes
+import errno
 import logging
 import os
 from contextlib import suppress
@@ -105,14 +106,14 @@ class LogShipper:
     def _ship_chunk(self) -> bool:
         try:
             with open_regular(self._output) as file:
-                file.seek(self._offset)
-                data = file.read(CHUNK_BYTES)
+                data, end = read_written(file.fileno(), self._offset, CHUNK_BYTES)
         except OSError:  # the job may have removed it, or put something else in its place
             return False
-        if not data:
+        if end == self._offset:
             return False
-        self._chunks.append(data)
-        self._offset += len(data)
+        if data:
+            self._chunks.append(data)
+        self._offset = end
         with suppress(OSError):  # then an agent that is started after this one uploads it again
             replace_file(self._output.parent / SHIPPED, str(self._offset).encode())
         self._give_back(self._offset - KEPT_BYTES)
@@ -145,3 +146,28 @@ class LogShipper:
                 self._punched = end
         finally:
             os.close(handle)
+
+
+def read_written(handle: int, start: int, limit: int) -> tuple[bytes, int]:
+    """Read at most `limit` bytes that were written to a file, from `start` on. Holes are left out: a program can extend
+    its output to any size without writing a byte. Returns the bytes and the offset after them.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    size = os.fstat(handle).st_size  # first: what is appended from now on is no hole
+    pieces: list[bytes] = []
+    while limit > 0:
+        try:
+            begin = os.lseek(handle, start, os.SEEK_DATA)
+            end = os.lseek(handle, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return b"".join(pieces), max(start, size)  # no byte is written after `start`
+        piece = os.pread(handle, min(limit, end - begin), begin)
+        if not piece:
+            break
+        pieces.append(piece)
+        start, limit = begin + len(piece), limit - len(piece)
+    return b"".join(pieces), start

@@ -1,14 +1,21 @@
 """The agent's endpoint for jobs: credentials and secrets for who knows the attempt's secret, while it lasts."""
 
 import json
+import os
+import select
+import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from everspot_clouds.base import CloudError, JobAnswer, Trouble
-from everspot_train.agent.job_endpoint import JobEndpoint, JobGrant
+from everspot_train.agent import job_endpoint
+from everspot_train.agent.job_endpoint import MOST_CONNECTIONS, JobEndpoint, JobGrant
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.secrets import SECRETS_VARIABLE, read_secrets
 
@@ -121,3 +128,65 @@ def test_a_secret_that_cannot_be_read_is_named(endpoint: JobEndpoint, vault: Vau
     endpoint.close()
     with pytest.raises(NotReady, match="the agent does not serve the job's secrets"):
         read_secrets(references, "aws", "eu-west-1", environment[SECRETS_VARIABLE])
+
+
+@contextmanager
+def slow_connections(endpoint: JobEndpoint, number: int) -> Iterator[list[socket.socket]]:
+    """Hold connections that send the beginning of a request."""
+    host, _, port = endpoint.address.partition(":")
+    with ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(number)]
+        for connection in connections:
+            try:
+                connection.send(b"GET /")
+            except ConnectionError:  # it is refused already
+                continue
+        yield connections
+
+
+def await_events(connections: list[socket.socket], event: int, least: int) -> None:
+    """Wait until an event has come on at least so many of the connections."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, event)
+    while sum(bool(mask & event) for _, mask in poll.poll(100)) < least:
+        time.sleep(0.05)
+
+
+@contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can connect as two users")
+def test_a_job_with_many_slow_connections_delays_no_other_user(
+    endpoint: JobEndpoint, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_endpoint, "REQUEST_TIMEOUT", timedelta(hours=1))
+    _, environment = serve(endpoint, vault, tmp_path)
+    with ExitStack() as stack:
+        with as_user(65534):
+            connections = stack.enter_context(slow_connections(endpoint, 3 * MOST_CONNECTIONS))
+        await_events(connections, select.POLLHUP, 2 * MOST_CONNECTIONS)  # reset: what is only silent is closed in order
+        assert fetch(environment["CLOUD_URL"])[0] == 200
+
+
+@pytest.mark.timeout(60)
+def test_a_request_that_comes_byte_by_byte_is_closed_and_gives_its_place_back(
+    endpoint: JobEndpoint, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes in time for the limit on silence."""
+    monkeypatch.setattr(job_endpoint, "REQUEST_TIMEOUT", timedelta(seconds=1))
+    _, environment = serve(endpoint, vault, tmp_path)
+    with slow_connections(endpoint, MOST_CONNECTIONS) as connections:
+        with pytest.raises(ConnectionError):
+            while True:
+                connections[0].send(b"a")
+                time.sleep(0.05)
+        await_events(connections, select.POLLRDHUP, MOST_CONNECTIONS)
+        assert fetch(environment["CLOUD_URL"])[0] == 200

@@ -11,10 +11,15 @@ import json
 import logging
 import secrets
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from everspot_clouds.base import CloudError, JobAnswer, JobCredentials
 
@@ -22,6 +27,13 @@ from everspot_train.prepare.secrets import SECRETS_PATH, SECRETS_VARIABLE
 
 HOST = str(ipaddress.ip_address(socket.INADDR_LOOPBACK))
 TOKEN_FILE = "credentials-token"  # noqa: S105  the name of a file of the run directory
+MOST_CONNECTIONS = 128
+"""Of one user. All processes of a job ask for credentials when it starts, and each is answered within milliseconds."""
+REQUEST_TIMEOUT = timedelta(seconds=10)
+"""For a whole request to arrive."""
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1  # linux/netlink.h, linux/sock_diag.h
+_ALL_STATES = _NO_COOKIE = 0xFFFFFFFF  # linux/inet_diag.h
+_HEADER_BYTES, _USER_OFFSET = 16, 80  # of struct nlmsghdr; of idiag_uid, in struct inet_diag_msg after that header
 _log = logging.getLogger(__name__)
 
 
@@ -81,6 +93,58 @@ class JobGrant:
         return JobAnswer(200, json.dumps({"values": values}))
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that a job can keep busy for itself alone: each user has a number of connections, and a time for a
+    request, after which the connection is closed."""
+
+    daemon_threads = True
+    request_queue_size = 1024  # the kernel's limit is 4096 (net.core.somaxconn)
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._users: dict[socket.socket, int | None] = {}
+        self._deadlines: dict[socket.socket, float] = {}
+        self._state = threading.Lock()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether the user of a new connection may have one more."""
+        user = find_user(client_address, self.server_address)
+        with self._state:
+            # One whose other end is closed already has no user, and ends by itself.
+            if user is None or sum(other == user for other in self._users.values()) < MOST_CONNECTIONS:
+                self._users[request] = user
+                self._deadlines[request] = time.monotonic() + REQUEST_TIMEOUT.total_seconds()
+                return True
+        with suppress(OSError):  # closed by a reset, of which nothing is left in the kernel
+            request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return False
+
+    def mark_received(self, request: socket.socket) -> None:
+        """Leave a connection its time, since its request is here: the cloud may be slow with the answer."""
+        with self._state:
+            self._deadlines.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Close connections whose requests are late."""
+        now = time.monotonic()
+        with self._state:
+            for request in [request for request, deadline in self._deadlines.items() if deadline <= now]:
+                del self._deadlines[request]
+                with suppress(OSError):  # its thread then ends, and forgets it
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._state:
+            self._users.pop(request, None)
+            self._deadlines.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log no connection that a job has broken off: it could fill the log."""
+        _log.debug("a job's request failed", exc_info=True)
+
+
 class JobEndpoint:
     """The endpoint of one agent. Its threads answer until the process ends."""
 
@@ -88,8 +152,7 @@ class JobEndpoint:
         """Bind a free port of the loopback address. Raises OSError if there is none."""
         self._grants: list[JobGrant] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer((HOST, 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server((HOST, 0), self._handler())
         threading.Thread(target=self._server.serve_forever, name="job-endpoint", daemon=True).start()
 
     @property
@@ -131,6 +194,7 @@ class JobEndpoint:
             timeout = 5  # a silent connection is closed
 
             def do_GET(self) -> None:
+                endpoint._server.mark_received(self.connection)
                 answer = endpoint._respond(self.path, self.headers.get("Authorization") or "")
                 body = answer.body.encode()
                 self.send_response(answer.status)
@@ -149,3 +213,22 @@ class JobEndpoint:
 def _fault(status: int, message: str) -> JobAnswer:
     """Return a refusal as JSON with a code and a message, which client libraries show."""
     return JobAnswer(status, json.dumps({"code": str(status), "message": message}))
+
+
+def find_user(client: tuple[str, int], server: tuple[Any, ...]) -> int | None:
+    """Return the user of a loopback connection's other end, by sock_diag(7); None if the kernel does not tell."""
+    ends = struct.pack("!HH", client[1], server[1])
+    ends += b"".join(socket.inet_aton(host).ljust(16, b"\0") for host in (client[0], server[0]))
+    ends += struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)
+    body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + ends
+    header = struct.pack("=IHHII", _HEADER_BYTES + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
+            kernel.settimeout(1)
+            kernel.send(header + body)
+            answer = kernel.recv(4096)
+    except OSError:
+        return None
+    if len(answer) < _USER_OFFSET + 4 or struct.unpack_from("=H", answer, 4)[0] != _SOCK_DIAG_BY_FAMILY:
+        return None
+    return int(struct.unpack_from("=I", answer, _USER_OFFSET)[0])

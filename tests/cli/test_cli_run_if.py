@@ -170,6 +170,32 @@ def test_a_job_that_never_reported_the_metric_fails_the_stage_by_name(pipeline: 
     assert detail == f"its run_if cannot be judged: {train} has reported no metric accuracy"
 
 
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_stage_behind_a_skipped_one_is_not_retried_and_the_skipped_one_is(pipeline: Pipeline, archived: bool) -> None:
+    """Its retry would come after the same skipped run, and be skipped again."""
+    world = pipeline.world
+    train = pipeline.submit("train")
+    deployed = pipeline.submit("deployed", after=["train"], run_if="metric(train.accuracy) > 0.95")
+    announce = pipeline.submit("announce", after=["deployed"])
+    publish = pipeline.submit("publish", after=["announce"])
+    pipeline.work(train, 60, accuracy=0.9)
+    for _ in range(3):
+        pipeline.tick()
+    assert [pipeline.state(job) for job in (deployed, announce, publish)] == ["SKIPPED"] * 3
+    if archived:
+        pipeline.archive(deployed)
+    jobs = set(world.store.jobs.names())
+    for job, before in ((announce, deployed), (publish, announce)):
+        answer = world.run("retry", job, "--json")
+        assert answer.code == 1
+        error = json.loads(answer.err)
+        assert error["error"] == f"{job} comes after {before} (SKIPPED), and would end as before"
+        assert error["hint"].startswith(f"`everspot retry {deployed}` begins the chain again")
+    assert set(world.store.jobs.names()) == jobs
+    again = world.run("retry", deployed, "--json")
+    assert again.code == 0, again.err
+
+
 def test_a_stage_that_has_begun_is_not_judged_again(pipeline: Pipeline) -> None:
     world = pipeline.world
     train, deployed, _ = pipeline.chain()

@@ -39,11 +39,13 @@ def retry(
 ) -> None:
     """Submit a failed or cancelled job again; it continues from its newest checkpoint.
 
-    The new job has the same code, datasets and settings; its retries, budget and deadline start again.
+    The new job has the same code, datasets and settings; its retries, budget and deadline start again. Of a chain,
+    retry the first stage that has not succeeded.
     """
     session = current_session(context, json)
     old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
+    _refuse_after_unsuccessful(session, old)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
     job_context = SubmissionContext.read(session, old.job_id, submission, wait_for_capacity=wait_for_capacity)
     warnings = [*skew_warnings(session), *check(job_context)]
@@ -64,6 +66,30 @@ def _refuse_unless_ended(session: Session, job: str) -> None:
         raise CliError(f"{job} has not ended ({state}): only what failed or was cancelled is tried again", hint=hint)
     if record.state is JobState.SUCCEEDED:
         raise CliError(f"{job} has succeeded: there is nothing to go on with", hint="submit its file again instead")
+
+
+def _refuse_after_unsuccessful(session: Session, old: JobSubmission) -> None:
+    """Refuse a later stage of a chain that would end as before, because a retry comes after the same runs.
+
+    Raises:
+        CliError: naming the stage that has to be retried first.
+    """
+    stage, states = old, []
+    while (broken := _broken_stage(session, stage)) is not None:
+        stage, state = broken
+        states.append(f"{stage.job_id} ({state.value})")
+    if states:
+        hint = f"`everspot retry {stage.job_id}` begins the chain again; then submit the files of the later stages"
+        raise CliError(f"{old.job_id} comes after {states[0]}, and would end as before", hint=hint)
+
+
+def _broken_stage(session: Session, stage: JobSubmission) -> tuple[JobSubmission, JobState] | None:
+    """Return a job that a stage comes after and that has ended without success; None if there is none."""
+    for earlier in stage.after:
+        record = read_record(session, earlier.job_id)
+        if record is not None and record.state.final and record.state is not JobState.SUCCEEDED:
+            return find_job(session, earlier.job_id, ended=True), record.state
+    return None
 
 
 def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scratch: bool) -> JobSubmission:

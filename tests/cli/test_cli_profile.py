@@ -1,5 +1,6 @@
 """`everspot profile`: who is refused, what is shown, what is left behind. tests/agent has the profiles themselves."""
 
+import json
 import os
 import subprocess
 import sys
@@ -74,6 +75,18 @@ def test_a_profile_is_shown_with_what_it_cost(running: Any) -> None:
         "It opens in https://ui.perfetto.dev, which reads it in the browser, or in chrome://tracing.",
     ]
     assert running.store.profile_requests.get("a") is None and not running.store.following.stands("a")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_steps_that_were_slower_before_are_noise_and_no_negative_cost(running: Any, as_json: bool) -> None:
+    with profiling(running, *(["--json"] if as_json else [])) as popen:
+        report(running, 0, **RESULT | {"step_seconds": 0.128, "plain_step_seconds": 0.217})
+        out, err = popen.communicate(timeout=300)
+    assert popen.returncode == 0, err
+    if as_json:
+        assert json.loads(out)["slowdown"] == 0
+    else:
+        assert "step 128 ms while recorded, 217 ms before: not slower than the noise" in " ".join(out.split())
 
 
 def test_a_failure_of_the_profiler_is_no_failure_of_the_job(running: Any) -> None:

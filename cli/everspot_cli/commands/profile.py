@@ -87,7 +87,8 @@ def _facts(result: Profile) -> list[tuple[str, str]]:
 def _describe_cost(result: Profile) -> str:
     if result.slowdown is None:
         return ""
-    return f", {_seconds(result.plain_step_seconds)} before: {result.slowdown:+.0%}"
+    cost = f"{result.slowdown:+.0%}" if result.slowdown else "not slower than the noise"
+    return f", {_seconds(result.plain_step_seconds)} before: {cost}"
 
 
 def _describe_data(result: Profile) -> str:

@@ -143,10 +143,13 @@ class Profile(Document):
 
     @property
     def slowdown(self) -> float | None:
-        """The time that the profiler added to a step, as a fraction of a step without it; None: not known."""
+        """The time that the profiler added to a step, as a fraction of a step without it; None: not known.
+
+        The profiler makes no step faster: where the steps before were slower, the difference is noise, and this is 0.
+        """
         if self.step_seconds is None or not self.plain_step_seconds:
             return None
-        return self.step_seconds / self.plain_step_seconds - 1
+        return max(0.0, self.step_seconds / self.plain_step_seconds - 1)
 
     def share(self, operation: Operation) -> float | None:
         """Return an operation's fraction of the GPU's time, or without a GPU of the processor's time."""

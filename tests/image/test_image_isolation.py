@@ -223,6 +223,38 @@ import ctypes
 if ctypes.CDLL(None, use_errno=True).syscall(248, b"user", b"left", b"x", 1, -4) < 0:  # add_key, the user's keyring
     raise PermissionError
 """),
+    "write to the journal": Attack("""
+import socket
+to = "/run/systemd/journal/socket"
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"SYSLOG_IDENTIFIER=everspot-agent\\nMESSAGE=hello\\n", to)
+"""),
+    "write to the system's log": Attack("""
+import socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"<14>everspot-agent: hello", "/dev/log")
+"""),
+    "give the journal an output": Attack("""
+import socket
+socket.socket(socket.AF_UNIX).connect("/run/systemd/journal/stdout")
+"""),
+    "notify systemd": Attack("""
+import socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"STATUS=hello", "/run/systemd/notify")
+"""),
+    "ask one of systemd's services": Attack("""
+import glob, socket, sys
+def answers(path):
+    try:
+        return socket.socket(socket.AF_UNIX).connect(path) is None
+    except OSError:
+        return False
+folders = ("/run/systemd", "/run/systemd/userdb")
+sys.exit(not any(answers(path) for folder in folders for path in glob.glob(f"{folder}/io.systemd.*")))
+"""),
+    "set up a ring of system calls that no filter sees": Attack("""
+import ctypes
+if ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0:  # io_uring_setup
+    raise PermissionError
+"""),
     "make a namespace of its own": Attack("""
 import ctypes
 if ctypes.CDLL(None).unshare(0x10000000) != 0:

@@ -30,11 +30,14 @@ _PROCESSES, _PROCESSES_PER_VCPU = 1024, 512
 _EXITED = "1"  # CLD_EXITED (sigaction(2)); the others are CLD_KILLED and CLD_DUMPED
 
 _HIDDEN = (
-    "/run/everspot", "/run/everspot-broker", "/run/everspot-broker.socket", "/run/dbus", "/run/systemd/private",
-    "/run/cloud-init", "/var/lib/cloud", "/run/lock",
+    "/run/everspot", "/run/everspot-broker", "/run/everspot-broker.socket", "/run/dbus", "/run/cloud-init",
+    "/var/lib/cloud", "/run/lock",
 )  # fmt: skip
 """The agent's, root's, what a cloud's own programs write of the instance (its user data is among it), and the folder of
 /run that everybody may write to."""
+_SYSTEMD, _RESOLVER = "/run/systemd", "/run/systemd/resolve"
+"""Of the sockets of systemd and its journal a job sees the resolver's alone. The journal is shown on the instance's
+console and believes the name that a message gives itself; which other sockets there are differs by version."""
 
 _WALLS = (
     "NoNewPrivileges=yes",
@@ -113,7 +116,8 @@ class JobUnit:
             *_limits(request),
             *_WALLS,
             *_namespace_walls(request),
-            f"TemporaryFileSystem={HOME}:ro /dev/shm:mode=1777{_memory_size(request)}",
+            f"TemporaryFileSystem={HOME}:ro {_SYSTEMD}:ro /dev/shm:mode=1777{_memory_size(request)}",
+            f"BindReadOnlyPaths=-{_RESOLVER}",
             *(f"BindPaths={staged[kind]}:{path}" for kind, path in places.items()),
             *(f"InaccessiblePaths=-{path}" for path in _HIDDEN),
             *([] if request.metadata else [f"IPAddressDeny={' '.join(METADATA_ADDRESSES)}"]),
@@ -244,7 +248,9 @@ def _namespace_walls(request: StartRequest) -> Iterator[str]:
     what it made there, and nothing else."""
     yield f"RestrictNamespaces={'user mnt' if request.container else 'yes'}"
     calls = "@clock @cpu-emulation @keyring @module @obsolete @raw-io @reboot @swap"
-    # The kernel's keys: those of a user outlast its processes. The others as in the agent's unit.
+    calls += " io_uring_setup io_uring_enter io_uring_register"
+    # The kernel's keys: those of a user outlast its processes. A ring's operations pass no filter (io_uring(7)). The
+    # others as in the agent's unit.
     yield f"SystemCallFilter=~{calls}{'' if request.container else ' @mount'}"
 
 

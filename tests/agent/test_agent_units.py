@@ -159,7 +159,8 @@ def test_a_job_that_shares_the_machine_gets_the_limits_of_its_seat(job_unit: dic
 
 
 def test_a_job_sees_of_the_agents_folder_its_own_alone(job_unit: dict[str, list[str]]) -> None:
-    home, memory = job_unit["TemporaryFileSystem"][0].split()
+    home, systemd, memory = job_unit["TemporaryFileSystem"][0].split()
+    assert systemd == "/run/systemd:ro" and job_unit["BindReadOnlyPaths"] == ["-/run/systemd/resolve"]
     assert (home, memory) == ("/var/lib/everspot:ro", "/dev/shm:mode=1777,size=1536M")
     assert sorted(entry.partition(":")[2] for entry in job_unit["BindPaths"]) == [
         "/dev/shm/everspot-a/b", "/var/lib/everspot/cache/c", "/var/lib/everspot/runs/r", "/var/lib/everspot/tmp/t",

@@ -187,7 +187,7 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     answer = json.loads(done.stdout)
     before, after = (float(side.strip(" $").replace(",", "")) for side in answer["prices"]["dev"].split("→"))
     assert (done.returncode, 0 < before < after, desk.calls()) == (1, True, [])
-    assert "everspot:cluster.cloud: is not one of aws, gcp" in answer["problems"]["prod"]
+    assert "everspot:cluster.cloud: is not one of aws, gcp, kubernetes" in answer["problems"]["prod"]
     usd = answer["usd_per_month"]["dev"]
     assert (round(usd["before"]["expected"]), round(usd["after"]["expected"])) == (before, after)
     assert [line.partition(":")[0] for line in usd["uncounted"]] == ["eu-west-1"], "the image's volumes are counted"

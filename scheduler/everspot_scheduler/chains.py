@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState
-from everspot_core.jobs.timing import BadZone
 from everspot_core.schedule import StageRun
+from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.stages import is_early
 from everspot_store import Store
 
@@ -23,16 +23,18 @@ class Chains:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._waiting: dict[str, JobSubmission] = {}
         self._ended: dict[str, JobState | None] = {}
         self._producers: dict[str, str] = {}
 
     def look(self, observation: Observation) -> None:
-        """Learn the states of the jobs that waiting jobs name and that have left the tables.
+        """Find the waiting jobs, and learn the states of the jobs that they name and that have left the tables.
 
         Raises:
             StoreError: if the archive could not be asked.
         """
-        other_jobs = {job for submission in _waiting(observation).values() for job in _names(submission)}
+        self._waiting = _waiting(observation)
+        other_jobs = {job for submission in self._waiting.values() for job in _names(submission)}
         self._ended = {job: state for job, state in self._ended.items() if job in other_jobs}
         self._producers = {job: producer for job, producer in self._producers.items() if job in other_jobs}
         self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
@@ -42,7 +44,7 @@ class Chains:
         left out."""
         return {
             name: tuple((earlier.name, self._find_state(earlier.job_id, observation)) for earlier in job.after)
-            for name, job in _waiting(observation).items()
+            for name, job in self._waiting.items()
             if job.after
         }
 
@@ -50,7 +52,7 @@ class Chains:
         """Return, for each waiting job, the earlier jobs of the same cached stage. Jobs without any are left out."""
         return {
             name: tuple(self._stage_run(other, observation) for other in job.same_stage)
-            for name, job in _waiting(observation).items()
+            for name, job in self._waiting.items()
             if job.same_stage
         }
 
@@ -65,11 +67,8 @@ class Chains:
         )
 
     def _may_begin(self, submission: JobSubmission) -> bool:
-        now, window = self._store.clock.now(), submission.spec.window
-        try:
-            return not is_early(submission, now) and (window is None or window.is_open(now))
-        except BadZone:
-            return False
+        now = self._store.clock.now()
+        return not is_early(submission, now) and outside_window(submission, now) is None
 
     def _find_state(self, job: str, observation: Observation) -> JobState | None:
         state = _state(job, observation)

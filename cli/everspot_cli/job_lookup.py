@@ -25,13 +25,7 @@ def find_job(session: Session, id_prefix: str, *, ended: bool = False) -> JobSub
 
 def read_record(session: Session, job_id: str) -> JobRecord | None:
     """Return the record of an existing job, archived or not. None if it has never had an instance."""
-    doc = session.store.records.get(job_id)
-    if doc is not None:
-        return doc.value
-    if session.store.jobs.get(job_id) is not None:
-        return None
-    archived = session.store.archive.get(job_id)
-    return archived.record if archived is not None else None
+    return session.store.record(job_id)
 
 
 def _resolve_id(session: Session, id_prefix: str, ended: bool) -> str:

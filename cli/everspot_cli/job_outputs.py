@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everspot_core.counting import counted, first_few
 from everspot_store import UnsafeArchive
-from everspot_store.outputs import Output
+from everspot_store.outputs import Output, Outputs
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.job_lookup import read_record
@@ -35,7 +35,7 @@ def list_outputs(session: Session, job_id: str, path: str) -> list[Output]:
     Raises:
         CliError: if there are none.
     """
-    outputs = session.store.outputs(session.store.producer(job_id)).list(path.strip("/"))
+    outputs = _outputs(session, job_id).list(path.strip("/"))
     if not outputs:
         raise _no_outputs_error(session, job_id, path)
     return outputs
@@ -49,7 +49,7 @@ def fetch_outputs(
     on_file: Callable[[Output], None] = lambda _: None,
 ) -> FetchedOutputs:
     """Download outputs of a job into a folder of its id below `to`. `on_file` is called after each file."""
-    source, folder = session.store.outputs(session.store.producer(job_id)), to / job_id
+    source, folder = _outputs(session, job_id), to / job_id
     fetched: list[Output] = []
     failed: list[dict[str, str]] = []  # such as a path that was a folder in one attempt and a file in a later one
     for output in outputs:
@@ -62,10 +62,15 @@ def fetch_outputs(
     return FetchedOutputs(folder, tuple(fetched), tuple(failed))
 
 
+def _outputs(session: Session, job_id: str) -> Outputs:
+    """Return the outputs of a job, or those of the job that computed the same."""
+    return session.store.outputs(session.store.producer(job_id))
+
+
 def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
     """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
-        others = [output.path for output in session.store.outputs(session.store.producer(job)).list()]
+        others = [output.path for output in _outputs(session, job).list()]
         names = first_few(others, _NAMED, remainder_phrase=", and {} more")
         hint = f"its outputs are {names}" if others else "it has no outputs"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)

@@ -7,6 +7,7 @@ from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.jobs.stage_cache import StageClaim, stage_key
 from everspot_store import StoreUnavailable
 
+from everspot_cli.job_lookup import read_record
 from everspot_cli.session import Session
 
 _TRIES = 20
@@ -32,7 +33,7 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
     for _ in range(_TRIES):
         claim = store.stages.get(key)
         jobs = claim.value.jobs if claim is not None else []
-        records = {job: _read_record(session, job) for job in jobs}
+        records = {job: read_record(session, job) for job in jobs}
         computed = next((job for job in jobs if _is_reusable(session, records[job])), None)
         if computed is not None:
             return submission.model_copy(update={"stage_key": key, "same_stage": [computed]})
@@ -47,12 +48,12 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
 
 def find_producer(session: Session, job_id: str) -> str:
     """Return the job that computed the outputs of a job, or that will as far as it is known now."""
-    record = _read_record(session, job_id)
+    record = read_record(session, job_id)
     if record is not None and record.state.final:
         return record.reused_from or job_id
     document = session.store.jobs.get(job_id)
     others = document.value.same_stage if document is not None else []
-    records = {other: _read_record(session, other) for other in others}
+    records = {other: read_record(session, other) for other in others}
     for other, other_record in records.items():
         if other_record is not None and other_record.state is JobState.SUCCEEDED:
             return other_record.reused_from or other
@@ -69,14 +70,6 @@ def describe_reuse(submission: JobSubmission) -> str | None:
     return f"{submission.same_stage[0]} is the same stage: this job is run only if that one does not succeed."
 
 
-def _read_record(session: Session, job_id: str) -> JobRecord | None:
-    document = session.store.records.get(job_id)
-    if document is not None:
-        return document.value
-    dossier = session.store.archive.get(job_id)
-    return dossier.record if dossier is not None else None
-
-
 def _may_succeed(session: Session, job_id: str, record: JobRecord | None, *, is_new: bool) -> bool:
     """Return whether a job has not ended. `is_new`: it counts even if it does not exist yet."""
     if record is not None:
@@ -89,7 +82,7 @@ def _is_reusable(session: Session, record: JobRecord | None) -> bool:
     if record is None or record.state is not JobState.SUCCEEDED:
         return False
     if record.reused_from is not None:
-        return _is_reusable(session, _read_record(session, record.reused_from))
+        return _is_reusable(session, read_record(session, record.reused_from))
     store, owner = session.store, record.last_owner or ""
     instance = store.instances.get(owner) or store.past_instances.get(owner) if owner else None
     if instance is not None and instance.value.generation != session.manifest.generation:

@@ -135,7 +135,9 @@ class Outputs:
         epochs = self._read_epochs()
         newest: dict[str, Output] = {}
         for epoch in sorted(epochs, key=int):
-            newest |= {output.path: output for output in self._list_epoch(epoch, epochs[epoch])}
+            sizes = epochs[epoch]
+            described = self._read_trees(epoch, sizes)
+            newest |= {output.path: output for output in self._list_epoch(epoch, sizes, described)}
         names = {name.rstrip("/") for name in (under, escape_path(os.fsencode(under)))}
         chosen = {
             path: output
@@ -149,8 +151,9 @@ class Outputs:
         """Return whether there are outputs, and the newest version of each of them has its content."""
         newest: dict[str, bool] = {}
         for epoch, sizes in sorted(self._read_epochs().items(), key=lambda item: int(item[0])):
-            present = {output.path for output in self._list_epoch(epoch, sizes)}
-            newest |= {entry.path: entry.path in present for entry in self._described(epoch, sizes)}
+            described = self._read_trees(epoch, sizes)
+            present = {output.path for output in self._list_epoch(epoch, sizes, described)}
+            newest |= {entry.path: entry.path in present for entry in described}
             newest |= dict.fromkeys(present, True)
         return bool(newest) and all(newest.values())
 
@@ -196,19 +199,22 @@ class Outputs:
                 epochs.setdefault(epoch, {})[content] = stored.size
         return epochs
 
-    def _described(self, epoch: str, sizes: dict[str, int]) -> Iterator[TreeEntry]:
-        """Yield the entries of the trees of one epoch."""
+    def _read_trees(self, epoch: str, sizes: dict[str, int]) -> tuple[TreeEntry, ...]:
+        """Return the entries of the trees of one epoch."""
+        entries: tuple[TreeEntry, ...] = ()
         for name in sorted(name for name in sizes if name.startswith(_TREES)):
             stored = self._data.get(f"{self._prefix}{epoch}/{name}")
             with suppress(ValidationError):
-                yield from FileTree.read(stored.value).entries if stored is not None else ()
+                entries += tuple(FileTree.read(stored.value).entries) if stored is not None else ()
+        return entries
 
-    def _list_epoch(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
-        """Yield the outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
+    def _list_epoch(self, epoch: str, sizes: dict[str, int], described: tuple[TreeEntry, ...]) -> Iterator[Output]:
+        """Yield the outputs of one epoch. `sizes`: of its objects, by the rest of their keys; `described`: the entries
+        of its trees."""
         place = f"{self._prefix}{epoch}/"
         entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
         entries = {entry.path: entry for entry in entries.values()}
-        entries |= {entry.path: entry for entry in self._described(epoch, sizes)}
+        entries |= {entry.path: entry for entry in described}
         for entry in entries.values():
             if entry.kind is EntryKind.LINK:
                 yield Output(entry.path, int(epoch), 0, "", entry)

@@ -242,19 +242,27 @@ class Store(ClusterDocuments):
         """Return the outputs of a job."""
         return Outputs(self.data, job_id)
 
+    def record(self, job_id: str) -> JobRecord | None:
+        """Return the record of a job, archived or not. None if it has never had an instance."""
+        document = self.records.get(job_id)
+        if document is not None:
+            return document.value
+        if self.jobs.get(job_id) is not None:
+            return None
+        dossier = self.archive.get(job_id)
+        return dossier.record if dossier is not None else None
+
     def producer(self, job_id: str) -> str:
         """Return the job that computed the outputs of a job: itself, unless it was not run because of `cache`."""
-        document = self.records.get(job_id)
-        dossier = self.archive.get(job_id) if document is None else None
-        record = document.value if document is not None else dossier.record if dossier is not None else None
+        record = self.record(job_id)
         return record.reused_from or job_id if record is not None else job_id
 
     def resolve_inputs(self, submission: JobSubmission) -> JobSubmission:
         """Return a job with each job that it comes after replaced by the one that computed its outputs."""
-        producers = {earlier.job_id: self.producer(earlier.job_id) for earlier in submission.after}
+        producers = [self.producer(earlier.job_id) for earlier in submission.after]
         after = [
-            Earlier(name=e.name, job_id=producers[e.job_id], reused=producers[e.job_id] != e.job_id)
-            for e in submission.after
+            Earlier(name=earlier.name, job_id=producer, reused=producer != earlier.job_id)
+            for earlier, producer in zip(submission.after, producers, strict=True)
         ]
         return submission.model_copy(update={"after": after})
 

@@ -13,6 +13,7 @@ from everspot_core.costs.gpu_waste import wasted_gpu_cost
 from everspot_core.costs.prices import HOUR, Basis, rounded, total
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY
 from everspot_core.governance.usage import visit_rows
+from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.machine_use import review_document, review_job
@@ -21,6 +22,7 @@ from everspot_cli.report.continued_runs import describe_continuation, find_scrat
 from everspot_cli.report.early_stops import describe_early_stop
 from everspot_cli.report.gather import Material
 from everspot_cli.report.reused_stages import describe_reuse, sum_reused
+from everspot_cli.report.run_figures import RunFigures
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
 from everspot_cli.rows import last_word, restarts_from_zero
@@ -67,7 +69,8 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
     bills = [b for b in material.bill.jobs if only is None or b.job_id == only]
     usages = [u for u in material.bill.usages if only is None or u.job_id == only]
     strokes = [_interruption(i) for b in bills for i in b.interruptions]
-    jobs = [_job(material, b) for b in bills]
+    runs = _Runs(material)
+    jobs = [_job(material, b, runs) for b in bills]
     return {
         "cluster": material.cluster,
         "scope": only or "cluster",
@@ -176,13 +179,33 @@ def _mean(usages: Sequence[Usage]) -> float | None:
     return usd(total(u.cost for u in usages) * HOUR / seconds) if seconds else None
 
 
-def _job(material: Material, own: JobBill) -> dict[str, Any]:
+class _Runs:
+    """The runs of a report by their jobs, with which other ones are compared."""
+
+    def __init__(self, material: Material) -> None:
+        self._material = material
+        self._bills = {bill.job_id: bill for bill in material.bill.jobs}
+        self._scratch_runs = find_scratch_runs(material.submissions, material.records)
+
+    def figures(self, job_id: str | None) -> RunFigures:
+        """Return the hours and dollars of a job."""
+        bill = self._bills.get(job_id) if job_id is not None else None
+        if bill is None:
+            return RunFigures()
+        return RunFigures.from_bill(bill, cost_known=_cost_known(self._material, bill))
+
+    def scratch_run(self, submission: JobSubmission) -> str | None:
+        """Return the last successful run of the job's series that began from scratch."""
+        return self._scratch_runs.get(submission.series.id) if submission.series is not None else None
+
+
+def _job(material: Material, own: JobBill, runs: _Runs) -> dict[str, Any]:
     submission, record = material.submissions[own.job_id], material.records[own.job_id]
     until = min(record.changed_at, material.as_of) if record.state.final else material.as_of
     progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
-    run = next((bill for bill in material.bill.jobs if bill.job_id == record.reused_from), None)
+    scratch_run = runs.scratch_run(submission) if submission.spec.continue_from is not None else None
     deadline, travel, cost_known = submission.deadline_at, travels(record), _cost_known(material, own)
     return {
         "job_id": own.job_id,
@@ -225,13 +248,11 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "continued": describe_continuation(
             submission,
             record,
-            {bill.job_id: bill for bill in material.bill.jobs},
-            find_scratch_runs(material.submissions, material.records),
-            {bill.job_id: _cost_known(material, bill) for bill in material.bill.jobs},
-        )
-        if submission.spec.continue_from is not None
-        else None,
-        "reused": describe_reuse(record, run, cost_known=run is not None and _cost_known(material, run)),
+            RunFigures.from_bill(own, cost_known=cost_known),
+            scratch_run,
+            runs.figures(scratch_run),
+        ),
+        "reused": describe_reuse(record, runs.figures(record.reused_from)),
         "machine": _machine(material, own),
     }
 

@@ -3,28 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.costs.cost import JobBill
-from everspot_core.costs.prices import HOUR, rounded, total
 from everspot_core.jobs.records import JobRecord, JobState
 
+from everspot_cli.report.run_figures import RunFigures
 from everspot_cli.tables import duration, money
 
 REUSED_COLUMNS = ("job", "outputs of", "hours not run", "dollars not spent")
 
 
-def describe_reuse(record: JobRecord, run: JobBill | None, *, cost_known: bool) -> dict[str, Any] | None:
-    """Return the run whose outputs a job has, with its hours and dollars; None if the job was run.
-
-    Args:
-        run: the bill of the job that computed the outputs; None: it is not known.
-        cost_known: whether all that the run cost is known. Else there are no dollars.
-    """
+def describe_reuse(record: JobRecord, run: RunFigures) -> dict[str, Any] | None:
+    """Return the run whose outputs a job has, with its hours and dollars; None if the job was run. `run`: of the job
+    that computed the outputs."""
     if record.state is not JobState.SUCCEEDED or record.reused_from is None:
         return None
     return {
         "job_id": record.reused_from,
-        "hours_not_run": round(float(total(u.seconds for u in run.usages) / HOUR), 4) if run is not None else None,
-        "usd_not_spent": float(rounded(run.cost, 6)) if run is not None and cost_known else None,
+        "hours_not_run": run.hours,
+        "usd_not_spent": run.usd,
     }
 
 

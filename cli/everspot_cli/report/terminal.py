@@ -1,5 +1,6 @@
 """The report for the terminal."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -49,13 +50,13 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     if report["interruptions"]:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
     if early_stops := early_stop_cells(report["jobs"]):
-        parts += [Text("\nStopped early", style="bold"), _early_stops(early_stops)]
+        parts += [Text("\nStopped early", style="bold"), _rows(EARLY_STOP_COLUMNS, early_stops, 2, (0, 1))]
     if reused := reused_cells(report["jobs"]):
-        parts += [Text("\nStages not run again", style="bold"), _reused(reused)]
+        parts += [Text("\nStages not run again", style="bold"), _rows(REUSED_COLUMNS, reused, 2, (0, 1))]
     if continued := continued_cells(report["jobs"]):
-        parts += [Text("\nContinued runs", style="bold"), _continued(continued)]
+        parts += [Text("\nContinued runs", style="bold"), _rows(CONTINUED_COLUMNS, continued, 2, (0, 1, 4))]
     if machines := machine_cells(report["jobs"]):
-        parts += [Text("\nUse of the machines", style="bold"), _machines(machines)]
+        parts += [Text("\nUse of the machines", style="bold"), _rows(MACHINE_COLUMNS, machines, 3, (0, 2))]
     for key, rows in report["cost_by_tag"].items():
         if len(rows) > 1 or rows[0]["value"] != UNTAGGED:
             parts += [Text(f"\nCost by {key}", style="bold"), _shares(key, rows)]
@@ -216,33 +217,11 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
 
 
-def _early_stops(rows: list[list[str]]) -> Table:
-    names = [name.upper() for name in EARLY_STOP_COLUMNS]
-    table = sheet(names, text_columns=2, fold=(names[0], names[1]))
-    for cells in rows:
-        table.add_row(*cells)
-    return table
-
-
-def _reused(rows: list[list[str]]) -> Table:
-    names = [name.upper() for name in REUSED_COLUMNS]
-    table = sheet(names, text_columns=2, fold=(names[0], names[1]))
-    for cells in rows:
-        table.add_row(*cells)
-    return table
-
-
-def _continued(rows: list[list[str]]) -> Table:
-    names = [name.upper() for name in CONTINUED_COLUMNS]
-    table = sheet(names, text_columns=2, fold=(names[0], names[1], names[4]))
-    for cells in rows:
-        table.add_row(*cells)
-    return table
-
-
-def _machines(rows: list[list[str]]) -> Table:
-    names = [name.upper() for name in MACHINE_COLUMNS]
-    table = sheet(names, text_columns=3, fold=(names[0], names[2]))
+def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int, folded: Sequence[int]) -> Table:
+    """Return a table of these rows. `text_columns`: how many of the first columns are texts; `folded`: columns whose
+    cells may have several lines."""
+    names = [name.upper() for name in columns]
+    table = sheet(names, text_columns=text_columns, fold=[names[index] for index in folded])
     for cells in rows:
         table.add_row(*cells)
     return table

@@ -22,7 +22,7 @@ from everspot_core.jobs.recipes import RECIPES
 from everspot_core.jobs.records import JobState
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.job_results import compute_spending
+from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.session import Session
 from everspot_cli.tables import money
 
@@ -209,13 +209,8 @@ def _describe_type(candidate: Candidate) -> str:
 def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:
     """Return the successful runs of a job of this name, of full size, that were really run."""
     store = session.store
-    documents = {name: doc.value for name, doc in store.jobs.scan().items() if doc.value.spec.name == spec.name}
-    records, events = store.records.read(list(documents)), store.events_by_job(list(documents), brief=True)
-    dossiers = {
-        job: Dossier(submission=submission, record=records[job].value, events=events[job])
-        for job, submission in documents.items()
-        if job in records
-    }
+    names = [name for name, document in store.jobs.scan().items() if document.value.spec.name == spec.name]
+    dossiers = read_dossiers(session, names)
     dossiers |= {job: d for job, d in store.archive.scan().items() if d.submission.spec.name == spec.name}
     size = fidelity.values[-1] if fidelity is not None else None
     return {

@@ -42,7 +42,7 @@ def read_sweep(file: Path) -> SweepSpec:
         problems += fidelity_faults(fidelity)
     job = data.get("job")
     if isinstance(job, str) and job:
-        problems += _of_job(file.parent / job, data, alone=not problems)
+        problems += _of_job(file.parent / job, data, fidelity, alone=not problems)
     if spec is None or problems:
         hint = "docs/guide/sweeps.md has every field"
         raise CliError(f"{file}: {fields_wrong(len(problems))}", hint=hint, problems=list_problems(problems))
@@ -73,7 +73,7 @@ def trial_fields(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {path: str(value) if path.startswith("env.") else value for path, value in fields.items()} | {"name": name}
 
 
-def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
+def _of_job(path: Path, data: dict[str, Any], fidelity: Fidelity | None, *, alone: bool) -> list[Problem]:
     """Return the problems of the sweep's values in its job, and of the job itself. `alone`: nothing else is wrong.
 
     Raises:
@@ -89,7 +89,6 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
         return [Problem("job", str(error))]
     written = data.get("fields")
     fields = dict(written) if isinstance(written, dict) else {}
-    fidelity = _fidelity(data)
     if fidelity is not None:
         fields |= {fidelity.field: {"choices": list(reversed(fidelity.values))}}
     dimensions = {name: _dimension(values) for name, values in fields.items()}

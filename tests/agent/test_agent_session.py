@@ -12,6 +12,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
+from everspot_core.jobs.profile import ProfileRequest
 from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, StopDemand
@@ -24,7 +25,16 @@ from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.utilization.counters import JobCounters
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
+from everspot_train.rundir import (
+    CheckpointRequest,
+    LeaseFile,
+    ProfileOrder,
+    RunContext,
+    RunDir,
+    Status,
+    StopRequest,
+    TrainingPhase,
+)
 
 CLOCK = ManualClock()
 FINISHED = Ending(Reason.FINISHED, 0, 10, 10)
@@ -378,6 +388,19 @@ def ended(store: Store, session: JobSession, tmp_path: Path) -> FolderCheckpoint
     eventually("it has ended", lambda: session.exit_code() is not None)
     (folder.folder / "model.pt").write_text("weights")
     return folder
+
+
+def test_a_profile_is_ordered_once_the_program_is_started(store: Store, session: JobSession, tmp_path: Path) -> None:
+    """Given a request before the program's start, when the log is shipped, then the order waits for the start."""
+    now = CLOCK.now()
+    store.profile_requests.put("job-1", ProfileRequest(id="0a1b2c3d", epoch=1, at=now, valid_until=now))
+    store.following.renew("job-1")
+    session.ship()
+    assert session.run_dir.read(ProfileOrder) is None
+    session.started(LocalLauncher(tmp_path, adopt=False).launch(JobLaunch(["true"], tmp_path / "run", tmp_path, {})))
+    session.ship()
+    assert session.run_dir.read(ProfileOrder) == ProfileOrder(id="0a1b2c3d")
+    eventually("it has ended", lambda: session.exit_code() is not None)
 
 
 def kept_checkpoints(store: Store) -> int:

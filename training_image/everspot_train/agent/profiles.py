@@ -74,9 +74,12 @@ class ProfileRelay:
     def publish(self, outputs: Path | None) -> None:
         """Write what the program has reported since the last call, and its trace. Raises `StoreError`; then the next
         call tries again. `outputs`: the job's folder of outputs."""
-        request, report = self._request, self._mailbox.profile_report()
+        request = self._request
+        if request is None:
+            return
+        report = self._mailbox.profile_report()
         profile = report.profile if report is not None else None
-        if request is None or profile is None or profile.id != request.id:
+        if profile is None or profile.id != request.id:
             return
         if (profile.id, profile.state) in self._published:
             return

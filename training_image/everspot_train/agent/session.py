@@ -310,7 +310,8 @@ class JobSession:
             self._report_low_use()
             self._events.write()
             self._logs.ship_if_due()
-            self._profiles.look(is_followed=self._logs.is_followed, reports_steps=self._steps.step is not None)
+            if self.process is not None:  # an order that comes before the run directory would be lost
+                self._profiles.look(is_followed=self._logs.is_followed, reports_steps=self._steps.step is not None)
             self._steps.write()
             if self._utilization is not None:
                 self._utilization.write()

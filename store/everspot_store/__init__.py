@@ -6,7 +6,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, ChunkWriter
 from everspot_store.clock import ManualClock, SystemClock
-from everspot_store.dataset_cache import DatasetCache, DatasetInUse, remove_tree
+from everspot_store.dataset_cache import DatasetCache
 from everspot_store.datasets import Dataset, DatasetFile, Datasets
 from everspot_store.errors import (
     BadDocument,
@@ -38,6 +38,8 @@ from everspot_store.status_documents import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.store import Store
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
+from everspot_store.tree_cache import TreeCache, TreeInUse
+from everspot_store.tree_removal import remove_tree
 
 __all__ = [
     "Archive",
@@ -50,7 +52,6 @@ __all__ = [
     "Dataset",
     "DatasetCache",
     "DatasetFile",
-    "DatasetInUse",
     "DatasetMissing",
     "Datasets",
     "DigestMismatch",
@@ -83,6 +84,8 @@ __all__ = [
     "TeamUsage",
     "Transfer",
     "TransferCancelled",
+    "TreeCache",
+    "TreeInUse",
     "Unreadable",
     "UnsafeArchive",
     "Uploaded",

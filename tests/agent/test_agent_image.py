@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tarfile
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobState, Reason
+from everspot_store import SystemClock
 from everspot_train.agent.program import command_for
 from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
@@ -19,6 +21,7 @@ from everspot_train.prepare.image import lay_image
 from everspot_train.worker import ERROR_FILE_VARIABLE
 from oci_layout import entry, pack_layer, write_layout, write_python_image
 
+CLOCK = SystemClock()
 PROGRAM = Path(__file__).parent / "programs" / "container" / "main.py"
 
 
@@ -142,7 +145,7 @@ def test_layers_lie_above_each_other_and_nothing_outside(tmp_path: Path) -> None
         entry("/absolute", b"inside"),
     ]
     write_layout(tmp_path / "layout", [pack_layer(lower), pack_layer(upper)], ["A=1=2", "B="])
-    image = lay_image(tmp_path / "layout", tmp_path / "trees")
+    image = lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
     root = image.root
     assert image.environment == {"A": "1=2", "B": ""}
     assert (outside / "file").read_text() == "untouched" and [path.name for path in outside.iterdir()] == ["file"]
@@ -174,14 +177,14 @@ def test_what_is_no_sound_image_is_refused_and_leaves_no_tree(tmp_path: Path, sp
     write_layout(tmp_path / "layout", [pack_layer([entry("marker", b"x" * 9000)])])
     spoil(tmp_path / "layout")
     with pytest.raises(NotReady, match=problem):
-        lay_image(tmp_path / "layout", tmp_path / "trees")
+        lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
     assert not [path for path in (tmp_path / "trees").glob("*") if path.suffix != ".lock" and path.name.count(".") == 0]
 
 
 def test_an_image_for_another_processor_is_refused(tmp_path: Path) -> None:
     write_layout(tmp_path / "layout", [pack_layer([])], architecture="riscv64")
     with pytest.raises(NotReady, match="0 images for "):
-        lay_image(tmp_path / "layout", tmp_path / "trees")
+        lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
 
 
 def test_few_trees_stay_and_none_that_a_job_uses_is_removed(tmp_path: Path) -> None:
@@ -189,10 +192,23 @@ def test_few_trees_stay_and_none_that_a_job_uses_is_removed(tmp_path: Path) -> N
     for number in range(6):
         layout = tmp_path / f"layout-{number}"
         write_layout(layout, [pack_layer([entry("marker", b"%d" % number)])])
-        images.append(lay_image(layout, tmp_path / "trees"))
+        images.append(lay_image(layout, tmp_path / "trees", CLOCK))
         os.utime(images[-1].root, (number, number))
         if number:  # the job of the first image goes on
-            os.close(images[-1].lock)
-    os.close(images[0].lock)
+            images[-1].tree.close()
+    images[0].tree.close()
     markers = {(path / "marker").read_text() for path in (tmp_path / "trees").iterdir() if path.is_dir()}
     assert markers == {"0", "3", "4", "5"}
+
+
+def test_jobs_with_the_same_image_use_its_tree_at_the_same_time(tmp_path: Path) -> None:
+    """Given a job that uses an image, when another job has the same one, then it does not wait for the first one's
+    end."""
+    write_layout(tmp_path / "layout", [pack_layer([entry("marker", b"shared")])])
+    first = lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
+    roots: list[Path] = []
+    layout, trees = tmp_path / "layout", tmp_path / "trees"
+    other = threading.Thread(target=lambda: roots.append(lay_image(layout, trees, CLOCK).root), daemon=True)
+    other.start()
+    other.join(60)
+    assert roots == [first.root]

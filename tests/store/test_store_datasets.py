@@ -19,8 +19,8 @@ from everspot_store import (
     SystemClock,
     UnsafeArchive,
 )
-from everspot_store.dataset_cache import RESERVE
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
+from everspot_store.tree_cache import RESERVE
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from everspot_core.clock import Clock
 from everspot_store import Store, SystemClock
 
 from everspot_train.masking import NAMES_VARIABLE, masked, secret_forms
@@ -39,14 +40,16 @@ def main(command: list[str]) -> int:
     secrets: dict[str, str] = {}
     try:
         store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
-        environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
-        environment |= lay_inputs(store, submission, Path(context.scratch_dir).parent / "inputs")
+        home = Path(context.scratch_dir).parent
+        data_folder = home / "data"
+        environment |= lay_datasets(store, submission, cache, data_folder)
+        environment |= lay_inputs(store, submission, home / "inputs")
         environment |= lay_packages(store, submission, cache, environment)
         secrets_url = environment.pop(SECRETS_VARIABLE, None)
         secrets = read_secrets(submission.spec.secrets, context.cloud, context.region, secrets_url)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
         if submission.spec.image is not None:
-            command = contain(context, command, rundir.path)
+            command = contain(context, command, rundir.path, data_folder, store.clock)
         rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:
         message = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
@@ -65,10 +68,11 @@ def main(command: list[str]) -> int:
         _mask_error(os.environ.get(ERROR_FILE_VARIABLE), values)
 
 
-def contain(context: RunContext, command: list[str], run_dir: Path) -> list[str]:
-    """Unpack the job's image, and return the command that becomes the program in it."""
-    spec, cache, scratch = context.submission.spec, Path(str(context.cache_dir)), Path(context.scratch_dir)
-    image = lay_image(scratch.parent / "data" / str(spec.image).partition("@")[0], cache / "images")
+def contain(context: RunContext, command: list[str], run_dir: Path, data_folder: Path, clock: Clock) -> list[str]:
+    """Unpack the job's image, which is one of the datasets in `data_folder`, and return the command that becomes the
+    program in it."""
+    spec, cache = context.submission.spec, Path(str(context.cache_dir))
+    image = lay_image(data_folder / str(spec.image).partition("@")[0], cache / "images", clock)
     directory, temporary = Path.cwd(), os.environ["TMPDIR"]
     folders = [str(run_dir), str(directory), temporary, str(cache)]
     folders += [context.memory_dir] if context.memory_dir is not None else []

@@ -5,7 +5,6 @@ in the unpacked tree belongs to the job's own user, which is the only one in the
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -17,15 +16,17 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from everspot_core.clock import Clock
 from everspot_core.counting import counted
+from everspot_store import TreeCache, TreeInUse, remove_tree
+from everspot_store.tree_cache import RESERVE
 
 from everspot_train.prepare.errors import NotReady
 
-LEAST_FREE = 1 << 30
-"""Bytes that stay free on the disk, for checkpoints and logs."""
 MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
 """Folders of the tree that the container shows from the machine."""
 MACHINE_FILES = ("etc/resolv.conf", "etc/hosts")
@@ -44,41 +45,40 @@ class UnpackedImage:
     """An image on this machine.
 
     Attributes:
-        root: the root of its tree.
+        tree: its tree, which stays until it is closed.
         environment: the variables that it sets.
-        lock: the descriptor that keeps the tree from being removed.
     """
 
-    root: Path
+    tree: TreeInUse
     environment: Mapping[str, str]
-    lock: int
+
+    @property
+    def root(self) -> Path:
+        """The root of its tree."""
+        return self.tree.path
 
 
-def lay_image(layout: Path, trees: Path) -> UnpackedImage:
+def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
     """Unpack an image, unless another job of this machine has. The tree stays locked for this process and those that it
     becomes.
 
     Args:
         layout: the folder in OCI's image layout.
         trees: the folder with the unpacked images of this machine.
+        clock: for the wait until another job has unpacked it.
 
     Raises:
         NotReady: if it is no image, has none for this machine's processor, or does not fit on the disk.
+        StoreUnavailable: if another job unpacks it for too long.
     """
     digest = _find_manifest(layout)
     manifest = _read_document(layout, digest)
     config = _read_document(layout, _read_digest(manifest.get("config")))
-    trees.mkdir(parents=True, exist_ok=True)
-    tree = trees / digest.partition(":")[2]
-    lock = os.open(f"{tree}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if not tree.is_dir():
-        _unpack(layout, manifest, tree)
-    os.utime(tree)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    os.set_inheritable(lock, True)
-    _forget(trees, tree)
-    return UnpackedImage(tree, _variables(config), lock)
+    cache = TreeCache(trees, clock)
+    tree = cache.use(digest.partition(":")[2], f"image {layout.name}", partial(_unpack, layout, manifest))
+    tree.outlive()
+    cache.limit(MOST_TREES)
+    return UnpackedImage(tree, _variables(config))
 
 
 def _find_manifest(layout: Path) -> str:
@@ -132,9 +132,8 @@ def _variables(config: dict[str, Any]) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry)
 
 
-def _unpack(layout: Path, manifest: dict[str, Any], tree: Path) -> None:
-    part = tree.with_name(f"{tree.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+def _unpack(layout: Path, manifest: dict[str, Any], part: Path) -> None:
+    remove_tree(part)
     part.mkdir()
     layers = manifest.get("layers") or []
     sys.stdout.write(f"everspot: unpacking the image, {counted(len(layers), 'layer')}\n")
@@ -147,24 +146,8 @@ def _unpack(layout: Path, manifest: dict[str, Any], tree: Path) -> None:
                 unpacker.add_layer(blob)
         unpacker.make_mount_points()
     except (OSError, tarfile.TarError, EOFError) as error:
-        shutil.rmtree(part, ignore_errors=True)
+        remove_tree(part)
         raise NotReady(f"image: it cannot be unpacked: {error}") from error
-    part.rename(tree)
-
-
-def _forget(trees: Path, used: Path) -> None:
-    """Remove the longest unused trees that no job has locked."""
-    others = [path for path in trees.iterdir() if path.is_dir() and "." not in path.name and path != used]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_TREES - 1 :]:
-        with suppress(OSError):
-            lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                doomed = path.with_name(f"{path.name}.gone")
-                path.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
-            finally:
-                os.close(lock)
 
 
 class _VerifiedFile:
@@ -247,7 +230,7 @@ class LayerUnpacker:
                 path.touch()
 
     def _check_space(self, size: int) -> None:
-        if size + LEAST_FREE > shutil.disk_usage(self._root).free:
+        if size + RESERVE > shutil.disk_usage(self._root).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _locate(self, name: str) -> Path:

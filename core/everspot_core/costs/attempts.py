@@ -27,6 +27,7 @@ from fractions import Fraction
 from itertools import pairwise, zip_longest
 from typing import Any
 
+from everspot_core.capacity.market import Market, PoolKey
 from everspot_core.costs.prices import seconds_between
 from everspot_core.jobs.records import Event, EventKind, Reason
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_count, parse_number
@@ -67,6 +68,13 @@ class Attempt:
     notice_to_durable_seconds: float | None = None
     share: Fraction = Fraction(1)  # of the instance's cost; less than 1 where others share it
     gpus: int | None = None  # those of its seat; None: all of the instance
+
+    @property
+    def pool(self) -> PoolKey | None:
+        """The type, zone and market of its instance; None if one of them is not known. An event may tell anything."""
+        if not (self.instance_type and self.zone) or self.market not in set(Market):
+            return None
+        return PoolKey(self.instance_type, self.zone, Market(self.market))
 
     @property
     def interrupted(self) -> bool:

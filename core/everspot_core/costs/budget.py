@@ -10,7 +10,7 @@ from everspot_core.costs.attempts import Attempt, attempts
 from everspot_core.costs.billing import BillingRules
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.prices import HOUR, PriceBook, seconds_between
-from everspot_core.jobs.records import Event, Market, Role
+from everspot_core.jobs.records import Event, Role
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,14 @@ def spent(
 
 
 def _launch_record(attempt: Attempt) -> LaunchRecord | None:
-    if not (attempt.instance_id and attempt.instance_type and attempt.zone):
+    if not attempt.instance_id or attempt.pool is None:
         return None
-    if attempt.market not in set(Market):  # as an event told it, which may tell anything
-        return None
+    instance_type, zone, market = attempt.pool
     return LaunchRecord(
         instance_id=attempt.instance_id,
-        instance_type=attempt.instance_type,
-        zone=attempt.zone,
-        market=Market(attempt.market),
+        instance_type=instance_type,
+        zone=zone,
+        market=market,
         role=Role.AGENT,
         launched_at=attempt.start,
     )

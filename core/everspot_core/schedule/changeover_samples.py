@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_core.capacity.market import Market
 from everspot_core.costs.attempts import Attempt, attempts
 from everspot_core.jobs.changeover import LONGEST, ChangeoverPart, Measurement
 from everspot_core.jobs.records import Event, EventKind, Reason
@@ -44,18 +43,12 @@ def measurements(
         own_events = [e for e in history if e.epoch == attempt.epoch]
         if attempt.epoch not in epochs or any("again" in e.data for e in own_events if e.kind is EventKind.STARTED):
             continue
-        pool = _pool(attempt)
+        pool = attempt.pool
         if pool is None:
             continue
         parts = _of_job(attempt, own_events, pace) | _of_machine(attempt, history_attempts[:number], arrivals)
         samples += [Measurement(part, *pool, x) for part, x in parts.items() if timedelta(0) <= x <= LONGEST]
     return samples
-
-
-def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
-    if attempt.instance_type is None or attempt.zone is None or attempt.market not in set(Market):
-        return None
-    return attempt.instance_type, attempt.zone, Market(attempt.market)
 
 
 def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[ChangeoverPart, timedelta]:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from everspot_clouds.base import Identity
 from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.registry import provider
-from everspot_core.capacity.market import Market
 from everspot_core.capacity.price_table import newest_last
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.attempts import attempts
@@ -43,11 +42,9 @@ def _read_spending(
     ids = {tenure.instance_id for tenure in tenures if tenure.instance_id}
     launches = {name: document.value for name, document in store.launches.read(sorted(ids)).items()}
     ends = {name: document.value for name, document in store.ends.read(sorted(ids)).items()}
+    own_pool = (identity.instance_type, identity.zone, identity.market)
     pools = {(launch.instance_type, launch.zone, launch.market) for launch in launches.values()}
-    for tenure in tenures:
-        if tenure.instance_type and tenure.zone and tenure.market in set(Market):
-            pools.add((tenure.instance_type, tenure.zone, Market(tenure.market)))
-    pools.add((identity.instance_type, identity.zone, identity.market))
+    pools |= {tenure.pool for tenure in tenures if tenure.pool is not None} | {own_pool}
     book = PriceBook(store.prices(pools), catalogue)
     use = spent(
         events, submitted_at=submission.submitted_at, now=now, launches=launches, ends=ends, prices=book,
@@ -56,19 +53,15 @@ def _read_spending(
     present = tenures[-1] if tenures and tenures[-1].epoch == epoch else None
     is_shared = submission.spec.resources.shared
     share = float(present.share) if present is not None else None if is_shared else 1.0
-    pool = (identity.instance_type, identity.zone, identity.market)
-    if present is not None and present.instance_type and present.zone and present.market in set(Market):
-        pool = (present.instance_type, present.zone, Market(present.market))
+    pool = (present.pool if present is not None else None) or own_pool
     prices = book.segments(*pool, now, now + _HOUR)
     kind = catalogue.types.get(pool[0])
     gpus = present.gpus if present is not None and present.gpus is not None else kind.gpus if kind else 0
     is_priced = all(
         segment.basis is not Basis.NONE
         for tenure in tenures
-        if tenure.instance_type and tenure.zone and tenure.market in set(Market)
-        for segment in book.segments(
-            tenure.instance_type, tenure.zone, Market(tenure.market), tenure.start, tenure.end or now
-        )
+        if tenure.pool is not None
+        for segment in book.segments(*tenure.pool, tenure.start, tenure.end or now)
     )
     return Spending(
         dollars=use.dollars if is_priced else None,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from everspot_core.counting import counted
 from everspot_core.jobs.profile import (
     MOST_OPERATIONS,
     MOST_TRACE_BYTES,
@@ -116,7 +117,7 @@ class StepProfiler:
                 if self._warm is not None and self._step > self._warm[0] and not hurry:
                     self._finish(recording, self._warm)
                 else:
-                    words = f"training ended before {_count(recording.order.steps)} were recorded"
+                    words = f"training ended before {counted(recording.order.steps, 'step')} were recorded"
                     self._abandon(recording, words)
             except Exception as error:
                 self._fail(error)
@@ -230,10 +231,6 @@ def _failed(order_id: str, error: Exception) -> Profile:
     return Profile(id=order_id, state=ProfileState.FAILED, message=f"{type(error).__name__}: {error}")
 
 
-def _count(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"
-
-
 def _describe_loader(loader: Any, waited: float | None) -> DataLoading:
     workers = getattr(loader, "num_workers", None)
     return DataLoading(
@@ -293,6 +290,11 @@ class _TraceTooLarge(Exception):
     """The trace would be larger than what is kept."""
 
 
+def _check_trace_size(size: int) -> None:
+    if size > MOST_TRACE_BYTES:
+        raise _TraceTooLarge(f"the trace has more than {MOST_TRACE_BYTES >> 20} MiB: profile fewer steps")
+
+
 def _write_trace(profiler: profile, path: Path) -> int:
     """Write the trace, compressed. Return its size."""
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
@@ -308,13 +310,9 @@ def _write_trace(profiler: profile, path: Path) -> int:
             with raw.open("rb") as source, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target) as packed:
                 while piece := source.read(_PIECE):
                     packed.write(piece)
-                    if target.tell() > MOST_TRACE_BYTES:
-                        raise _TraceTooLarge(
-                            f"the trace has more than {MOST_TRACE_BYTES >> 20} MiB: profile fewer steps"
-                        )
+                    _check_trace_size(target.tell())
         size = partial.stat().st_size
-        if size > MOST_TRACE_BYTES:
-            raise _TraceTooLarge(f"the trace has more than {MOST_TRACE_BYTES >> 20} MiB: profile fewer steps")
+        _check_trace_size(size)
         partial.replace(path)
         return size
     finally:

@@ -82,7 +82,7 @@ class FrameworkAttempt:
         self._too_many_names = False
         self._profiler: StepProfiler | None = None
         self._tracker: RunTracker | None = None
-        self._tracked_step: int | None = None
+        self._is_tracked = False
 
     @classmethod
     def from_environment(cls) -> "FrameworkAttempt | None":
@@ -216,9 +216,9 @@ class FrameworkAttempt:
         self._step = step
         numbers = self._numbers(metrics or {})
         if self._tracker is not None:
-            if self._tracked_step is None:
+            if not self._is_tracked:
                 self._tracker.begin(step)
-            self._tracked_step = step
+                self._is_tracked = True
             self._tracker.add(step, numbers)
         now, key = self._clock.monotonic(), frozenset(numbers)
         reported_at = self._reported_at.get(key)

@@ -86,7 +86,18 @@ def test_a_forge_without_a_c_compiler_is_told_what_to_install(run_setup, checkou
     assert text.startswith("1.26.") and "install a C compiler (gcc)" in text
 
 
-@pytest.mark.parametrize("name", ["forge", "kubernetes", "libraries"])
+def test_an_error_that_no_step_expects_fails_the_set_up(run_setup):
+    code = """
+import plan
+plan.Step.fresh = lambda step: step.name != "libraries"
+plan.libraries.step.__class__.run = lambda step: {}["nothing"] if step.name == "libraries" else None
+print("status", plan.main(["aws", "libraries"]))
+"""
+    text = run_setup(code, PATH="/bin")
+    assert "setup: libraries: KeyError: 'nothing'" in text and "status 1" in text and "setup · done" not in text
+
+
+@pytest.mark.parametrize("name", ["forge", "kubernetes", "libraries", "provider-kubernetes"])
 def test_what_few_targets_need_is_had_only_where_it_is_asked_for(run_setup, name):
     code = f"""
 import plan

@@ -5,6 +5,7 @@ import http.server
 import importlib.metadata
 import io
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -109,6 +110,23 @@ def test_each_cloud_has_a_plugin_of_its_own_by_the_version_that_is_pinned(run_se
     (folder / f"gcp-{version}.tar.gz").unlink()
     text = run_setup(code, PATH=str(checkout))
     assert "building the upstream provider, about 4 minutes the first time" in text and "Go compiler" in text
+
+
+def test_the_kubernetes_provider_has_the_version_that_the_component_pins(run_setup, checkout, place):
+    url, folder = place
+    component = Path("components/everspot/kubernetes/pool.py")
+    (checkout / component).parent.mkdir(parents=True)
+    shutil.copy(ROOT / component, checkout / component)
+    version = re.search(r'^PLUGIN = "([\d.]+)"$', (ROOT / component).read_text(), re.M)[1]
+    archive(folder / f"kubernetes-{version}.tar.gz", pulumi_resource_kubernetes='#!/bin/sh\necho "$*"\n')
+    code = f"import kubernetes_plugin as kubernetes, provider; provider.RELEASE = '{url}/{{name}}-{{version}}.tar.gz'\n"
+    code += "print(kubernetes.PLUGIN.make(), all(p.exists() for p in kubernetes.PLUGIN.products()))"
+    assert f"the official plugin {version} True" in run_setup(code)
+    plugin = checkout / ".everspot/toolchain/plugins/pulumi-resource-kubernetes"
+    assert subprocess.run([plugin, "a", "b c"], capture_output=True, text=True, check=True).stdout == "a b c\n"
+    (folder / f"kubernetes-{version}.tar.gz").unlink()
+    text = run_setup(code, PATH=str(checkout))
+    assert "provider-kubernetes: no official download" in text and "Go compiler" in text
 
 
 def archive_bytes(folder):

@@ -1,14 +1,12 @@
 """The control plane of the local Kubernetes: etcd, API server, controllers and scheduler in one program, built from Go
 modules, and Karpenter's definitions of its objects."""
 
-import json
 import re
 import shutil
-from pathlib import Path
 
 import engine
-from problems import GIB, disk, go
-from steps import ROOT, TOOLCHAIN, Step, call, print_progress
+from problems import GIB, disk
+from steps import ROOT, TOOLCHAIN, Step, print_progress
 
 SOURCES = ROOT / "tools" / "kube"
 PROGRAM = TOOLCHAIN / "kubernetes" / "control-plane"
@@ -46,9 +44,7 @@ def copy_definitions() -> None:
     Raises:
         Missing: there is no Go, or no module source.
     """
-    # Outside any module: this one does not require Karpenter.
-    output = call([go(), "mod", "download", "-json", KARPENTER], "karpenter-source", TOOLCHAIN, {"GOWORK": "off"})
-    folder = Path(json.loads(output)["Dir"]) / "pkg" / "apis" / "crds"
+    folder = engine.module_folder(KARPENTER, "karpenter-source") / "pkg" / "apis" / "crds"
     DEFINITIONS.mkdir(parents=True, exist_ok=True)
     for name in _KINDS:
         shutil.copyfile(folder / name, DEFINITIONS / name)

@@ -57,6 +57,20 @@ def official() -> None:
             shutil.copy2(path, BIN / path.name)
 
 
+def module_folder(module: str, log: str) -> Path:
+    """Return where Go keeps the source of a module, `PATH@VERSION`, which it downloads if need be.
+
+    Raises:
+        Missing: there is no Go, or no module source.
+    """
+    # Outside any module: one of this project may replace the module, or does not require it.
+    output = call([go(), "mod", "download", "-json", module], log, TOOLCHAIN, {"GOWORK": "off"})
+    where = re.search(r'"Dir": "([^"]+)"', output)
+    if where is None:
+        raise RuntimeError("go mod download names no folder")
+    return Path(where[1])
+
+
 def build(folder: Path, package: str, target: Path, log: str, flags: Sequence[str] = ("-ldflags", "-s -w")) -> None:
     """Build one Go program into the toolchain; a half-written binary never takes its place.
 

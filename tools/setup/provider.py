@@ -9,7 +9,7 @@ from pathlib import Path
 
 import engine
 from downloads import Unreachable, fetch, system, unpack
-from problems import GO_BYTES, disk, go
+from problems import GO_BYTES, disk
 from steps import BIN, PLUGINS, ROOT, TOOLCHAIN, Step, call, print_progress
 
 RELEASE = "https://get.pulumi.com/releases/plugins/pulumi-resource-{name}-v{version}-{system}-{machine}.tar.gz"
@@ -28,9 +28,9 @@ http://[0-9]*.[0-9]*.[0-9]*.[0-9]*)
 esac
 exec "$(dirname -- "$0")/official/pulumi-resource-aws" "$@"
 """
-GCP_LAUNCHER = """#!/bin/sh
+LAUNCHER = """#!/bin/sh
 # Written by set-up: starts the official plugin.
-exec "$(dirname -- "$0")/official/pulumi-resource-gcp" "$@"
+exec "$(dirname -- "$0")/official/pulumi-resource-{name}" "$@"
 """
 
 
@@ -106,26 +106,29 @@ class Plugin:
         shutil.copy2(plugin, self.official_file)
         self._start_with(self.launcher)
 
-    def built(self) -> None:
-        """Build the upstream provider with the services in use, and put the bridge before it.
+    def built(self) -> str:
+        """Build the upstream provider with the services in use, put the bridge before it, and say so.
 
         Raises:
             Missing: there is no Go, no room, or no module source.
         """
-        required = GO_BYTES if not self.binary.exists() else 0
-        disk(TOOLCHAIN, required, f"building the upstream provider of {self.name} (Go's caches)")
+        self.copy_source(f"the upstream provider of {self.name}")
+        engine.build(self.sources, self.module, self.binary, f"{self.label}-build")
+        self._start_with(BRIDGE.format(name=self.name))
+        return "the bridge before the upstream provider, built with the services in use"
+
+    def copy_source(self, subject: str, *arguments: str) -> None:
+        """Make the copy of the module's source from which it is built. `subject`: what that is; `arguments`: for `trim.py`.
+
+        Raises:
+            Missing: there is no Go, no room, or no module source.
+        """
+        disk(TOOLCHAIN, GO_BYTES if not self.binary.exists() else 0, f"building {subject} (Go's caches)")
         pinned = re.search(rf"require {self.module} (\S+)", (self.sources / "go.mod").read_text())
         if pinned is None:
             raise RuntimeError(f"{self.sources}/go.mod does not require {self.module}")
-        # Outside any module: inside this one the module is replaced by the trimmed copy, which is not there yet.
-        download: list[str | Path] = [go(), "mod", "download", "-json", f"{self.module}@{pinned[1]}"]
-        output = call(download, f"{self.label}-source", TOOLCHAIN, {"GOWORK": "off"})
-        where = re.search(r'"Dir": "([^"]+)"', output)
-        if where is None:
-            raise RuntimeError("go mod download names no folder")
-        call([sys.executable, self.sources / "trim.py", where[1], self.copy], f"{self.label}-trim")
-        engine.build(self.sources, self.module, self.binary, f"{self.label}-build")
-        self._start_with(BRIDGE.format(name=self.name))
+        folder = engine.module_folder(f"{self.module}@{pinned[1]}", f"{self.label}-source")
+        call([sys.executable, self.sources / "trim.py", folder, self.copy, *arguments], f"{self.label}-trim")
 
     def _start_with(self, script: str) -> None:
         PLUGINS.mkdir(parents=True, exist_ok=True)
@@ -146,8 +149,7 @@ class Plugin:
                 f"{self.label}: no official download ({error}), building the upstream provider, "
                 f"about {self.minutes} minutes the first time"
             )
-            self.built()
-            how = "the bridge before the upstream provider, built with the services in use"
+            how = self.built()
             self.note.write_text("bridge")
         return how
 
@@ -166,7 +168,7 @@ class Plugin:
 
 
 AWS = Plugin("aws", "aws", 6, AWS_LAUNCHER, "provider")
-GCP = Plugin("gcp", "google", 4, GCP_LAUNCHER, "provider-gcp")
+GCP = Plugin("gcp", "google", 4, LAUNCHER.format(name="gcp"), "provider-gcp")
 PLUGINS_OF = {plugin.name: plugin for plugin in (AWS, GCP)}
 steps = {AWS.name: AWS.step(), GCP.name: GCP.step(AWS.sources / "trim.py")}
 """By cloud. Google's trim.py takes from the other what the two have in common."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,10 @@ def chain(steps: list[Step], failures: list[str]) -> threading.Thread:
                 return
             except OSError as error:
                 failures.append(f"{step.name}: {error}")
+                return
+            except Exception as error:  # else the thread would end, and set-up would say that all is done
+                traceback.print_exc()
+                failures.append(f"{step.name}: {type(error).__name__}: {error}")
                 return
 
     thread = threading.Thread(target=work)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+_MACHINES = "instances are machines here, and no pods of a Kubernetes cluster"
 LACKS: Mapping[str, str] = {
     "capacity.notice": "EC2's warning of two minutes cannot be chosen",
     "capacity.standing.prefer": "EC2 Fleet has allocation strategies here: spotAllocation, onDemandAllocation",
@@ -23,10 +24,10 @@ LACKS: Mapping[str, str] = {
     "notifications.topic": "topics are named by their ARNs here: topicArn",
     "notifications.webhookSecret": "secrets are named by their ARNs here: webhookSecretArn",
     "monitoring.channels": "alarms go to an SNS topic here: topicArn",
-    "eksCluster": "instances are machines here, and no pods of a Kubernetes cluster",
-    "context": "instances are machines here, and no pods of a Kubernetes cluster",
-    "namespace": "instances are machines here, and no pods of a Kubernetes cluster",
-    "nodes": "instances are machines here, and no pods of a Kubernetes cluster",
+    "eksCluster": _MACHINES,
+    "context": _MACHINES,
+    "namespace": _MACHINES,
+    "nodes": _MACHINES,
     "image": "instances boot a machine's image here: imageId, imageParameter",
 }
 """The reason by the setting's path, without positions in lists."""

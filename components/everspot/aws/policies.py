@@ -51,7 +51,8 @@ def trust_ec2() -> Document:
     )
 
 
-_TAG_SESSION = {False: [], True: ["sts:TagSession"]}
+_ASSUME_TAGGED = ["sts:AssumeRole", "sts:TagSession"]
+"""What it takes to assume a role by a session with tags."""
 
 
 def trust_role(role_arn: str, *, tagged: bool = False) -> Document:
@@ -63,7 +64,7 @@ def trust_role(role_arn: str, *, tagged: bool = False) -> Document:
                 "Sid": "AgentsTakeItForAJob",
                 "Effect": "Allow",
                 "Principal": {"AWS": role_arn},
-                "Action": ["sts:AssumeRole", "sts:TagSession"] if tagged else "sts:AssumeRole",
+                "Action": _ASSUME_TAGGED if tagged else "sts:AssumeRole",
             }
         ]
     )
@@ -80,7 +81,7 @@ def trust_pods(eks_cluster: str, namespace: str, account: str) -> Document:
                 "Sid": "PodsOfTheAccountTakeIt",
                 "Effect": "Allow",
                 "Principal": {"Service": "pods.eks.amazonaws.com"},
-                "Action": ["sts:AssumeRole", "sts:TagSession"],
+                "Action": _ASSUME_TAGGED,
                 "Condition": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()}},
             }
         ]
@@ -90,7 +91,7 @@ def trust_pods(eks_cluster: str, namespace: str, account: str) -> Document:
 def assume_policy(role_arn: str, *, tagged: bool = False) -> Document:
     """Return the permission of agents to become the jobs' role. `tagged`: their sessions have tags, which go over to
     the next role (Amazon EKS User Guide, "Grant Pods access to AWS resources based on tags")."""
-    return document([allow("BecomeAJob", ["sts:AssumeRole", *_TAG_SESSION[tagged]], [role_arn])])
+    return document([allow("BecomeAJob", _ASSUME_TAGGED if tagged else ["sts:AssumeRole"], [role_arn])])
 
 
 def job_policy(

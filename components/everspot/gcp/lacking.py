@@ -9,6 +9,7 @@ PRICE = "Google Cloud takes no maximum price: Spot costs what the list says, and
 COUNTED = "a group counts machines, whatever their types: target is a number of them; throughput says which are better"
 CHOICE = "a group has no allocation strategy; prefer says price, balance, depth or order"
 
+_MACHINES = "instances are machines here, and no pods of a Kubernetes cluster"
 LACKS: Mapping[str, str] = {
     "capacity.maxPrice": PRICE,
     "capacity.instanceTypes.maxPrice": PRICE,
@@ -39,10 +40,10 @@ LACKS: Mapping[str, str] = {
     "notifications.webhookSecretArn": "a secret is named projects/PROJECT/secrets/NAME here: webhookSecret",
     "prometheus.securityGroupIds": "there are no security groups; cidrs names who reads",
     "monitoring.topicArn": "an alert goes to notification channels here: channels",
-    "eksCluster": "instances are machines here, and no pods of a Kubernetes cluster",
-    "context": "instances are machines here, and no pods of a Kubernetes cluster",
-    "namespace": "instances are machines here, and no pods of a Kubernetes cluster",
-    "nodes": "instances are machines here, and no pods of a Kubernetes cluster",
+    "eksCluster": _MACHINES,
+    "context": _MACHINES,
+    "namespace": _MACHINES,
+    "nodes": _MACHINES,
     "image": "instances boot a machine's image here: imageFamily",
 }
 """The reason by the setting's path, without positions in lists."""

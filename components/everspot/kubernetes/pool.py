@@ -39,6 +39,7 @@ CLOUD = "kubernetes"
 _SUFFIXES = {
     "Role": "role", "RoleBinding": "binding", "ClusterRole": "cluster-role", "ClusterRoleBinding": "cluster-binding",
 }  # fmt: skip
+"""Ends of the declared names of rights, by their kind."""
 PLUGIN = "4.24.1"
 """Version of Pulumi's Kubernetes provider."""
 
@@ -170,11 +171,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         declared = [self._declare("network", documents.build_network_policy(self._place), namespace)]
         for document in documents.build_rights(self._place):
             account = "agent" if document["metadata"]["name"].endswith("-agent") else "scheduler"
-            kind = document["kind"].removeprefix("Cluster")
-            suffix = (
-                f"{account}-{'cluster-' if kind != document['kind'] else ''}{'role' if kind == 'Role' else 'binding'}"
-            )
-            declared.append(self._declare(suffix, document, namespace))
+            declared.append(self._declare(f"{account}-{_SUFFIXES[document['kind']]}", document, namespace))
         return declared
 
     def _node_class(self) -> pulumi.Resource:

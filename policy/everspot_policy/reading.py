@@ -61,6 +61,13 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) and not hidden(value) else {}
 
 
+def inner(value: Any, *names: str) -> Mapping[str, Any]:
+    """Return an object inside other ones; empty if one of them is missing or hidden."""
+    for name in names:
+        value = mapping(value).get(name)
+    return mapping(value)
+
+
 def objects(inputs: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of an input with their paths, such as `name[2]`. A single object counts as a list of one."""
     value = inputs.get(name)
@@ -88,9 +95,9 @@ def _deep(value: Any) -> bool:
     level = [value]
     for _ in range(_DEEPEST):
         level = [
-            inner
+            below
             for each in level
-            for inner in (each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ())
+            for below in (each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ())
         ]
         if not level:
             return False

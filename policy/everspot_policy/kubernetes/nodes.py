@@ -3,29 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.reading import hidden, lacks, mapping, number, objects, text, texts, yes
+from everspot_policy.reading import hidden, inner, lacks, mapping, number, objects, text, texts, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 POOL = "kubernetes:karpenter.sh/*:NodePool"
 CLASS = "kubernetes:karpenter.k8s.aws/*:EC2NodeClass"
 TEMPLATE = "kubernetes:core/*:PodTemplate"
-CLUSTER_LABEL = "everspot/cluster"
-"""Label of the nodes and pods of training clusters."""
-KEPT = "karpenter.sh/do-not-disrupt"
-
-
-def _inner(value: Any, *names: str) -> Mapping[str, Any]:
-    """Return an object inside other ones; empty if one of them is missing or hidden."""
-    for name in names:
-        value = mapping(value).get(name)
-    return mapping(value)
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
 
 def _is_training(subject: Subject, *names: str) -> bool:
     """Return whether nodes or pods are a training cluster's, by the labels of their template."""
-    return CLUSTER_LABEL in _inner(subject.inputs, *names, "metadata", "labels")
+    return CLUSTER_LABEL in inner(subject.inputs, *names, "metadata", "labels")
 
 
 @rule(
@@ -40,8 +32,8 @@ def nodes_end_empty(subject: Subject) -> Iterator[Problem]:
     """Find what ends nodes that are in use, in the pools of training clusters."""
     if not _is_training(subject, "spec", "template"):
         return
-    spec = _inner(subject.inputs, "spec")
-    disruption, template = _inner(spec, "disruption"), _inner(spec, "template", "spec")
+    spec = inner(subject.inputs, "spec")
+    disruption, template = inner(spec, "disruption"), inner(spec, "template", "spec")
     policy, age = disruption.get("consolidationPolicy"), template.get("expireAfter")
     if not hidden(spec.get("disruption")):
         if not hidden(policy) and policy != "WhenEmpty":
@@ -72,9 +64,9 @@ def _holds_drift(disruption: Mapping[str, Any]) -> bool:
 )
 def agents_evictable(subject: Subject) -> Iterator[Problem]:
     """Find agents that Karpenter does not evict."""
-    annotations = _inner(subject.inputs, "template", "metadata", "annotations")
-    if _is_training(subject, "template") and yes(annotations.get(KEPT)):
-        yield Problem(f"template.metadata.annotations.{KEPT}", "is set")
+    annotations = inner(subject.inputs, "template", "metadata", "annotations")
+    if _is_training(subject, "template") and yes(annotations.get(DO_NOT_DISRUPT)):
+        yield Problem(f"template.metadata.annotations.{DO_NOT_DISRUPT}", "is set")
 
 
 @rule(
@@ -87,7 +79,7 @@ def agents_evictable(subject: Subject) -> Iterator[Problem]:
 )
 def node_imdsv2(subject: Subject) -> Iterator[Problem]:
     """Find nodes whose metadata service is open to IMDSv1, or to pods."""
-    options = _inner(subject.inputs, "spec", "metadataOptions")
+    options = inner(subject.inputs, "spec", "metadataOptions")
     tokens, hops = options.get("httpTokens"), number(options.get("httpPutResponseHopLimit"))
     if text(tokens) and tokens != "required":
         yield Problem("spec.metadataOptions.httpTokens", "is not required")
@@ -105,7 +97,7 @@ def node_imdsv2(subject: Subject) -> Iterator[Problem]:
 )
 def node_encrypted(subject: Subject) -> Iterator[Problem]:
     """Find volumes that are not declared to be encrypted."""
-    for path, device in objects(_inner(subject.inputs, "spec"), "blockDeviceMappings"):
+    for path, device in objects(inner(subject.inputs, "spec"), "blockDeviceMappings"):
         if not hidden(device.get("ebs")) and lacks(mapping(device.get("ebs")).get("encrypted")):
             yield Problem(f"spec.{path}.ebs.encrypted", "is not true")
 
@@ -120,7 +112,7 @@ def node_encrypted(subject: Subject) -> Iterator[Problem]:
 )
 def node_private(subject: Subject) -> Iterator[Problem]:
     """Find nodes with a public address."""
-    if yes(_inner(subject.inputs, "spec").get("associatePublicIPAddress")):
+    if yes(inner(subject.inputs, "spec").get("associatePublicIPAddress")):
         yield Problem("spec.associatePublicIPAddress", "is true")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.reading import mapping, objects, texts, yes
+from everspot_policy.reading import inner, mapping, objects, texts, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 PODS = (
@@ -21,10 +21,7 @@ def _pod(subject: Subject) -> tuple[str, Mapping[str, Any]]:
     path = {"Pod": ("spec",), "PodTemplate": ("template", "spec")}.get(
         subject.type.rpartition(":")[2], ("spec", "template", "spec")
     )
-    value: Any = subject.inputs
-    for name in path:
-        value = mapping(value).get(name)
-    return ".".join(path), mapping(value)
+    return ".".join(path), inner(subject.inputs, *path)
 
 
 @rule(

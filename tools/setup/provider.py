@@ -118,7 +118,11 @@ class Plugin:
         return "the bridge before the upstream provider, built with the services in use"
 
     def copy_source(self, subject: str, *arguments: str) -> None:
-        """Make the copy of the module's source from which it is built. `subject`: what that is; `arguments`: for `trim.py`.
+        """Make the copy of the module's source from which it is built.
+
+        Args:
+            subject: what is built, in words.
+            arguments: further ones of `trim.py`.
 
         Raises:
             Missing: there is no Go, no room, or no module source.

@@ -19,9 +19,7 @@ class ImageCluster(LiveCluster):
     delays = Delays(shutdown=timedelta(seconds=90 * SCALE))
 
     def machine(self, instance_id: str) -> BootedMachine:
-        pid = self.cloud.machines.processes.pid(instance_id)
-        assert pid is not None, f"{instance_id} is off"
-        return BootedMachine(pid)
+        return BootedMachine.from_instance(self.cloud, instance_id)
 
     def console(self, instance_id: str) -> str:
         return str(self.client("ec2").get_console_output(InstanceId=instance_id).get("Output", ""))

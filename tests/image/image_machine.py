@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from everspot_local.machines import keeper
 
@@ -45,6 +45,13 @@ class BootedMachine:
 
     def __init__(self, keeper_pid: int) -> None:
         self._keeper_pid = keeper_pid
+
+    @classmethod
+    def from_instance(cls, cloud: Any, instance_id: str) -> "BootedMachine":
+        """Return the machine of an instance of a local cloud."""
+        pid = cloud.machines.processes.pid(instance_id)
+        assert pid is not None, f"{instance_id} is off"
+        return cls(pid)
 
     def init(self) -> int | None:
         """Return its process 1, as this machine counts it; None before it has booted."""

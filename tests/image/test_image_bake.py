@@ -50,9 +50,7 @@ class BakedCluster(LiveCluster):
         return {**super()._template_data(role, kind), "ImageId": self.image_id}
 
     def machine(self, instance_id: str) -> BootedMachine:
-        pid = self.cloud.machines.processes.pid(instance_id)
-        assert pid is not None, f"{instance_id} is off"
-        return BootedMachine(pid)
+        return BootedMachine.from_instance(self.cloud, instance_id)
 
 
 @pytest.fixture(scope="module")

@@ -58,9 +58,7 @@ class BakedCluster(GoogleLive):
         return self.api.get("compute", f"projects/everspot-local/{path}")
 
     def machine(self, instance_id: str) -> BootedMachine:
-        pid = self.cloud.machines.processes.pid(instance_id)
-        assert pid is not None, f"{instance_id} is off"
-        return BootedMachine(pid)
+        return BootedMachine.from_instance(self.cloud, instance_id)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from everspot_train.agent.job_endpoint import JobEndpoint, JobGrant
 LIBRARIES = Path(__file__).resolve().parents[2] / ".everspot" / "libraries" / "bin"
 """Their environment: they need other versions of packages than Everspot does."""
 OWN, OTHER = "jobs/mine/checkpoints/000001", "jobs/other/checkpoints/000001"
+THEIRS = f"{OTHER}/secret"
 LARGE = 9 << 20
 """Bytes from which on libraries upload in chunks or parts: Google's from 8 MiB on, boto3 from 8 MiB, s3fs from 5."""
 _REPORT = """
@@ -29,6 +30,25 @@ def attempt(name, call):
     except Exception as error:
         answers[name] = f"{type(error).__name__}: {error}"
 """
+
+
+FILE_SYSTEM_CALLS = f"""
+def write(path):
+    with files.open(path, "wb") as out:
+        out.write(bytes({LARGE}))
+attempt("write", lambda: files.pipe("data/{OWN}/a", b"1"))
+attempt("write in parts", lambda: write("data/{OWN}/b"))
+attempt("read", lambda: len(files.cat("data/{OWN}/b")))
+attempt("list", lambda: files.ls("data/{OWN}"))
+attempt("find", lambda: files.glob("data/jobs/mine/checkpoints/*/b"))
+attempt("size", lambda: files.info("data/{OWN}/b")["size"])
+attempt("delete", lambda: files.rm("data/{OWN}/a"))
+attempt("write another's", lambda: files.pipe("data/{OTHER}/a", b"1"))
+attempt("write another's in parts", lambda: write("data/{OTHER}/b"))
+attempt("read another's", lambda: files.cat("data/{THEIRS}"))
+attempt("list another's", lambda: files.ls("data/{OTHER}"))
+"""
+"""Calls of `files`, a file system of fsspec, with the job's own keys and with another one's."""
 
 
 @dataclass(frozen=True)

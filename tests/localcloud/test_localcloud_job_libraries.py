@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 from everspot.aws import policies
 from everspot_store import ManualClock
-from job_libraries import LARGE, LIBRARIES, OTHER, OWN, JobPrograms, job_programs, require_libraries
+from job_libraries import (
+    FILE_SYSTEM_CALLS,
+    LARGE,
+    LIBRARIES,
+    OTHER,
+    OWN,
+    THEIRS,
+    JobPrograms,
+    job_programs,
+    require_libraries,
+)
 from test_localcloud_job_credentials import agent, credentials, options
 
 __all__ = ["agent", "options"]
-THEIRS = f"{OTHER}/secret"
 
 
 @pytest.fixture
@@ -64,21 +73,7 @@ def test_s3fs_reads_writes_and_lists_the_jobs_keys_alone(job: JobPrograms) -> No
     answers = job.run(f"""
 import s3fs
 files = s3fs.S3FileSystem()
-def write(path):
-    with files.open(path, "wb") as out:
-        out.write(bytes({LARGE}))
-attempt("write", lambda: files.pipe("data/{OWN}/a", b"1"))
-attempt("write in parts", lambda: write("data/{OWN}/b"))
-attempt("read", lambda: len(files.cat("data/{OWN}/b")))
-attempt("list", lambda: files.ls("data/{OWN}"))
-attempt("find", lambda: files.glob("data/jobs/mine/checkpoints/*/b"))
-attempt("size", lambda: files.info("data/{OWN}/b")["size"])
-attempt("delete", lambda: files.rm("data/{OWN}/a"))
-attempt("write another's", lambda: files.pipe("data/{OTHER}/a", b"1"))
-attempt("write another's in parts", lambda: write("data/{OTHER}/b"))
-attempt("read another's", lambda: files.cat("data/{THEIRS}"))
-attempt("list another's", lambda: files.ls("data/{OTHER}"))
-""")
+{FILE_SYSTEM_CALLS}""")
     refused = {name: answers.pop(name) for name in list(answers) if "another's" in name}
     assert answers == {
         "write": "done", "write in parts": "done", "read": LARGE, "list": [f"data/{OWN}/a", f"data/{OWN}/b"],

@@ -42,22 +42,22 @@ def put_other_kinds(folder: Path) -> None:
 
 @pytest.mark.parametrize("fill", [nest, close_folders, put_other_kinds])
 def test_nothing_stays_whatever_is_in_a_folder(tmp_path: Path, fill: Callable[[Path], None]) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "file").touch()
+    sibling = tmp_path / "kept"
+    sibling.mkdir()
+    (sibling / "file").touch()
     folder = tmp_path / "folder"
     folder.mkdir()
     fill(folder)
     remove_tree(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert (kept / "file").exists()
+    assert (sibling / "file").exists()
 
 
 def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir(mode=0o750)
-    (kept / "file").touch()
-    (tmp_path / "link").symlink_to(kept)
+    sibling = tmp_path / "kept"
+    sibling.mkdir(mode=0o750)
+    (sibling / "file").touch()
+    (tmp_path / "link").symlink_to(sibling)
     remove_tree(tmp_path / "link")
-    assert (kept / "file").exists()
-    assert kept.stat().st_mode & 0o777 == 0o750
+    assert (sibling / "file").exists()
+    assert sibling.stat().st_mode & 0o777 == 0o750

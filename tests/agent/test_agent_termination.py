@@ -144,11 +144,25 @@ def test_wrappers_end_by_themselves_and_helpers_are_told_after_the_last_handler(
     termination = Termination()
     assert termination.due(table(bash, tail, train), NOW) == [4]
     assert termination.due(table(bash, tail, train), NOW + 60 * SECOND) == []
-    assert termination.due(table(bash, tail), NOW + 61 * SECOND) == [2, 3]
+    assert termination.due(table(bash, tail), NOW + 61 * SECOND) == []
     assert termination.ongoing
-    assert termination.due(table(tail), NOW + 62 * SECOND) == []
+    assert termination.due(table(bash, tail), NOW + 61 * SECOND + SETTLE) == [2, 3]
     assert termination.ongoing
-    assert termination.due(table(tail), NOW + 62 * SECOND + SETTLE) == []
+    assert termination.due(table(bash, tail), NOW + 70 * SECOND) == []  # the trap saves, which takes a while
+    assert termination.ongoing
+    assert termination.due(table(tail), NOW + 80 * SECOND) == []
+    assert termination.ongoing
+    assert termination.due(table(tail), NOW + 80 * SECOND + SETTLE) == []
+    assert not termination.ongoing
+
+
+def test_a_shell_that_waits_for_a_program_is_not_signalled_in_the_moment_after_its_end() -> None:
+    bash, train = (2, 1, "bash run.sh", "h"), (4, 2, "python t.py", "h")
+    termination = Termination()
+    assert termination.due(table(bash, train), NOW) == [4]
+    assert termination.due(table(bash), NOW + SECOND) == []
+    assert termination.ongoing
+    assert termination.due({}, NOW + 2 * SECOND) == []
     assert not termination.ongoing
 
 

@@ -191,8 +191,6 @@ class JobEndpoint:
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 5  # a silent connection is closed
-
             def do_GET(self) -> None:
                 endpoint._server.mark_received(self.connection)
                 answer = endpoint._respond(self.path, self.headers.get("Authorization") or "")

@@ -8,7 +8,9 @@ processes that handle it (`SigCgt` in /proc/PID/status):
    killed by signal" in the middle of its last save (torch/utils/data/_utils/signal_handling.py).
 2. Shells and launchers do not count as handlers while one runs below them. A shell runs its trap only after the
    command in the foreground has ended (bash(1), Signals), and torchrun signals whole process groups, workers included
-   (torch/distributed/elastic/multiprocessing/subprocess_handler). They end when the training process has ended.
+   (torch/distributed/elastic/multiprocessing/subprocess_handler). They end when the training process has ended. A shell
+   that still runs `SETTLE` later gets the signal: earlier, its exit code would be that of the signal, and the last save
+   would count as one that was broken off.
 3. Once no handler is left, all others get the signal, parents first. A job without any handler gets it immediately.
 4. Near the deadline, handlers get it that did not get it yet, because a process above did not pass it on. Workers never
    get it.
@@ -98,6 +100,7 @@ class Termination:
     def __init__(self) -> None:
         self._signalled: dict[int, ProcessInfo] = {}
         self._family: dict[int, ProcessInfo] = {}  # what ran below a process when it was signalled, and that process
+        self._above: set[int] = set()  # what ran above a process when it was signalled
         self._quiet_since: timedelta | None = None
         self.ongoing = True
 
@@ -106,7 +109,8 @@ class Termination:
 
         Afterwards `ongoing` says whether the job still uses the time that it has to end.
         """
-        handlers = [pid for root in _roots(processes) for pid in self._handlers(processes, root)]
+        settled = self._quiet_since is not None and now - self._quiet_since >= SETTLE
+        handlers = [pid for root in _roots(processes) for pid in self._handlers(processes, root, settled=settled)]
         if final:
             handlers += [p.pid for p in processes.values() if p.handles and not p.forwards and not self._is_helper(p)]
         if handlers:
@@ -124,15 +128,18 @@ class Termination:
         order = [pid for root in _roots(processes) for pid in _down(processes, root)]
         return self._sign(processes, [pid for pid in order if pid not in self._signalled])
 
-    def _handlers(self, processes: Mapping[int, ProcessInfo], root: int) -> list[int]:
-        """Return the first handler on each way down from `root`."""
+    def _handlers(self, processes: Mapping[int, ProcessInfo], root: int, *, settled: bool) -> list[int]:
+        """Return the first handler on each way down from `root`. `settled`: no handler has run for `SETTLE`."""
         process = processes[root]
         direct = process.handles and not self._is_helper(process)
         if direct and not process.forwards:
             return [root]
-        below = [pid for child in _children(processes, root) for pid in self._handlers(processes, child)]
+        children = _children(processes, root)
+        below = [pid for child in children for pid in self._handlers(processes, child, settled=settled)]
         if below or not direct:
             return below
+        if root in self._above and root not in self._signalled and not settled:
+            return []
         down = _down(processes, root)
         # A trap runs when what the shell waits for has ended, and that has no handler to save anything.
         return [] if all(processes[pid].only_launches for pid in down) else down
@@ -149,6 +156,8 @@ class Termination:
             self._signalled[pid] = processes[pid]
             for below in _down(processes, pid)[1:]:
                 self._family.setdefault(below, processes[pid])
+            while (pid := processes[pid].parent) in processes:
+                self._above.add(pid)
         return pids
 
 

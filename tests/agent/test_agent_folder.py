@@ -581,6 +581,26 @@ def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place)
     assert "step-2/model" not in kept_files
 
 
+def test_a_marker_says_so_also_to_the_look_after_the_program_was_killed(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for name in ("model.bin", "state.json", ".everspot-complete"):
+        write(keeper, name, "1")
+        time.sleep(0.02)
+    keeper.keep_last(ProgramEnd.KILLED)
+    assert restore_tree(place, 2) == {"model.bin": "1", "state.json": "1", ".everspot-complete": "1"}
+
+
+def test_a_marker_says_nothing_of_a_file_that_is_written_after_it(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for name in (".everspot-complete", "model.bin"):
+        write(keeper, name, "1")
+        time.sleep(0.02)
+    keeper.keep_last(ProgramEnd.KILLED)
+    assert not place.keeper(2).restore()
+
+
 def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_file(place: Place) -> None:
     keeper = place.keeper(1, timedelta(seconds=5))
     keeper.restore()

@@ -15,6 +15,7 @@ from itertools import dropwhile
 from everspot_store.file_tree import EntryKind, escape_path
 
 from everspot_train.agent.artifacts.layouts import (
+    MARKER,
     STATE_ENDINGS,
     CheckpointUnit,
     Division,
@@ -161,6 +162,9 @@ class Assessor:
         doubtful = frozenset[bytes]() if ended is ProgramEnd.SOUND else before.writing - before.appending
         if ended is ProgramEnd.KILLED:
             doubtful |= {path for path, since in self._since.items() if since == look.at}
+        if division.marked:  # stamps advance in ticks: one that equals the marker's may be of a write after it
+            marked_at = look.items[MARKER].ctime_ns
+            doubtful -= {path for path in division.loose if path == MARKER or look.items[path].ctime_ns < marked_at}
         complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
         for unit in _by_age(division, look):
             if unit.layout in _CLOSED_BY_A_FILE:

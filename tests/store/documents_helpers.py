@@ -103,8 +103,9 @@ def examples() -> dict[str, Document]:
         deadline=AT, cordoned=True, seats=(seat,), hours_between_interruptions=9.5, changed_at=AT,
     )  # fmt: skip
     documents["LaunchRecord"] = every_field(
-        LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool
-    )
+        LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, node="i-9", node_share=0.5,
+        **pool,
+    )  # fmt: skip
     documents["LaunchIntent"] = an_intent(pool)
     documents["EndRecord"] = every_field(EndRecord, instance_id="i-1", ended_at=AT, interrupted=True, source="event")
     documents["PricePoint"] = every_field(PricePoint, at=AT, usd_per_hour=0.4, source="describe", **pool)

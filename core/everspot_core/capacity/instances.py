@@ -9,10 +9,11 @@ from everspot_core.documents import Document, Stored, Utc
 
 
 class Role(StrEnum):
-    """The role of an instance: it runs jobs, or the scheduler."""
+    """The role of an instance: it runs jobs, or the scheduler, or it is a node on which agents are pods."""
 
     AGENT = "agent"
     SCHEDULER = "scheduler"
+    NODE = "node"
 
 
 class InstanceState(StrEnum):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from everspot_core.capacity.instances import Role
 from everspot_core.capacity.market import Market
 from everspot_core.costs.ledger import LaunchRecord
 
@@ -14,12 +15,20 @@ class BillingRules:
     - `minimum`: a shorter life is billed as this long.
     - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
     - `left_out`: names of costs that the cloud bills and our bill leaves out.
+    - `pods`: agents are pods. Who ended a pod has not ended its machine, so that only the machine may be free.
     """
 
     minimum: timedelta
     free_within: timedelta | None
     left_out: tuple[str, ...]
+    pods: bool = False
+
+    def minimum_life(self, launch: LaunchRecord) -> timedelta:
+        """Return the shortest life that is billed of an instance. A pod on a machine of others has none."""
+        return timedelta(0) if launch.node else self.minimum
 
     def is_free(self, launch: LaunchRecord, taken_after: timedelta) -> bool:
         """Return whether an instance is free that the cloud took this long after its launch."""
-        return launch.market is Market.SPOT and self.free_within is not None and taken_after < self.free_within
+        if self.free_within is None or launch.market is not Market.SPOT or (self.pods and launch.role is Role.AGENT):
+            return False
+        return taken_after < self.free_within

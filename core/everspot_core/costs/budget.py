@@ -9,7 +9,8 @@ from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.attempts import Attempt, attempts
 from everspot_core.costs.billing import BillingRules
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
-from everspot_core.costs.prices import HOUR, PriceBook, seconds_between
+from everspot_core.costs.nodes import billed_record
+from everspot_core.costs.prices import HOUR, PriceBook, exact, seconds_between
 from everspot_core.jobs.records import Event, Role
 
 
@@ -44,13 +45,19 @@ def spent(
             continue
         ended = ends.get(launch.instance_id)
         end = min(attempt.end or now, ended.ended_at if ended else now, now)
-        start = max(attempt.start, launch.launched_at)
-        if not (ended is not None and ended.interrupted and rules.is_free(launch, ended.ended_at - launch.launched_at)):
-            dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end) * attempt.share
+        billed = billed_record(launch, launches)
+        start = max(attempt.start, launch.launched_at, billed.launched_at)
+        if not _is_waived(billed, ends.get(billed.instance_id), rules):
+            share = attempt.share * exact(billed.node_share)
+            dollars += prices.cost(billed.instance_type, billed.zone, billed.market, start, end) * share
         kind = catalogue.types.get(launch.instance_type)
         gpus = attempt.gpus if attempt.gpus is not None else kind.gpus if kind else 0
         gpu_seconds += max(Fraction(0), seconds_between(start, end)) * gpus
     return BudgetUse(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
+
+
+def _is_waived(launch: LaunchRecord, ended: EndRecord | None, rules: BillingRules) -> bool:
+    return ended is not None and ended.interrupted and rules.is_free(launch, ended.ended_at - launch.launched_at)
 
 
 def _launch_record(attempt: Attempt) -> LaunchRecord | None:

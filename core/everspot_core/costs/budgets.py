@@ -16,7 +16,7 @@ from pydantic import Field
 from everspot_core.costs.billing import BillingRules
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.occupancy import Tenure, parts
-from everspot_core.costs.prices import HOUR, PriceBook, seconds_between
+from everspot_core.costs.prices import HOUR, PriceBook, exact, seconds_between
 from everspot_core.documents import Document, Stored, Utc
 
 ENVIRONMENT = ""
@@ -154,7 +154,9 @@ def spending(
     waived = not running and ended is not None and ended.interrupted and rules.is_free(launch, end - launch.launched_at)
     dollars: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
     seconds: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
-    for holder, start, until, share in parts(launch.launched_at, end, rules.minimum, tenures):
+    billed_share = exact(launch.node_share)
+    for holder, start, until, part in parts(launch.launched_at, end, rules.minimum_life(launch), tenures):
+        share = part * billed_share
         for begin, stop in _days(max(start, since), until):
             key = begin.date(), holder or ENVIRONMENT
             seconds[key] += seconds_between(begin, stop) * share

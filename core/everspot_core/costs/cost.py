@@ -3,8 +3,9 @@
 Every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`. A spot instance costs
 the price of each moment, or nothing if the cloud interrupts it within its free time. An on-demand instance costs its
 list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's life: boot,
-idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment (`sharing`),
-and the fleet bears the time that no share covers. So the parts always add up to the cost of the instance.
+idle time, the scheduler. Where agents are pods, their nodes are billed (`nodes`). If jobs share an instance, each pays
+the share that was fixed at its assignment (`sharing`), and the fleet bears the time that no share covers. So the parts
+always add up to the cost of the instance.
 
 `on_demand_cost` is the cost of the same fleet on-demand without interruptions: the useful seconds of the jobs and the
 seconds of boot and idling at list price. It leaves out seconds lost to interruptions.
@@ -21,8 +22,9 @@ from everspot_core.costs.attempts import Attempt, Interruption, Span, attempts, 
 from everspot_core.costs.billing import BillingRules
 from everspot_core.costs.budget import BudgetUse, spent
 from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
+from everspot_core.costs.nodes import PodSpan, is_billed, pod_spans, pods_by_node, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order, parts
-from everspot_core.costs.prices import PriceBook, PriceSegment, notes, seconds_between, total
+from everspot_core.costs.prices import PriceBook, PriceSegment, exact, notes, seconds_between, total
 from everspot_core.jobs.records import Event, Market
 
 __all__ = [
@@ -93,6 +95,7 @@ class InstanceBill:
     Attributes:
         end: the end of the instance, or the moment of the bill while it is `running`.
         unknown: nobody knows how long it ran, and it is billed for the minimum of the cloud.
+        pods: of a node: the agents on it, in order.
     """
 
     launch: LaunchRecord
@@ -102,6 +105,7 @@ class InstanceBill:
     free: bool
     usages: tuple[Usage, ...]
     unknown: bool = False
+    pods: tuple[PodSpan, ...] = ()
 
     @property
     def cost(self) -> Fraction:
@@ -195,11 +199,21 @@ def bill(
         for job, own in sorted(events.items())
     }
     lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
-    launches, tenures = list(launches), _list_tenures(histories, as_of)
+    recorded = {launch.instance_id: launch for launch in launches}
+    tenures, pods = _list_tenures(histories, recorded, ended, as_of), pods_by_node(recorded.values())
     instances = tuple(
-        _instance(launch, ended.get(launch.instance_id), tenures.get(launch.instance_id, []), lost, book, rules, as_of)
-        for launch in sorted(launches, key=lambda launch: (launch.launched_at, launch.instance_id))
-        if launch.launched_at < as_of
+        _instance(
+            launch,
+            ended.get(launch.instance_id),
+            tenures.get(launch.instance_id, []),
+            pod_spans(pods.get(launch.instance_id, ()), recorded, ended, as_of),
+            lost,
+            book,
+            rules,
+            as_of,
+        )
+        for launch in sorted(recorded.values(), key=lambda launch: (launch.launched_at, launch.instance_id))
+        if launch.launched_at < as_of and is_billed(launch, recorded)
     )
     of_job: dict[str, list[Usage]] = defaultdict(list)
     for instance in instances:
@@ -215,13 +229,13 @@ def bill(
         )
         for job, history in histories.items()
     )
-    unknown = sorted(set(tenures) - {launch.instance_id for launch in launches})
+    unknown = sorted(set(tenures) - set(recorded))
     missing = [f"no launch is recorded of {', '.join(unknown)}: what jobs used of it is not billed"] if unknown else []
     return Bill(
         as_of=as_of,
         instances=instances,
         jobs=jobs,
-        notes=(*missing, *_unknown(instances, rules), *_notes(instances)),
+        notes=(*missing, *_unknown(instances, rules), *_unrecorded_nodes(instances), *_notes(instances)),
         left_out=rules.left_out,
     )
 
@@ -240,6 +254,14 @@ def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str
     ]
 
 
+def _unrecorded_nodes(instances: Sequence[InstanceBill]) -> list[str]:
+    """Return a note on pods that have a whole machine of which the ledger knows nothing."""
+    names = [i.launch.instance_id for i in instances if i.launch.node and i.launch.node_share == 1]
+    if not names:
+        return []
+    return [f"no node is recorded of {', '.join(names)}: only the time of these pods is billed, not boot and drain"]
+
+
 def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
     priced: list[tuple[str, Sequence[PriceSegment]]] = []
     for instance in instances:
@@ -250,21 +272,28 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
     return tuple(notes(priced))
 
 
-def _list_tenures(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
-    """Return the tenures of each instance, in order."""
+def _list_tenures(
+    histories: Mapping[str, Sequence[Attempt]],
+    launches: Mapping[str, LaunchRecord],
+    ends: Mapping[str, EndRecord],
+    as_of: datetime,
+) -> dict[str, list[Tenure]]:
+    """Return the tenures of each machine that is billed, in order."""
     claimed: dict[str, list[Tenure]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:
             if attempt.instance_id is not None:
                 end = min(attempt.end or as_of, as_of)
                 claimed[attempt.instance_id].append(Tenure(job, attempt.start, end, attempt.share))
-    return {instance: in_order(claims) for instance, claims in claimed.items()}
+    machines = tenures_by_machine(claimed, launches, ends)
+    return {machine: in_order(claims) for machine, claims in machines.items()}
 
 
 def _instance(
     launch: LaunchRecord,
     ended: EndRecord | None,
     tenures: Sequence[Tenure],
+    pods: tuple[PodSpan, ...],
     lost: Mapping[str, Sequence[Span]],
     book: PriceBook,
     rules: BillingRules,
@@ -275,14 +304,15 @@ def _instance(
     interrupted = not running and ended is not None and ended.interrupted
     free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
-    for job, start, until, share in parts(launch.launched_at, end, rules.minimum, tenures):
+    billed_share = exact(launch.node_share)
+    for job, start, until, share in parts(launch.launched_at, end, rules.minimum_life(launch), tenures):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
         paid = book.segments(*pool, launch.market, start, until)
         listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
-        usages.append(Usage(launch, job, tuple(paid), tuple(listed), free, share))
+        usages.append(Usage(launch, job, tuple(paid), tuple(listed), free, share * billed_share))
     unknown = not running and ended is not None and ended.source == UNKNOWN
-    return InstanceBill(launch, end, running, interrupted, free, tuple(usages), unknown)
+    return InstanceBill(launch, end, running, interrupted, free, tuple(usages), unknown, pods)
 
 
 def _without(start: datetime, end: datetime, spans: Sequence[Span]) -> list[Span]:

@@ -21,6 +21,8 @@ class LaunchRecord(Document):
     role: Role = Role.AGENT
     image: str = Field(default="", description="Of the machine, as the cloud names it.")
     launched_at: Utc
+    node: str = Field(default="", description="Of a pod: the machine that it is on, which may be in the ledger too.")
+    node_share: float = Field(default=1.0, gt=0, le=1, description="The part of its machine that is billed.")
 
 
 class EndRecord(Document):

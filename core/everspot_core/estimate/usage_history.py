@@ -14,6 +14,7 @@ from itertools import pairwise
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.market import Market
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.costs.nodes import is_billed
 from everspot_core.costs.prices import HOUR, PriceBook, seconds_between, total
 from everspot_core.jobs.records import Role
 
@@ -66,7 +67,9 @@ class Recent:
     ) -> "Recent":
         """Return the prices and instances of a span from a ledger. The ledger may begin before the span and end after
         it."""
-        return cls(since, until, tuple(launches), {end.instance_id: end for end in ends}, tuple(points))
+        recorded = {launch.instance_id: launch for launch in launches}
+        billed = tuple(launch for launch in recorded.values() if is_billed(launch, recorded))
+        return cls(since, until, billed, {end.instance_id: end for end in ends}, tuple(points))
 
     @property
     def span(self) -> timedelta:
@@ -117,6 +120,6 @@ class Recent:
             end = self.ends.get(launch.instance_id)
             start = max(launch.launched_at, self.since)
             last = self.until if end is None else min(end.ended_at, self.until)
-            if launch.market is market and launch.role is Role.AGENT and start < last:
+            if launch.market is market and launch.role is not Role.SCHEDULER and start < last:
                 lives.append((launch, start, last))
         return sorted(lives, key=lambda life: (life[0].launched_at, life[0].instance_id))

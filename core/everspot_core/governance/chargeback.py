@@ -30,6 +30,7 @@ class LineKind(StrEnum):
     LOST = "lost"
     BOOT = "boot"
     IDLE = "idle"
+    DRAIN = "drain"
     SHARED = "shared"
     SCHEDULER = "scheduler"
 
@@ -38,6 +39,7 @@ _OF_NOBODY = {
     UsageKind.LOST: LineKind.LOST,
     UsageKind.BOOT: LineKind.BOOT,
     UsageKind.IDLE: LineKind.IDLE,
+    UsageKind.DRAIN: LineKind.DRAIN,
     UsageKind.SHARED: LineKind.SHARED,
     UsageKind.SCHEDULER: LineKind.SCHEDULER,
 }

@@ -37,6 +37,7 @@ _WORDS = {
     UsageKind.LOST: "time lost to interruptions",
     UsageKind.BOOT: "boot",
     UsageKind.IDLE: "idle",
+    UsageKind.DRAIN: "drain",
     UsageKind.SHARED: "unused share",
     UsageKind.SCHEDULER: "scheduler",
 }

@@ -30,6 +30,8 @@ HEADROOM = Fraction(5, 4)
 LEAST_SPOT_HOURS = 1
 """Hours of work on Spot from which on a type's price there is known."""
 _JOB = (UsageKind.WORK, UsageKind.LOST)
+_SPOT_KINDS = (*_JOB, UsageKind.BOOT, UsageKind.DRAIN)
+"""What work on spot costs: the use of an instance that a job makes necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
     worked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     unknown = set()
     for row in rows:
-        if row.launch is None or row.launch.market is not Market.SPOT or row.kind not in (*_JOB, UsageKind.BOOT):
+        if row.launch is None or row.launch.market is not Market.SPOT or row.kind not in _SPOT_KINDS:
             continue
         kind = row.launch.instance_type, region(row.launch)
         paid[kind] += row.cost + row.waived

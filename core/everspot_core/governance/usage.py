@@ -5,7 +5,8 @@ Every second of every instance is in exactly one kind, so the rows of a bill add
 - `work`: a job held it and worked. `lost`: a job held it in a span that an interruption cost it: from the notice or the
   last durable checkpoint until it trained again, redone work included.
 - `boot`: from the launch until its agent reported, or a job was assigned to it. `idle`: it was up and held by nobody.
-  `shared`: the rest of an instance that jobs hold only in shares. `scheduler`: a scheduler's own instance.
+  `drain`: of a node, from the end of its last agent until it is gone. `shared`: the rest of an instance that jobs hold
+  only in shares. `scheduler`: a scheduler's own instance.
 
 The costs of visits to other clusters are in rows of two more kinds, each in the hour in which the visit ended (or in
 the hour of the bill, while the visit goes on): `abroad` is the host's bill for its instances, `egress` the copied bytes
@@ -29,6 +30,7 @@ from everspot_core.jobs.visit_records import Trip, TripEnd
 
 _ZERO = Fraction(0)
 _HOUR = timedelta(hours=1)
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class UsageKind(StrEnum):
@@ -38,6 +40,7 @@ class UsageKind(StrEnum):
     LOST = "lost"
     BOOT = "boot"
     IDLE = "idle"
+    DRAIN = "drain"
     SHARED = "shared"
     SCHEDULER = "scheduler"
     ABROAD = "abroad"
@@ -148,16 +151,12 @@ def usage_rows(
         for attempt in job.attempts:
             if attempt.instance_id is not None:
                 attempts_by_instance.setdefault(attempt.instance_id, []).append(attempt)
-    all_rows = [
-        row
-        for instance in bill.instances
-        for row in _of_instance(
-            instance,
-            sorted(attempts_by_instance.get(instance.launch.instance_id, ()), key=lambda a: a.start),
-            (reported_at or {}).get(instance.launch.instance_id),
-            window,
-        )
-    ]
+    all_rows: list[UsageRow] = []
+    for instance in bill.instances:
+        agents = [pod.name for pod in instance.pods] or [instance.launch.instance_id]
+        held = [attempt for agent in agents for attempt in attempts_by_instance.get(agent, ())]
+        reports = [reported_at[agent] for agent in agents if reported_at and agent in reported_at]
+        all_rows += _of_instance(instance, sorted(held, key=lambda a: a.start), min(reports, default=None), window)
     for job_id, record in sorted((records or {}).items()):
         all_rows += (row for row in visit_rows(job_id, record, bill.as_of) if window.contains(row.hour))
     return sorted(all_rows, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))
@@ -187,14 +186,14 @@ class _Tally:
 def _of_instance(
     instance: InstanceBill, attempts: Sequence[Attempt], reported: datetime | None, window: _Window
 ) -> Iterator[UsageRow]:
-    launch, booted = instance.launch, _booted(instance, reported)
+    launch, booted, drained = instance.launch, _booted(instance, reported), _drained(instance)
     tallies: dict[tuple[datetime, UsageKind, str | None, int | None], _Tally] = {}
     for usage in instance.usages:
         job_attempts = [a for a in attempts if a.job_id == usage.job_id] if usage.job_id is not None else []
         starts = [a.start for a in job_attempts]
-        for piece in _pieces(usage, [booted, *starts], window):
+        for piece in _pieces(usage, [booted, drained, *starts], window):
             epoch = job_attempts[max(0, bisect_right(starts, piece.start) - 1)].epoch if job_attempts else None
-            key = _hour(piece.start), _kind(usage, piece, booted), usage.job_id, epoch
+            key = _hour(piece.start), _kind(usage, piece, booted, drained), usage.job_id, epoch
             tally = tallies.setdefault(key, _Tally())
             seconds = seconds_between(piece.start, piece.end) * usage.share
             tally.seconds += seconds
@@ -225,16 +224,25 @@ def _booted(instance: InstanceBill, reported: datetime | None) -> datetime:
     """Return the moment after which the instance is idle if nobody holds it."""
     first = min((u.paid[0].start for u in instance.usages if u.job_id is not None and u.paid), default=None)
     moments = [moment for moment in (reported, first) if moment is not None]
-    return min(moments) if moments else datetime.max.replace(tzinfo=UTC)
+    return min(moments) if moments else _NEVER
 
 
-def _kind(usage: Usage, piece: _Piece, booted: datetime) -> UsageKind:
+def _drained(instance: InstanceBill) -> datetime:
+    """Return the moment after which a node that has ended had no agent any more."""
+    if instance.running or not instance.pods:
+        return _NEVER
+    return max(pod.end for pod in instance.pods)
+
+
+def _kind(usage: Usage, piece: _Piece, booted: datetime, drained: datetime) -> UsageKind:
     if usage.job_id is not None:
         return UsageKind.LOST if piece.listed is None else UsageKind.WORK
     if usage.launch.role is Role.SCHEDULER:
         return UsageKind.SCHEDULER
-    if usage.share < 1:
+    if usage.share < exact(usage.launch.node_share):
         return UsageKind.SHARED
+    if piece.start >= drained:
+        return UsageKind.DRAIN
     return UsageKind.BOOT if piece.start < booted else UsageKind.IDLE
 
 

@@ -19,6 +19,7 @@ from everspot_core.costs.budgets import (
     spending,
     spent,
 )
+from everspot_core.costs.nodes import is_billed, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order
 from everspot_core.costs.prices import PriceBook
 from everspot_core.jobs.job_archive import Dossier
@@ -156,13 +157,17 @@ def _spending(
     lately: dict[tuple[date, str], Amount] = {}
     first = None
     ends = {name: doc.value for name, doc in store.ends.scan().items()}
-    for name, doc in store.launches.scan().items():
-        launch, ended = doc.value, ends.get(name)
+    launches = {name: doc.value for name, doc in store.launches.scan().items()}
+    by_machine = tenures_by_machine(claims, launches, ends)
+    for name, launch in launches.items():
+        if not is_billed(launch, launches):
+            continue
+        ended = ends.get(name)
         if launch.launched_at >= now or (ended is not None and ended.ended_at < since):
             continue
         first = min(launch.launched_at, first or now)
         kind = session.catalogue.types.get(launch.instance_type)
-        gpus, rules, tenures = kind.gpus if kind else 0, session.cloud.billing, in_order(claims[name])
+        gpus, rules, tenures = kind.gpus if kind else 0, session.cloud.billing, in_order(by_machine.get(name, ()))
         for into, begin in ((daily_spending, since), (lately, now - LATELY)):
             add(into, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=begin, now=now))
     return daily_spending, lately, first

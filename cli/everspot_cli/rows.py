@@ -9,7 +9,7 @@ from everspot_core.costs.attempts import attempts
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.lease import pending
-from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
+from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress, Role
 
 from everspot_cli.job_history import describe_interval, in_market_time
 from everspot_cli.session import Session, side_by_side
@@ -184,10 +184,10 @@ def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict
     for instance in sorted({*launches, *records}):
         launch, record, ended = launches.get(instance), records.get(instance), ends.get(instance)
         has_ended = ended is not None or (record is not None and record.state.value == "GONE")
-        if has_ended and not include_ended:
-            continue
         source: LaunchRecord | InstanceRecord | None = record or launch
         assert source is not None  # noqa: S101 - by the union above
+        if (has_ended and not include_ended) or source.role is Role.NODE:  # agents are listed, not what is beneath them
+            continue
         began = launch.launched_at if launch else record.booted_at if record else now
         beat = schedulers.get(instance)
         last_report = record or beat

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from everspot_core.costs.attempts import attempts
 from everspot_core.costs.budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
+from everspot_core.costs.nodes import is_billed, pods_by_node, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Event, JobRecord
@@ -74,8 +75,10 @@ class Accounts:
         self._hear(observation, ledger, month, now)
         total = {key: amount for key, amount in self._over.items() if key[0] >= month.date()}
         self._over = dict(total)
+        pods = pods_by_node(ledger.launches.values())
         for name in ledger.launches.keys() - self._done:
-            add(total, self._instance_spending(name, ledger, month, now))
+            if is_billed(ledger.launches[name], ledger.launches):
+                add(total, self._instance_spending(name, pods.get(name, ()), ledger, month, now))
         return total
 
     def _read(self) -> None:
@@ -116,15 +119,17 @@ class Accounts:
                 self._claims[instance][job] = tenures
 
     def _instance_spending(
-        self, name: str, ledger: Ledger, month: datetime, now: datetime
+        self, name: str, pods: Sequence[str], ledger: Ledger, month: datetime, now: datetime
     ) -> dict[tuple[date, str], Amount]:
-        """Return the cost of an instance since the month began."""
+        """Return the cost of an instance since the month began. `pods`: of a node, the agents on it."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
+        agents = (name, *pods)
         if ended is not None and ended.ended_at < month:
-            self._close(name)
+            self._close(agents)
             return {}
         account = self._accounts.setdefault(name, _Account({}, max(month, launch.launched_at)))
-        tenures = in_order(hold for own in self._claims.get(name, {}).values() for hold in own)
+        claims = {agent: [t for own in self._claims.get(agent, {}).values() for t in own] for agent in agents}
+        tenures = in_order(tenures_by_machine(claims, ledger.launches, ledger.ends)[name])
         kind = ledger.catalogue.types.get(launch.instance_type)
         gpus = kind.gpus if kind is not None else 0
         book, rules, settled = ledger.prices(), ledger.billing, now - SETTLED
@@ -133,19 +138,21 @@ class Accounts:
             before = spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=until)
             add(account.spent, before)
             account.until = until
-            self._thin_out(name, until)
+            for agent in agents:
+                self._thin_out(agent, until)
         if ended is not None and ended.ended_at < account.until:
-            self._close(name)
+            self._close(agents)
             add(self._over, account.spent)
             return account.spent
         total = dict(account.spent)
         add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=now))
         return total
 
-    def _close(self, name: str) -> None:
-        self._done.add(name)
-        self._accounts.pop(name, None)
-        self._claims.pop(name, None)
+    def _close(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._done.add(name)
+            self._accounts.pop(name, None)
+            self._claims.pop(name, None)
 
     def _thin_out(self, name: str, until: datetime) -> None:
         """Forget tenures that had ended by then: they are in the account."""

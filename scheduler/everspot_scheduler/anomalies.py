@@ -148,7 +148,7 @@ class AnomalyWatch:
         standing = [
             _standing(instance, ledger)
             for instance in described
-            if instance.phase is Phase.ALIVE and not instance.launch
+            if instance.phase is Phase.ALIVE and not instance.launch and instance.role is not Role.NODE
         ]
         return orphaned_capacity(standing, declared.capacity, self._store.clock.now())
 

@@ -18,10 +18,10 @@ from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePo
 from everspot_core.costs.pool_history import PoolHistory, histories
 from everspot_core.costs.prices import PriceBook
 from everspot_core.jobs.job import JobSubmission
-from everspot_core.jobs.records import JobRecord, Market
+from everspot_core.jobs.records import InstanceRecord, JobRecord, Market, Role
 from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
-from everspot_store import BadDocument, Store
+from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.histories import Histories
@@ -123,6 +123,8 @@ class Ledger:
             role=instance.role,
             image=instance.image,
             launched_at=instance.launched_at,
+            node=instance.node,
+            node_share=instance.node_share,
         )
         self.write_launch(launch)
 
@@ -159,7 +161,7 @@ class Ledger:
         if (cloud_end := facts.ends.get(name)) is not None:
             self.write_end(name, cloud_end.ended_at, interrupted=cloud_end.interrupted, source="describe")
             return
-        heartbeat = self._store.instances.read([name]).get(name)
+        heartbeat = self._last_heartbeat(name)
         if not self.is_forgotten(name, heartbeat.etag if heartbeat is not None else "", facts):
             return
         if heartbeat is None and name not in facts.ended_at:  # how long it cost money is known to nobody
@@ -167,6 +169,14 @@ class Ledger:
             return
         at = facts.ended_at[name] if heartbeat is None else facts.ended_at.get(name, heartbeat.value.updated_at)
         self.write_end(name, at, interrupted=False, source="observed")
+
+    def _last_heartbeat(self, name: str) -> Versioned[InstanceRecord] | None:
+        """Return the last report of an instance; of a node, that of the agents on it."""
+        agents = [name]
+        if self.launches[name].role is Role.NODE:
+            agents = [pod for pod, launch in self.launches.items() if launch.node == name]
+        beats = self._store.instances.read(agents).values()
+        return max(beats, key=lambda beat: beat.value.updated_at, default=None)
 
     def is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
         """Return whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""

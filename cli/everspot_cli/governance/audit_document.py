@@ -47,7 +47,7 @@ def audit_document(
     """
     material, rows = ledger.material, ledger.rows
     facts = month_facts(rows, material.bill.jobs, material.records, ledger.month)
-    launched = {i.launch.instance_type for i in material.bill.instances if i.launch.role is Role.AGENT}
+    launched = {i.launch.instance_type for i in material.bill.instances if i.launch.role is not Role.SCHEDULER}
     large = oversized(rows, material.submissions, material.records, material.catalogue, {*allowed, *launched})
     measured = sum(1 for record in material.records.values() if record.progress.memory_gib is not None)
     measures = [

@@ -20,6 +20,7 @@ LABELS = {
     LineKind.LOST: "(lost to interruptions)",
     LineKind.BOOT: "(boot)",
     LineKind.IDLE: "(idle)",
+    LineKind.DRAIN: "(drain)",
     LineKind.SHARED: "(unused shares)",
     LineKind.SCHEDULER: "(scheduler)",
 }
@@ -32,6 +33,7 @@ DEFINITIONS = {
     "the last durable checkpoint, until training again",
     LABELS[LineKind.BOOT]: "from the launch of instances until their agents reported",
     LABELS[LineKind.IDLE]: "instances that were up and had no job",
+    LABELS[LineKind.DRAIN]: "nodes beneath agents, from the end of their last agent until they were gone",
     LABELS[LineKind.SHARED]: "what jobs left of instances that they share",
     LABELS[LineKind.SCHEDULER]: "the scheduler's own instance",
     "wasted_gpu_usd": "the part of gpu_usd, which is work here of jobs whose GPUs were measured, that was paid while "

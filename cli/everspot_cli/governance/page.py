@@ -50,7 +50,7 @@ def _cards(document: dict[str, Any]) -> str:
         ),
         card(share("value", "untagged", "visitors"), "worked for jobs"),
         card(share("lost"), "lost to interruptions"),
-        card(share("boot", "idle", "shared", "scheduler"), "boot, idle, unused, scheduler"),
+        card(share("boot", "idle", "drain", "shared", "scheduler"), "boot, idle, drain, unused, scheduler"),
     ]
     return f'<div class="cards">{"".join(parts)}</div>'
 

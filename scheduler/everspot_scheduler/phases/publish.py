@@ -75,7 +75,8 @@ class PublishPhase(TickPhase):
         self._beat = self._beat.model_copy(update={"ticks": self._beat.ticks + 1, "updated_at": clock.now()})
         if self._beat_backoff.take(clock.monotonic()):
             self._beat_at = clock.monotonic()
-            alive = sum(1 for i in services.facts.described.values() if i.phase is Phase.ALIVE)
+            described = services.facts.described.values()
+            alive = sum(1 for i in described if i.phase is Phase.ALIVE and i.role is not Role.NODE)
             detail = f"{alive} instances, {len(services.waits)} jobs waiting"
             beat = self._beat.model_copy(update={"detail": detail, "peers": services.federation.sights()})
             self._beat = beat

@@ -143,9 +143,12 @@ def _phase(view: InstanceView | None) -> str:
 def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[str, str], float]:
     usd_by_key = {(Role.AGENT.value, market.value): 0.0 for market in Market}
     for i in alive:
-        usd = ledger.usd_per_hour(PoolKey(i.instance_type, i.zone, i.market))
-        key = i.role.value, i.market.value
-        usd_by_key[key] = usd_by_key.get(key, 0.0) + (usd or 0.0)
+        if i.node in ledger.launches:  # the node costs money, and its pod does not once more
+            continue
+        usd = ledger.usd_per_hour(PoolKey(i.instance_type, i.zone, i.market)) or 0.0
+        role = Role.AGENT if i.role is Role.NODE else i.role
+        key = role.value, i.market.value
+        usd_by_key[key] = usd_by_key.get(key, 0.0) + usd * i.node_share
     return usd_by_key
 
 

@@ -1,17 +1,21 @@
 """What a launch asks Kubernetes for, and how its answers are read, without an API server."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from everspot_clouds.base import MetadataError, Trouble
 from everspot_clouds.kubernetes import errors
+from everspot_clouds.kubernetes.client import Document
+from everspot_clouds.kubernetes.node_share import LEAST, billed_share, machine_name, parse_quantity
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs.records import Role
 from everspot_store import ManualClock
 from kubernetes.client import ApiException
 from urllib3.exceptions import MaxRetryError
@@ -149,14 +153,81 @@ def test_a_pod_that_does_not_reach_the_machines_metadata_is_not_warned_by_it() -
     assert metadata.interruption() is None and metadata.rebalance() is None
 
 
-def test_the_notice_is_the_pods_grace_and_no_first_hour_is_free() -> None:
+def test_the_notice_is_the_pods_grace_and_no_pod_is_free() -> None:
     kubernetes = provider("kubernetes")
     manifest = Manifest(cluster="fleet", cloud="kubernetes", control_url="memory://", data_url="memory://")
     assert kubernetes.notice(manifest).total_seconds() == 30
     longer = Manifest.model_validate({**manifest.model_dump(), "notice": "100s"})
     assert kubernetes.notice(longer).total_seconds() == 100
-    assert kubernetes.billing.free_within is None
-    assert "nodes before, between and after their pods (boot, drain, idle)" in kubernetes.billing.left_out
+    pod = LaunchRecord(
+        instance_id="p", instance_type="c6i.large", zone="us-east-1a", market=Market.SPOT, launched_at=datetime.now(UTC)
+    )
+    soon = timedelta(minutes=5)
+    assert not kubernetes.billing.is_free(pod, soon)
+    assert kubernetes.billing.is_free(pod.model_copy(update={"role": Role.NODE}), soon)
+    assert any("nodes of others" in cost for cost in kubernetes.billing.left_out)
+
+
+GIB = 2**30
+P3 = {"cpu": "64", "memory": f"{488 * GIB}", "nvidia.com/gpu": "8"}
+
+
+def a_node(cluster: str = "", **allocatable: str) -> Document:
+    labels = {"everspot/cluster": cluster} if cluster else {}
+    return {
+        "metadata": {"name": "n-1", "labels": labels},
+        "spec": {"providerID": "aws:///us-east-1a/i-0123"},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def a_pod(*requests: dict[str, str], init: tuple[dict[str, str], ...] = (), limits: bool = False) -> Document:
+    kind = "limits" if limits else "requests"
+    containers, first = ([{"resources": {kind: some}} for some in group] for group in (requests, init))
+    labels = {"everspot/cluster": "fleet"}
+    return {"metadata": {"labels": labels}, "spec": {"containers": containers, "initContainers": first}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        # AWS's example: of $10 an hour a GPU costs $0.504, a vCPU $0.05 and a GB $0.0056.
+        (a_pod({"nvidia.com/gpu": "1"}, limits=True), 0.0504),
+        (a_pod({"cpu": "10"}), 0.0504),
+        (a_pod({"memory": "90Gi"}), 0.0504),
+        (a_pod({"cpu": "5"}, {"cpu": "5000m"}), 0.0504),
+        (a_pod({"cpu": "1"}, init=({"cpu": "10"}, {"cpu": "2"})), 0.0504),
+        (a_pod(P3), 1.0),
+        (a_pod({}), 1.0),
+        (a_pod({"ephemeral-storage": "1Gi"}), 1.0),
+        (a_pod({"cpu": "1n"}), LEAST),
+    ],
+)
+def test_a_node_of_others_is_shared_by_requests_as_aws_does(pod: Document, expected: float) -> None:
+    assert billed_share(pod, a_node(**P3)) == pytest.approx(expected, rel=2e-3)
+    assert billed_share(pod, a_node("other", **P3)) == pytest.approx(expected, rel=2e-3)
+    assert billed_share(pod, a_node("fleet", **P3)) == 1.0
+
+
+def test_shares_of_all_pods_of_a_node_add_up_to_no_more_than_the_node() -> None:
+    pods = [
+        a_pod({"cpu": "16", "memory": "100Gi"}),
+        a_pod({"cpu": "48", "nvidia.com/gpu": "8"}),
+        a_pod({"memory": "388Gi"}),
+    ]
+    assert sum(billed_share(pod, a_node(**P3)) for pod in pods) == pytest.approx(1)
+
+
+def test_a_node_is_named_as_its_machine() -> None:
+    assert machine_name(a_node()) == "i-0123"
+    assert machine_name({"metadata": {"name": "n-1"}, "spec": {}}) == "n-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("1500m", 1.5), ("2Gi", 2 * GIB), ("1k", 1000), ("1.5", 1.5), ("7Ei", 7 * 2**60)]
+)
+def test_quantities_are_those_of_kubernetes(text: str, value: float) -> None:
+    assert float(parse_quantity(text)) == value
 
 
 def test_a_shell_is_kubectls() -> None:

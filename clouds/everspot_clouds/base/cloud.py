@@ -35,7 +35,8 @@ class CloudInstance:
     `interrupted`: whether the cloud interrupted it; None while the API does not state the cause of its end. `launch`:
     the token of the launch intent that created it; empty for an instance of the standing fleets. `part_of`: the cloud's
     name of the fleet or group that keeps it running; empty if the cloud does not say. `failure`: the cloud's own error,
-    if it ended the instance for one; at its launch, as a rule.
+    if it ended the instance for one; at its launch, as a rule. `node`: of a pod, the cloud's name of its machine, and
+    `node_share` the part of that machine that it is billed for, if the machine is not described as an instance too.
     """
 
     instance_id: str
@@ -51,6 +52,8 @@ class CloudInstance:
     launch: str = ""
     part_of: str = ""
     failure: LaunchError | None = None
+    node: str = ""
+    node_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Cloud, CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 from everspot_clouds.kubernetes import capacity, errors
 from everspot_clouds.kubernetes.client import KubernetesClient
-from everspot_clouds.kubernetes.instances import NodePlacements, parse, selector
+from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, parse, selector
 from everspot_clouds.kubernetes.messages import Evictions
 
 
@@ -65,7 +65,7 @@ class KubernetesCloud:
         self._placements.forget_others(pods)
         if self._tidying is not None:
             self._tidying.tidy(pods)
-        return described
+        return [*described, *describe_nodes(self._machines.instances())]
 
     def ends(self) -> list[CloudEnd]:
         """See `Cloud`. Empty, because a finalizer keeps each pod until its end was described."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,15 @@ from everspot_clouds.base import CloudInstance, Phase
 from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, PLACEMENT_LABELS, SPOT, TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
-from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, LAUNCH_LABEL, RELEASED_NOTE, ROLE_LABEL
+from everspot_clouds.kubernetes.node_share import billed_share, machine_name
+from everspot_clouds.kubernetes.rules import (
+    CLUSTER_LABEL,
+    LAUNCH_LABEL,
+    MACHINE_LABEL,
+    RELEASED_NOTE,
+    ROLE_LABEL,
+    SHARE_LABEL,
+)
 
 _ENDED = ("Succeeded", "Failed")
 _log = logging.getLogger(__name__)
@@ -26,14 +34,18 @@ class NodePlacement:
     instance_type: str
     zone: str
     market: Market
+    machine: str = ""
+    share: float = 1.0
 
     @classmethod
     def read(cls, labels: Mapping[str, str]) -> "NodePlacement | None":
-        """Return the placement in labels; None if one of them is missing."""
+        """Return the placement in the labels of a node, or of a pod to which they were copied; None if one of them is
+        missing."""
         if not all(labels.get(name) for name in PLACEMENT_LABELS):
             return None
         market = Market.SPOT if labels[MARKET_LABEL] == SPOT else Market.ON_DEMAND
-        return cls(labels[TYPE_LABEL], labels[ZONE_LABEL], market)
+        share = float(labels.get(SHARE_LABEL) or 1)
+        return cls(labels[TYPE_LABEL], labels[ZONE_LABEL], market, labels.get(MACHINE_LABEL, ""), share)
 
 
 @dataclass
@@ -57,19 +69,21 @@ class NodePlacements:
         if (placement := NodePlacement.read(meta.get("labels", {})) or self._by_uid.get(meta["uid"])) is not None:
             return placement
         try:
-            labels = self.client.node(node_name)["metadata"].get("labels", {})
+            node = self.client.node(node_name)
         except Exception as error:
             if not is_status(error, NOT_FOUND):
                 raise
             _log.warning("the node %s of %s is gone, and nobody has read its type", node_name, meta["name"])
             return None
-        placement = NodePlacement.read(labels)
+        labels = node["metadata"].get("labels", {})
+        own = {MACHINE_LABEL: machine_name(node), SHARE_LABEL: f"{billed_share(pod, node):.6g}"}
+        placement = NodePlacement.read({**labels, **own})
         if placement is None:
             _log.warning("the node %s of %s lacks a label of type, zone or market", node_name, meta["name"])
             return None
         self._by_uid[meta["uid"]] = placement
         if self.writes:
-            copies = {name: labels[name] for name in PLACEMENT_LABELS}
+            copies = {name: labels[name] for name in PLACEMENT_LABELS} | own
             try:
                 self.client.patch_pod(meta["name"], {"metadata": {"labels": copies}})
             except Exception as error:
@@ -93,19 +107,28 @@ def parse(pod: Document, placement: NodePlacement) -> CloudInstance:
     """Return the instance that a pod is."""
     meta, ended = pod["metadata"], is_ended(pod)
     leaving = Phase.ENDING if "deletionTimestamp" in meta else Phase.ALIVE
+    bound: Document = next((c for c in pod.get("status", {}).get("conditions", []) if c["type"] == "PodScheduled"), {})
     return CloudInstance(
         instance_id=meta["name"],
         instance_type=placement.instance_type,
         zone=placement.zone,
         market=placement.market,
         role=Role.AGENT,
-        launched_at=moment(meta["creationTimestamp"]),
+        launched_at=moment(bound.get("lastTransitionTime") or meta["creationTimestamp"]),
         image=pod["spec"]["containers"][0].get("image", ""),
         phase=Phase.ENDED if ended else leaving,
         ended_at=_ended_at(pod) if ended else None,
         interrupted=is_interrupted(pod) if ended else None,
         launch=meta.get("labels", {}).get(LAUNCH_LABEL, ""),
+        node=placement.machine,
+        node_share=placement.share,
     )
+
+
+def describe_nodes(machines: Iterable[CloudInstance]) -> list[CloudInstance]:
+    """Return the machines beneath the agents. `machines`: those with the tag of the cluster, which its EC2NodeClass
+    gives to them, as EC2 describes them."""
+    return [replace(machine, role=Role.NODE, launch="", failure=None) for machine in machines]
 
 
 def is_ended(pod: Document) -> bool:

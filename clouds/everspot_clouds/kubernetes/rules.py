@@ -14,6 +14,9 @@ CLUSTER_LABEL, ROLE_LABEL, LAUNCH_LABEL = "everspot/cluster", "everspot/role", "
 RELEASED_NOTE = "everspot/released"
 """Annotation of a pod that its scheduler deletes. A pod that is deleted without it is interrupted."""
 
+MACHINE_LABEL, SHARE_LABEL = "everspot/machine", "everspot/share"
+"""Labels of pods: EC2's name of the machine, and the part of it that the pod is billed for."""
+
 FINALIZER = "everspot/end"
 """Keeps a deleted pod in the API server until a scheduler has described its end."""
 
@@ -45,12 +48,16 @@ STOP_MARGIN = timedelta(seconds=10)
 
 BILLING = replace(
     ec2.BILLING,
-    # EC2 waives the first hour of an instance that EC2 interrupts. Karpenter drains a node after the notice and ends
-    # the instance itself, before EC2 does.
-    free_within=None,
-    left_out=("nodes before, between and after their pods (boot, drain, idle)", *ec2.BILLING.left_out),
+    # EC2 waives the first hour of an instance that EC2 itself ends. An instance that Karpenter ends after the notice is
+    # not free, and EC2 tells the two apart (`StateReason`).
+    pods=True,
+    left_out=("the EKS cluster, and the nodes of others but for the share of agents on them", *ec2.BILLING.left_out),
 )
-"""A pod is billed as its node is, from its creation to its end."""
+"""The nodes are billed, from their launch until they are gone; an agent on a node of others by its share of it."""
+
+CPU_WEIGHT, MEMORY_WEIGHT, GPU_WEIGHT = 0.9, 0.1, 9.0
+"""What a vCPU, a GiB of memory and a GPU count for when the price of a node of others is shared: as AWS does it (AWS
+Data Exports User Guide, "Example of split cost allocation data for accelerated instances")."""
 
 JOBS = ec2.JOBS
 """Jobs name secrets and may not set variables as on EC2."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attack_s3
 import boto3
 from attacked_documents import CONTROL, DATA, EPOCH, OWN, VICTIM, WRITES
 from botocore.exceptions import ClientError
@@ -32,16 +33,32 @@ ROLES = "arn:aws:iam::123456789012:role/"
 
 
 def code(call: Callable[[], Any]) -> str:
-    """Return the answer's code; `allowed` if it is no refusal."""
+    """Return the answer's code; `allowed` if it is no refusal. A call that is to slow down is made again, a bounded
+    number of times, as a client library does it."""
+    for _ in range(10):
+        if (answer := _answer(call)) != "SlowDown":
+            break
+        time.sleep(0.2)
+    return answer
+
+
+def _answer(call: Callable[[], Any]) -> str:
     try:
         answer = call()
     except ClientError as error:
         return str(error.response["Error"]["Code"])
     except urllib.error.HTTPError as error:
         with error:
-            return str(error.code)
+            return _named(error.read().decode()) or str(error.code)
+    if isinstance(answer, str):
+        return _named(answer) or "allowed"
     errors = answer.get("Errors") if isinstance(answer, dict) else None
     return errors[0]["Code"] if errors else "allowed"
+
+
+def _named(text: str) -> str:
+    """Return the code in an answer of S3's."""
+    return text.partition("<Code>")[2].partition("</Code>")[0]
 
 
 def attempts(s3: Any, sts: Any, ec2: Any, iam: Any) -> dict[str, Callable[[], Any]]:
@@ -135,10 +152,17 @@ def main() -> None:
         "read a further bucket": code(lambda: s3.get_object(Bucket="shared-data", Key="corpus")),
     }
     keys = boto3.session.Session().get_credentials().get_frozen_credentials()
+    objects = {
+        "part": attack_s3.part_attempts(s3), "copy": attack_s3.copy_attempts(s3),
+        "object": attack_s3.part_of_object_attempts(s3), "bucket": attack_s3.bucket_attempts(s3),
+        "address": attack_s3.address_attempts(s3), "raw": attack_s3.raw_attempts(keys, s3.meta.endpoint_url),
+    }  # fmt: skip
+    refused = {f"{kind}: {name}": call for kind, calls in objects.items() for name, call in calls.items()}
     result = {
         "identity": sts.get_caller_identity()["Arn"],
         "allowed": allowed,
-        "refused": {name: code(call) for name, call in attempts(*clients).items()},
+        "refused": {name: code(call) for name, call in {**attempts(*clients), **refused}.items()},
+        "borrowed": {name: code(call) for name, call in attack_s3.borrowed_attempts(s3).items()},
         "endpoint": endpoint_answers(),
         "epoch": EPOCH,
         "keys": [keys.access_key, keys.secret_key, keys.token],

@@ -21,6 +21,7 @@ from everspot_local.aws.iam.caller import Caller, Denial, enter, unauthorized_te
 from everspot_local.aws.iam.credentials import check_credentials, session_credentials, session_policy
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.aws.iam.resources import required_calls
+from everspot_local.aws.iam.s3_calls import check_upload
 from everspot_local.aws.model_limits import check_request, request_parameters
 from everspot_local.aws.parameter_rules import check_parameters
 from everspot_local.aws.refusals import Refused
@@ -55,9 +56,10 @@ def enter_normal(self: Any, resource: str = "*") -> None:
 
 
 def enter_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
-    """Check a request to S3, in moto's place: whether its caller may."""
+    """Check a request to S3, in moto's place: whether its caller may, and whose upload it is."""
     path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
     _enter(self, f"arn:aws:s3:::{path}")
+    check_upload(self, bucket_name, key_name)
 
 
 def bucket_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:

@@ -6,35 +6,20 @@ names resources does not allow them.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote
 
 from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
-from moto.s3.models import s3_backends
 
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.fleet_targets import read_targets
 from everspot_local.aws.iam.launches import Launch, arn, by_kind, calls_of_launch, requested, tagged
 from everspot_local.aws.iam.named import iam_calls, kms_calls, s3_control
 from everspot_local.aws.iam.policy_language import Call, Context
+from everspot_local.aws.iam.s3_calls import s3_calls
 
-# Actions whose permission has another name than the call.
-S3_ACTIONS = {"HeadBucket": "ListBucket", "HeadObject": "GetObject"}
-# What moto does not tell apart by its name: a bucket's parts by their parameter. Who takes one away puts it
-# (Amazon S3 User Guide, "Required permissions for Amazon S3 API operations").
-S3_PARTS = {
-    "accelerate": "AccelerateConfiguration",
-    "encryption": "EncryptionConfiguration",
-    "object-lock": "BucketObjectLockConfiguration",
-    "ownershipcontrols": "BucketOwnershipControls",
-    "publicaccessblock": "BucketPublicAccessBlock",
-    "replication": "ReplicationConfiguration",
-    "requestpayment": "BucketRequestPayment",
-}
 # Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas",
 # "Amazon Resource Group Tagging API").
 PREFIXES = {"service-quotas": "servicequotas", "resourcegroupstaggingapi": "tag"}
@@ -57,7 +42,7 @@ def required_calls(handler: Any, service: str, action: str, s3_resource: str | N
     """Return every action on every resource that must be allowed for one request."""
     context = base_context(str(handler.region))
     if service == "s3":
-        return list(_s3(handler, action, s3_resource or "*", context))
+        return list(s3_calls(handler, action, s3_resource or "*", context))
     if service == "sqs":
         return [Call(f"sqs:{SQS_ACTIONS.get(action, action)}", _queue(handler), context)]
     if service == "ec2":
@@ -87,37 +72,6 @@ def required_calls(handler: Any, service: str, action: str, s3_resource: str | N
 def base_context(region: str) -> Context:
     """Return the context keys of every request."""
     return {"aws:requestedregion": (region,), "aws:securetransport": ("true",)}
-
-
-def _s3(handler: Any, action: str, resource: str, context: Context) -> Iterator[Call]:
-    action = S3_ACTIONS.get(action, action)
-    query = {k.lower(): v for k, v in (handler.querystring or {}).items()}
-    part = next((name for key, name in S3_PARTS.items() if key in query), None)
-    if part is not None and "/" not in resource.rpartition(":")[2]:
-        yield Call(f"s3:{'Get' if handler.method == 'GET' else 'Put'}{part}", resource, context)
-    elif action == "ListBucket":
-        prefix = query.get("prefix")
-        if prefix:
-            context = {**context, "s3:prefix": (str(prefix[0] if isinstance(prefix, list) else prefix),)}
-        yield Call("s3:ListBucket", resource, context)
-    elif action == "DeleteObject" and "/" not in resource.rpartition(":")[2]:
-        for key in re.findall(r"<Key>([^<]*)</Key>", _text(handler.raw_body)):
-            yield Call("s3:DeleteObject", f"{resource}/{key}", context)
-    else:
-        yield Call(f"s3:{action}", resource, context)
-        if source := handler.headers.get("x-amz-copy-source"):  # CopyObject and UploadPartCopy, "Permissions"
-            path, _, version = str(source).partition("?")
-            read = "s3:GetObjectVersion" if version else "s3:GetObject"
-            yield Call(read, f"arn:aws:s3:::{unquote(path).lstrip('/')}", context)
-        if action == "GetObject" and not _exists(resource):
-            # S3 tells who may not list a bucket 403 instead of 404.
-            yield Call("s3:ListBucket", resource.partition("/")[0], context)
-
-
-def _exists(resource: str) -> bool:
-    bucket, _, key = resource.rpartition(":")[2].partition("/")
-    fake_bucket = s3_backends[ACCOUNT]["aws"].buckets.get(bucket)
-    return fake_bucket is None or fake_bucket.keys.get(key) is not None
 
 
 def _queue(handler: Any) -> str:

@@ -17,6 +17,7 @@ ACCESS = "urn:ietf:params:oauth:token-type:access_token"
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 OBJECTS = "projects/_/buckets/control/objects"
 OWN = "heads/mine.json"
+WAYS = ("rewriteTo", "copyTo")
 OTHERS = ("heads/other.json", "heads/mine.json2", "instances/phantom.json", "code/tree", "ledger/2026", "heads")
 USER, VIEWER = "inRole:roles/storage.objectUser", "inRole:roles/storage.objectViewer"
 LISTED = f"""resource.name.startsWith('{OBJECTS}/events/mine/')
@@ -111,6 +112,8 @@ def test_the_json_api_holds_a_token_to_the_same_boundary(kit: Any, source: str) 
         ("PATCH", f"{objects}/heads%2Fother.json", {"metadata": {"a": "b"}}),
         ("POST", f"{objects}/heads%2Fother.json/compose", compose),
         ("POST", f"{objects}/heads%2Fmine.json/compose", compose),  # another's data read by way of the own key
+        *(("POST", f"{objects}/heads%2Fother.json/{way}/b/control/o/heads%2Fmine.json", {}) for way in WAYS),
+        *(("POST", f"{objects}/heads%2Fmine.json/{way}/b/control/o/heads%2Fother.json", {}) for way in WAYS),
         ("GET", "/storage/v1/b/control/iam", None), ("DELETE", "/storage/v1/b/control", None),
         ("PUT", "/storage/v1/b/control/iam", {"bindings": [{"role": "roles/storage.admin", "members": ["allUsers"]}]}),
         ("GET", "/storage/v1/b?project=everspot-local", None),

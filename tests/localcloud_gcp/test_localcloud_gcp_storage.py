@@ -159,6 +159,27 @@ def test_objects_are_the_same_by_both_apis(kit: Any, store: GCSStore) -> None:
     assert bytes(obstore.get(store, "all").bytes()) == b"onetwo"
 
 
+def test_objects_are_copied_by_each_call(kit: Any, store: GCSStore) -> None:
+    upload(kit, "a", b"one")
+    objects = "/storage/v1/b/control/o"
+    rewritten = kit.call("POST", f"{objects}/a/rewriteTo/b/control/o/b", {}).body
+    assert (rewritten["done"], rewritten["objectSize"], rewritten["resource"]["contentType"]) == (
+        True,
+        "3",
+        "text/plain",
+    )
+    copied = kit.call("POST", f"{objects}/a/copyTo/b/control/o/c", {"contentType": "text/csv"}).body
+    assert (copied["name"], copied["contentType"]) == ("c", "text/csv")
+    request = urllib.request.Request(f"{kit.cloud.endpoint}/xml/control/d", method="PUT")
+    request.add_header("Authorization", f"Bearer {OWNER_TOKEN}")
+    request.add_header("x-goog-copy-source", "/control/a")
+    with urllib.request.urlopen(request) as answer:
+        assert b"<CopyObjectResult>" in answer.read()
+    assert [bytes(obstore.get(store, name).bytes()) for name in "bcd"] == [b"one"] * 3
+    assert kit.call("POST", f"{objects}/none/rewriteTo/b/control/o/e", {}).status == 404
+    assert kit.call("POST", f"{objects}/a/rewriteTo/b/control/o/e?rewriteToken=x", {}).status == 501
+
+
 def test_a_write_names_the_generation_that_it_replaces(kit: Any, store: GCSStore) -> None:
     upload(kit, "a", b"1", ifGenerationMatch=0)
     assert upload(kit, "b", b"1", ifGenerationMatch=7) == 412

@@ -15,6 +15,17 @@ from urllib.parse import quote
 
 import google.auth
 import requests
+from attack_storage import (
+    address_attempts,
+    borrowed_attempts,
+    bucket_attempts,
+    copy_attempts,
+    name_attempts,
+    object_attempts,
+    part_attempts,
+    session_attempts,
+    unserved_objects,
+)
 from attacked_documents import CONTROL, DATA, EPOCH, OWN, VICTIM, WRITES
 from google.auth.transport.requests import Request
 
@@ -147,11 +158,7 @@ def other_attempts(google: Google) -> dict[str, Call]:
 
 def unserved_attempts(google: Google) -> dict[str, Call]:
     """Return what the local cloud does not have, and refuses for that."""
-    place = quote(f"jobs/{OWN}/checkpoints/{EPOCH:06d}/copy", safe="")
     return {
-        "rewrite": lambda: google.json("POST", DATA, THEIRS, f"/rewriteTo/b/{DATA}/o/{place}", {}),
-        "copy": lambda: google.json("POST", DATA, THEIRS, f"/copyTo/b/{DATA}/o/{place}", {}),
-        "copy by XML": lambda: google.xml("PUT", DATA, MINE, b"", **{"x-goog-copy-source": f"/{DATA}/{THEIRS}"}),
         "change the project's metadata": lambda: google.send(
             "POST", f"compute/v1/{PROJECT}/setCommonInstanceMetadata", {"items": []}
         ),
@@ -204,10 +211,17 @@ def main() -> None:
         "begin a resumable upload": lambda: job.send("POST", f"{RESUMABLE}&name={quote(MINE + '3', safe='')}", {}),
         "read a further bucket": lambda: job.xml("GET", "e2e-shared", "corpus"),
     }
-    attempts = {**storage_attempts(job), **other_attempts(job)}
     allowed = {name: status(call) for name, call in calls.items()}
+    objects = {
+        "part": part_attempts(job), "copy": copy_attempts(job), "session": session_attempts(job),
+        "object": object_attempts(job), "bucket": bucket_attempts(job), "name": name_attempts(job),
+    }  # fmt: skip
+    attempts = {**storage_attempts(job), **other_attempts(job)}
+    attempts |= {f"{kind}: {name}": call for kind, calls in objects.items() for name, call in calls.items()}
     refused = {name: status(call) for name, call in attempts.items()}
-    unserved = {name: status(call) for name, call in unserved_attempts(job).items()}
+    borrowed = {name: status(call) for name, call in borrowed_attempts(job).items()}
+    addresses = {name: status(call) for name, call in address_attempts(CLOUD).items()}
+    unserved = {name: status(call) for name, call in {**unserved_attempts(job), **unserved_objects(job)}.items()}
     allowed["delete own checkpoint"] = status(lambda: job.xml("DELETE", DATA, MINE))
     address, _, secret = os.environ["GCE_METADATA_HOST"].partition("/")
     token, own = "instance/service-accounts/default/token", os.environ["GCE_METADATA_HOST"]
@@ -217,6 +231,8 @@ def main() -> None:
         "allowed": allowed,
         "refused": refused,
         "unserved": unserved,
+        "borrowed": borrowed,
+        "addresses": addresses,
         "endpoint": {
             "without": served(token, address),
             "with another": served(token, f"{address}/{secret[:-1]}~"),

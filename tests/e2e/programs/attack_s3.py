@@ -24,23 +24,23 @@ Attempts = dict[str, Callable[[], Any]]
 
 def part_attempts(s3: Any) -> Attempts:
     """Return attempts by uploads in parts. The other job has one in progress."""
-    theirs = {"Bucket": DATA, "Key": THEIR_UPLOAD, "UploadId": os.environ["ATTACK_UPLOAD"]}
+    foreign = {"Bucket": DATA, "Key": THEIR_UPLOAD, "UploadId": os.environ["ATTACK_UPLOAD"]}
     own = {"Bucket": DATA, "Key": MINE}
     begun = s3.create_multipart_upload(**own)["UploadId"]
     part = s3.upload_part(**own, UploadId=begun, PartNumber=1, Body=b"1")
     whole = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     s3.put_object(**own, Body=b"1")
     return {
-        "send a part": lambda: s3.upload_part(**theirs, PartNumber=1, Body=b"1"),
+        "send a part": lambda: s3.upload_part(**foreign, PartNumber=1, Body=b"1"),
         "copy one's own object into a part": lambda: s3.upload_part_copy(
-            **theirs, PartNumber=1, CopySource=f"{DATA}/{MINE}"
+            **foreign, PartNumber=1, CopySource=f"{DATA}/{MINE}"
         ),
-        "complete an upload": lambda: s3.complete_multipart_upload(**theirs, MultipartUpload=whole),
-        "list parts": lambda: s3.list_parts(**theirs),
+        "complete an upload": lambda: s3.complete_multipart_upload(**foreign, MultipartUpload=whole),
+        "list parts": lambda: s3.list_parts(**foreign),
         "list parts of one's own": lambda: s3.list_parts(**own, UploadId=begun),
-        "abort an upload": lambda: s3.abort_multipart_upload(**theirs),
+        "abort an upload": lambda: s3.abort_multipart_upload(**foreign),
         "complete one's own upload as another's key": lambda: s3.complete_multipart_upload(
-            **{**theirs, "UploadId": begun}, MultipartUpload=whole
+            **{**foreign, "UploadId": begun}, MultipartUpload=whole
         ),
         "copy another's object into one's own part": lambda: s3.upload_part_copy(
             **own, UploadId=begun, PartNumber=1, CopySource=f"{DATA}/{THEIRS}"
@@ -92,7 +92,7 @@ def copy_attempts(s3: Any) -> Attempts:
 def part_of_object_attempts(s3: Any) -> Attempts:
     """Return attempts on versions, tags and access lists, of another's object and of the own one: jobs have none."""
     attempts: Attempts = {}
-    for whose, key in (("another's", THEIRS), ("one's own", MINE)):
+    for owner, key in (("another's", THEIRS), ("one's own", MINE)):
         place = {"Bucket": DATA, "Key": key}
         calls: dict[str, tuple[Any, dict[str, Any]]] = {
             "read a version of": (s3.get_object, {"VersionId": "null"}),
@@ -113,7 +113,7 @@ def part_of_object_attempts(s3: Any) -> Attempts:
             "write with an access list": (s3.put_object, {"Body": b"1", "ACL": "bucket-owner-full-control"}),
         }
         for name, (call, more) in calls.items():
-            attempts[f"{name} {whose}"] = lambda call=call, more=more, place=place: call(**place, **more)
+            attempts[f"{name} {owner}"] = lambda call=call, more=more, place=place: call(**place, **more)
     return attempts
 
 
@@ -163,10 +163,10 @@ def address_attempts(s3: Any) -> Attempts:
     }  # fmt: skip
     return {
         **{
-            f"{name} by a presigned address": lambda verb=verb, call=call, what=what: _send(
-                verb, s3.generate_presigned_url(call, Params=what)
+            f"{name} by a presigned address": lambda verb=verb, call=call, params=params: _send(
+                verb, s3.generate_presigned_url(call, Params=params)
             )
-            for name, (verb, call, what) in calls.items()
+            for name, (verb, call, params) in calls.items()
         },
         "write by a presigned form": lambda: _post(s3.generate_presigned_post(DATA, THEIRS)),
         "change the key of a presigned address": lambda: _send(
@@ -184,11 +184,11 @@ def raw_attempts(credentials: Any, endpoint: str) -> Attempts:
         S3SigV4Auth(credentials, "s3", os.environ.get("AWS_REGION", "eu-west-1")).add_auth(request)
         return lambda: _send(verb, request.url, body, dict(request.headers))
 
-    own, theirs = quote(f"jobs/{OWN}/", safe=""), quote(f"jobs/{VICTIM}/", safe="")
+    own, foreign = quote(f"jobs/{OWN}/", safe=""), quote(f"jobs/{VICTIM}/", safe="")
     key = f"<![CDATA[{THEIRS}]]>"
     return {
         "list by a parameter in another case": send("GET", f"{DATA}?list-type=2&Prefix={own}"),
-        "list by two prefixes": send("GET", f"{DATA}?list-type=2&prefix={theirs}&prefix={own}"),
+        "list by two prefixes": send("GET", f"{DATA}?list-type=2&prefix={foreign}&prefix={own}"),
         "delete by a key with an attribute": send(
             "POST", f"{DATA}?delete", f'<Delete><Object><Key a="b">{escape(THEIRS)}</Key></Object></Delete>'.encode()
         ),

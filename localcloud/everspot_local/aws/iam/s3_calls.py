@@ -108,8 +108,10 @@ def _object_calls(
         yield Call(read, f"arn:aws:s3:::{unquote(path).lstrip('/')}", context)
     if action == "PutObject":
         headers = [str(name).lower() for name, _ in handler.headers.items()]
-        beside = {name for start, name in WRITTEN_WITH.items() if any(header.startswith(start) for header in headers)}
-        yield from (Call(f"s3:{name}", resource, context) for name in sorted(beside))
+        further_actions = {
+            name for start, name in WRITTEN_WITH.items() if any(header.startswith(start) for header in headers)
+        }
+        yield from (Call(f"s3:{name}", resource, context) for name in sorted(further_actions))
     if action == "GetObject" and not _exists(resource):
         # S3 tells who may not list a bucket 403 instead of 404.
         yield Call("s3:ListBucket", resource.partition("/")[0], context)

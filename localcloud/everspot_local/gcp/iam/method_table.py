@@ -135,7 +135,8 @@ _KINDS = {
         f"{_READ} insert=create delete=delete patch=update update=update lockRetentionPolicy=update {_POLICY}",
     ),
     "storage.objects": (
-        "storage.objects", f"{_READ} insert=create delete=delete patch=update,get compose=create restore=restore",
+        "storage.objects", f"{_READ} insert=create delete=delete patch=update,get compose=create copy=create"
+        " rewrite=create restore=restore",
     ),
     "sts": ("sts", "token="),
     "storage.projects.serviceAccount": ("resourcemanager.projects", "get=get"),

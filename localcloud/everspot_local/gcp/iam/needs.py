@@ -20,6 +20,9 @@ _REGIONAL = {"regionInstanceGroupManagers": "instanceGroupManagers", "regionInst
 _OF_NETWORK = ("compute.subnetworks.insert", "compute.firewalls.insert", "compute.routers.insert")
 _TEMPLATED = ("insert", "patch", "setInstanceTemplate")
 _LISTS = ("list", "aggregatedList")
+_COPIES = ("storage.objects.copy", "storage.objects.rewrite")
+_WRITES = ("storage.objects.insert", "storage.objects.compose", "storage.multipartUploads.create", *_COPIES)
+"""Methods that write an object."""
 
 
 class Needs:
@@ -107,7 +110,7 @@ class Needs:
                 yield from self._of_template(link, params)
         elif method == "pubsub.projects.subscriptions.create":
             yield Need("pubsub.topics.attachSubscription", str(body.get("topic") or ""))
-        elif method in ("storage.objects.insert", "storage.objects.compose", "storage.multipartUploads.create"):
+        elif method in _WRITES:
             yield from self._written(method, params, body)
 
     def _written(self, method: str, params: Document, body: Document) -> Iterator[Need]:
@@ -115,9 +118,12 @@ class Needs:
         name = str(params.get("object") or params.get("destinationObject") or params.get("name") or body.get("name"))
         if self._has_object(bucket, name):  # what is replaced is deleted
             yield Need("storage.objects.delete", f"projects/_/buckets/{bucket}/objects/{name}")
-        if method.endswith("compose"):
-            for source in body.get("sourceObjects") or []:
-                yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")
+        sources: list[tuple[Any, Any]] = [(bucket, source.get("name")) for source in body.get("sourceObjects") or []]
+        if method in _COPIES:
+            sources = [(params.get("sourceBucket"), params.get("sourceObject"))]
+        if method.endswith("compose") or method in _COPIES:
+            for place, source_name in sources:
+                yield Need("storage.objects.get", f"projects/_/buckets/{place}/objects/{source_name}")
 
     def _of_template(self, link: str, params: Document) -> Iterator[Need]:
         path = _path(link, self._project)

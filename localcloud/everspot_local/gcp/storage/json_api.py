@@ -1,7 +1,7 @@
 """Stands in for Cloud Storage's JSON API over the same buckets and objects as the XML API.
 
-It has buckets, their policies, and of objects: list, get, insert, patch, delete, compose and restore. It has no ACLs,
-no notifications, no copies, and of preconditions of writes those on generations, and on metagenerations of buckets.
+It has buckets, their policies, and of objects: list, get, insert, patch, delete, compose, copy, rewrite and restore. It
+has no ACLs, no notifications, and of preconditions of writes those on generations, and on metagenerations of buckets.
 Source: storage.v1.json.
 """
 
@@ -28,7 +28,9 @@ Document = dict[str, Any]
 COMPOSED_AT_MOST = 32
 _UNKNOWN = ("ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch", "kmsKeyName", "predefinedAcl",
             "destinationPredefinedAcl", "predefinedDefaultObjectAcl", "matchGlob", "startOffset", "endOffset",
-            "overrideUnlockedRetention", "includeTrailingDelimiter")  # fmt: skip
+            "overrideUnlockedRetention", "includeTrailingDelimiter", "destinationKmsKeyName",
+            "ifSourceGenerationMatch", "ifSourceGenerationNotMatch", "ifSourceMetagenerationMatch",
+            "ifSourceMetagenerationNotMatch", "rewriteToken")  # fmt: skip
 """Parameters that would change the answer."""
 _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 """What a read may ask of an object, in the order of `Conditions`."""
@@ -84,12 +86,14 @@ class JsonApi:
                 r.params["bucket"], r.body, r.params.get("ifMetagenerationMatch")
             ),
             "storage.objects.compose": self._compose,
+            "storage.objects.copy": self._copy,
             "storage.objects.delete": self._delete,
             "storage.objects.get": self._get,
             "storage.objects.insert": self._insert,
             "storage.objects.list": self._list,
             "storage.objects.patch": self._patch,
             "storage.objects.restore": self._restore,
+            "storage.objects.rewrite": self._rewrite,
             "storage.projects.serviceAccount.get": lambda _r: {
                 "kind": "storage#serviceAccount", "email_address": self._agent,
             },
@@ -248,6 +252,30 @@ class JsonApi:
             parts = [self._objects.get(bucket, s["name"], _integer(s.get("generation"))).data for s in sources]
             stored = self._objects.put(bucket, name, b"".join(parts), _number(request, "ifGenerationMatch"))
         return self._object(bucket, name, stored)
+
+    def _copy(self, request: Request) -> Document:
+        """Copy an object, with its metadata unless the request has others ("Objects: copy")."""
+        _refuse_unknown(request)
+        bucket, name = request.params["destinationBucket"], request.params["destinationObject"]
+        with translated():
+            source = self._objects.get(
+                request.params["sourceBucket"], request.params["sourceObject"], _number(request, "sourceGeneration")
+            )
+            stored = self._objects.put(
+                bucket, name, source.data, _number(request, "ifGenerationMatch"),
+                content_type=request.body.get("contentType") or source.content_type,
+                metadata=request.body.get("metadata") or ({} if request.body else source.metadata),
+            )  # fmt: skip
+        return self._object(bucket, name, stored)
+
+    def _rewrite(self, request: Request) -> Document:
+        """Copy an object in one call, however large it is ("Objects: rewrite")."""
+        copy = self._copy(request)
+        size = copy["size"]
+        return {
+            "kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True,
+            "resource": copy,
+        }  # fmt: skip
 
     def _restore(self, request: Request) -> Document:
         bucket, name = request.params["bucket"], request.params["object"]

@@ -1,13 +1,14 @@
 """Stands in for Cloud Storage's XML API, as far as obstore and the product use it; the rest is refused with 501.
 
 It asks for a bearer token, and believes any if nobody is there to ask about it. It knows no ACLs, no customer keys, no
-copies, no resumable uploads, no versions of the past, no ranges of several pieces and no signed URLs. Source: Cloud
-Storage, "XML API reference" and "HTTP status and error codes for XML".
+conditions on the source of a copy, no resumable uploads, no versions of the past, no ranges of several pieces and no
+signed URLs. Source: Cloud Storage, "XML API reference" and "HTTP status and error codes for XML".
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import Any
+from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -24,8 +25,10 @@ _CONDITION = "x-goog-if-generation-match"
 _LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
 _NOT_FOR_WRITES = ("If-Match", "If-None-Match")
 """Cloud Storage, "Request preconditions": these apply to requests that read."""
-_NOT_HERE = ("x-goog-copy-source", "x-goog-resumable", "x-goog-acl")
-"""What would make another request of a write: a copy, the beginning of a resumable upload, access for others."""
+_NOT_HERE = ("x-goog-resumable", "x-goog-acl", "x-goog-copy-source-generation")
+"""What would make another request of a write: the beginning of a resumable upload, access for others, a copy of what an
+object was."""
+_COPY = "x-goog-copy-source"
 
 Enter = Callable[[str, str, Mapping[str, Any]], None]
 
@@ -62,6 +65,9 @@ class XmlApi:
         if self._enter is not None and bucket:
             parameters = {"object": key} if key else {"prefix": request.args.get("prefix", "")}
             self._enter(authorization, _method(request, key), {"bucket": bucket, **parameters})
+            if key and request.method == "PUT" and _COPY in request.headers:
+                source_bucket, source_key = _source(request)
+                self._enter(authorization, "storage.objects.get", {"bucket": source_bucket, "object": source_key})
 
     def _unseen(self, request: Request) -> StorageRefused:
         """Return the error for an object that is missing. Who may not list is not told that it is, but denied access
@@ -128,6 +134,9 @@ class XmlApi:
             raise StorageRefused(
                 501, "NotImplemented", "A header you provided implies functionality that is not implemented."
             )
+        if _COPY in request.headers:
+            copied = self._objects.put(bucket, key, self._objects.get(*_source(request)).data, _condition(request))
+            return _xml("CopyObjectResult", f"<ETag>{escape(copied.etag)}</ETag>", _headers(copied))
         stored = self._objects.put(bucket, key, _body(request), _condition(request))
         return Response(status=200, headers=_headers(stored))
 
@@ -173,6 +182,12 @@ def _method(request: Request, key: str) -> str:
         return f"storage.multipartUploads.{'abort' if request.method == 'DELETE' else 'create'}"
     verbs = {"PUT": "insert", "DELETE": "delete"}
     return f"storage.objects.{verbs.get(request.method, 'get')}"
+
+
+def _source(request: Request) -> tuple[str, str]:
+    """Return bucket and key of what is copied ("Copy an object": a slash, and the name with its codes)."""
+    bucket, _, key = unquote(request.headers[_COPY]).lstrip("/").partition("/")
+    return bucket, key
 
 
 def _condition(request: Request, name: str = _CONDITION) -> int | None:

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import yaml
+from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_local.kubernetes.api import KubeApiError
 from everspot_local.kubernetes.control_plane import ControlPlane
+from kubernetes.client import ApiClient, Configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHTS = ROOT / "docs/kubernetes/rights.yaml"
@@ -94,11 +96,17 @@ class Place:
         template = {"metadata": {"name": "train-1"}, "template": {"spec": spec}}
         self.apply({"apiVersion": "v1", "kind": "PodTemplate", **template})
 
-    def node(self, market: str = "spot", instance_type: str = TYPE, zone: str = ZONE) -> str:
-        """Start a node as Karpenter would have it, and wait until it is ready."""
+    def node(
+        self, market: str = "spot", instance_type: str = TYPE, zone: str = ZONE, machine: str = "", **own_labels: str
+    ) -> str:
+        """Start a node as Karpenter would have it, and wait until it is ready. `machine`: EC2's name of it."""
         name = f"n-{uuid4().hex[:8]}"
         labels = {"node.kubernetes.io/instance-type": instance_type, "topology.kubernetes.io/zone": zone,
-                  "karpenter.sh/capacity-type": market}  # fmt: skip
+                  "karpenter.sh/capacity-type": market, **own_labels}  # fmt: skip
+        if machine:  # the kubelet takes a node that exists as it is
+            metadata = {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}}
+            spec = {"providerID": f"aws:///{zone}/{machine}"}
+            self.api.create("/api/v1/nodes", {"metadata": metadata, "spec": spec})
         command = [
             sys.executable, "-m", "everspot_local.kubernetes.kubelet", "--server", self.api.server, "--certificate",
             str(self.plane.certificate), "--node", name, "--folder", str(self.folder),
@@ -150,6 +158,12 @@ class Place:
     def evict(self, pod: str) -> None:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}
         self.api.create(f"/api/v1/namespaces/{self.name}/pods/{pod}/eviction", body)
+
+    def client(self) -> KubernetesClient:
+        """An administrator's client for the namespace."""
+        settings = Configuration(host=self.api.server, api_key={"authorization": f"Bearer {self.api.token}"})
+        settings.ssl_ca_cert = str(self.plane.certificate)
+        return KubernetesClient(ApiClient(settings), self.name)
 
     def account(self, name: str) -> Path:
         """The files of a service account, as a pod has them."""

@@ -32,7 +32,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     from everspot_clouds.kubernetes.client import KubernetesClient
 
     try:
-        client = KubernetesClient.open()
+        client = KubernetesClient.open(manifest)
     except CloudError as error:
         return [Check("credentials", "kubernetes", Verdict.FAIL, str(error), error.fix)]
     try:

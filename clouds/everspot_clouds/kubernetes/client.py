@@ -7,8 +7,10 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
+from everspot_core.cluster.manifest import Manifest
 from kubernetes import client, config, watch
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
@@ -17,6 +19,7 @@ from everspot_clouds.kubernetes.service_account import find_account
 
 Document = dict[str, Any]
 _CONNECT, _READ = timedelta(seconds=5), timedelta(seconds=15)
+_CLAIMS = ("karpenter.sh", "v1", "nodeclaims")
 _TIMEOUT = (_CONNECT.total_seconds(), _READ.total_seconds())
 
 
@@ -29,9 +32,9 @@ class KubernetesClient:
         self._access = client.AuthorizationV1Api(api)
 
     @classmethod
-    def open(cls) -> "KubernetesClient":
-        """Return a client for the namespace of this pod's service account; outside of a cluster, for that of the
-        current context of the person's kubeconfig.
+    def open(cls, manifest: Manifest | None = None) -> "KubernetesClient":
+        """Return a client for the namespace of this pod's service account; outside of a cluster, for the one in which
+        the manifest's cluster was declared, or for that of the current context of the person's kubeconfig.
 
         Raises:
             CloudError: if there is neither.
@@ -49,7 +52,8 @@ class KubernetesClient:
         except config.ConfigException as error:
             fix = "name a kubeconfig in KUBECONFIG; `kubectl config current-context` says which cluster it chooses"
             raise CloudError(f"no way to a Kubernetes cluster: {error}", Trouble.CREDENTIALS, fix) from error
-        return cls(client.ApiClient(settings), context["context"].get("namespace") or "default")
+        declared = declared_namespace(manifest) if manifest is not None else None
+        return cls(client.ApiClient(settings), declared or context["context"].get("namespace") or "default")
 
     def pods(self, selector: str) -> Document:
         """Return the list of the pods with these labels."""
@@ -132,10 +136,21 @@ class KubernetesClient:
 
     def node_claim(self, name: str) -> Document:
         """Return a NodeClaim of Karpenter."""
-        claim = self._custom.get_cluster_custom_object(
-            "karpenter.sh", "v1", "nodeclaims", name, _request_timeout=_TIMEOUT
-        )
+        claim = self._custom.get_cluster_custom_object(*_CLAIMS, name, _request_timeout=_TIMEOUT)
         return dict(claim)
+
+    def node_claims(self) -> list[Document]:
+        """Return the NodeClaims of Karpenter."""
+        claims = self._custom.list_cluster_custom_object(*_CLAIMS, _request_timeout=_TIMEOUT)
+        return list(dict(claims)["items"])
+
+    def delete_node_claim(self, name: str) -> None:
+        """Delete a NodeClaim, whose machine Karpenter then drains and ends. One that is gone is skipped."""
+        try:
+            self._custom.delete_cluster_custom_object(*_CLAIMS, name, _request_timeout=_TIMEOUT)
+        except client.ApiException as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
 
     def may(self, verb: str, resource: str, group: str = "") -> bool:
         """Return whether the caller may do this: in the namespace, or in the cluster where the resource has none."""
@@ -149,6 +164,13 @@ class KubernetesClient:
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
+
+
+def declared_namespace(manifest: Manifest) -> str | None:
+    """Return the namespace of a cluster that a stack declares, where its zones are places; None of another cluster."""
+    places = manifest.elastic.places if manifest.elastic is not None else {}
+    namespaces = set(places.values()) - set(places)
+    return namespaces.pop() if len(namespaces) == 1 else None
 
 
 def _read(answer: Any) -> Document:

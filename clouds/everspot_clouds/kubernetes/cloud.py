@@ -56,7 +56,7 @@ class KubernetesCloud:
         """
         # Without a queue: Karpenter reads EC2's events and evicts the pods.
         machines = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), clock, reads=True)
-        return cls(KubernetesClient.open(), manifest, machines, clock, reads=reads)
+        return cls(KubernetesClient.open(manifest), manifest, machines, clock, reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""

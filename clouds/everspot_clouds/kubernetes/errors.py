@@ -7,7 +7,7 @@ from everspot_core.capacity.launching import LaunchTrouble
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from everspot_clouds.base import Trouble
+from everspot_clouds.base import CloudError, Trouble
 
 ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError)
 """What calls of the client raise."""
@@ -25,6 +25,21 @@ def trouble(error: Exception) -> Trouble | None:
         status = int(error.status or 0)
         return _STATUSES.get(status, Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT)
     return Trouble.TRANSIENT if isinstance(error, HTTPError | StillPending) else None
+
+
+def to_cloud_error(error: Exception) -> CloudError:
+    """Return an error of the client as a `CloudError`: a sentence, its kind and its fix."""
+    kind = trouble(error) or Trouble.TRANSIENT
+    if isinstance(error, ApiException):
+        message = f"the API server refused ({error.status}): {error_message(error)}"
+    else:
+        message = f"the API server does not answer: {error}"
+    fixes = {
+        Trouble.CREDENTIALS: "`kubectl auth whoami` says who you are; ask for the right that is named",
+        Trouble.TRANSIENT: "`kubectl cluster-info` says whether it can be reached; try again",
+        Trouble.THROTTLED: "try again in a minute",
+    }
+    return CloudError(message, kind, fixes.get(kind, ""))
 
 
 def launch_trouble(error: ApiException) -> LaunchTrouble:

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from everspot_clouds.aws.provider import AwsProvider
-from everspot_clouds.base import NotOffered
 
 if TYPE_CHECKING:
     from everspot_core.clock import Clock
@@ -52,13 +51,10 @@ class KubernetesProvider(AwsProvider):
         return manifest.notice or DEFAULT_GRACE
 
     def site(self, manifest: Manifest) -> Site:
-        """See `Provider`.
+        """See `Provider`."""
+        from everspot_clouds.kubernetes.site import KubernetesSite
 
-        Raises:
-            NotOffered: always. The pods of a cluster end with kubectl, and their nodes by Karpenter.
-        """
-        labels = f"everspot/cluster={manifest.cluster}"
-        raise NotOffered(f"pods end with kubectl: kubectl delete pods -l {labels}; Karpenter ends the nodes")
+        return KubernetesSite(manifest)
 
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""

@@ -1,0 +1,113 @@
+"""What is left of a cluster on Kubernetes: the agents' pods, and what AWS has of it, for `everspot cluster down`.
+
+Karpenter ends a node once its NodeClaim is deleted (Karpenter, "Disruption", Manual Methods). The nodes are those of
+EC2 with the cluster's tag, so one that Kubernetes has forgotten is named too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Role
+
+from everspot_clouds.aws.site import INSTANCE, AwsSite
+from everspot_clouds.base import Left
+from everspot_clouds.kubernetes import errors
+from everspot_clouds.kubernetes.capacity import end_pod, withdraw
+from everspot_clouds.kubernetes.client import Document, KubernetesClient
+from everspot_clouds.kubernetes.instances import is_ended, selector
+from everspot_clouds.kubernetes.rules import FINALIZER
+
+NODE = "node"
+_KARPENTERS = ("launch-template", "network-interface")
+"""Types of resources that Karpenter makes with the tags of the EC2NodeClass, and deletes with it."""
+
+
+class KubernetesSite(AwsSite):
+    """The `Site` of a cluster on Kubernetes, with the user's credentials for AWS and for the API server."""
+
+    def __init__(self, manifest: Manifest, client: KubernetesClient | None = None) -> None:
+        """Make clients. `client`: for the pods; by default that of the kubeconfig."""
+        super().__init__(manifest)
+        self._pods_selector = selector(manifest.cluster)
+        self._kubernetes = client or KubernetesClient.open(manifest)
+
+    def remaining(self) -> list[Left]:
+        """See `Site`. A deleted pod counts until its end is recorded, because its finalizer keeps the namespace."""
+        resources = [replace(r, kind=NODE, launched=True) if r.kind == INSTANCE else r for r in super().remaining()]
+        return [*(_describe_pod(pod) for pod in self._pods().values()), *resources]
+
+    def free(self) -> list[Left]:
+        """See `Site`."""
+        return [resource for resource in super().free() if resource.kind not in _KARPENTERS]
+
+    def end(self, instances: Iterable[str]) -> None:
+        """See `Site`: pods by their names, and nodes by EC2's."""
+        pods, claims = self._pods(), self._claims()
+        machines = list[str]()
+        try:
+            for name in instances:
+                if (pod := pods.get(name)) is not None:
+                    self._end_pod(pod)
+                elif name in claims:
+                    self._kubernetes.delete_node_claim(claims[name])
+                else:
+                    machines.append(name)
+        except errors.ERRORS as error:
+            raise errors.to_cloud_error(error) from error
+        if machines:  # of a pod that is gone there is nothing to end; a machine without a NodeClaim is EC2's to end
+            super().end(name for name in machines if name.startswith("i-"))
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        """See `Site`."""
+        chosen = list(resources)
+        own = [resource for resource in chosen if resource.kind in (INSTANCE, NODE)]
+        self.end(resource.name for resource in own)
+        super().remove(resource for resource in chosen if resource not in own)
+
+    def removal(self, resource: Left) -> str:
+        """See `Site`."""
+        if resource.kind == INSTANCE:
+            return f"kubectl -n {self._kubernetes.namespace} delete pod {resource.name}"
+        return super().removal(replace(resource, kind=INSTANCE) if resource.kind == NODE else resource)
+
+    def _end_pod(self, pod: Document) -> None:
+        """Delete a pod. The finalizer of one that is over is removed, since no scheduler does: nobody calls this while
+        one releases pods."""
+        if is_ended(pod) or not pod["spec"].get("nodeName"):
+            withdraw(self._kubernetes, pod)
+        else:
+            end_pod(self._kubernetes, pod["metadata"]["name"])
+
+    def _pods(self) -> Mapping[str, Document]:
+        try:
+            return {pod["metadata"]["name"]: pod for pod in self._kubernetes.pods(self._pods_selector)["items"]}
+        except errors.ERRORS as error:
+            raise errors.to_cloud_error(error) from error
+
+    def _claims(self) -> dict[str, str]:
+        """Return the names of the NodeClaims by EC2's names of their machines; none where Karpenter is gone."""
+        try:
+            claims = self._kubernetes.node_claims()
+        except errors.ERRORS as error:
+            if errors.is_status(error, errors.NOT_FOUND):
+                return {}
+            raise errors.to_cloud_error(error) from error
+        machines = ((claim["metadata"]["name"], claim.get("status", {}).get("providerID") or "") for claim in claims)
+        return {provider_id.rpartition("/")[2]: name for name, provider_id in machines if provider_id}
+
+
+def _describe_pod(pod: Document) -> Left:
+    meta = pod["metadata"]
+    node = pod["spec"].get("nodeName") or "no node"
+    phase = pod.get("status", {}).get("phase", "Pending")
+    deleted = "deletionTimestamp" in meta
+    return Left(
+        kind=INSTANCE,
+        name=meta["name"],
+        detail=f"{Role.AGENT.value} pod, {phase} on {node}{', being deleted' if deleted else ''}",
+        launched=True,
+        ending=deleted and FINALIZER not in meta.get("finalizers", []),
+        capacity=True,
+        role=Role.AGENT.value,
+    )

@@ -1,0 +1,175 @@
+"""Nodes: what a pod is billed for, what EC2 says of the machines, and what `everspot cluster down` finds and ends.
+
+The API server and EC2's calls are real; Karpenter's NodeClaims are written as it writes them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from everspot_clouds.aws.cloud import AwsCloud
+from everspot_clouds.base import CloudInstance, Phase
+from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.rules import RELEASED_NOTE
+from everspot_clouds.kubernetes.site import NODE, KubernetesSite
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import Role
+from everspot_local.cloud import LocalCloud
+from everspot_local.market.delays import Delays
+from everspot_local.options import Options
+from everspot_store import SystemClock
+from kubernetes_place import MISSING, PROGRAM, TYPE, ZONE, Place, eventually
+from test_clouds_kubernetes import described, ended, intent, is_running, launched, manifest
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+
+
+@pytest.fixture(scope="module")
+def ec2_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    folder = tmp_path_factory.mktemp("aws")
+    with LocalCloud(Options(folder, boot_command=None, delays=Delays(propagation=timedelta()))) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def ec2(ec2_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of an empty account."""
+    ec2_cloud.reset()
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {"AWS_ENDPOINT_URL": ec2_cloud.endpoint, **keys}.items():
+        monkeypatch.setenv(name, value)
+    return boto3.client("ec2")
+
+
+@pytest.fixture
+def declared() -> Manifest:
+    return manifest(region="us-east-1")
+
+
+@pytest.fixture
+def cloud(place: Place, ec2: Any, declared: Manifest) -> Iterator[KubernetesCloud]:
+    clock = SystemClock()
+    cloud = KubernetesCloud(place.client(), declared, AwsCloud.open(declared, clock, reads=True), clock, reads=False)
+    yield cloud
+    cloud.close()
+
+
+def start_machine(ec2: Any, cluster: str = "fleet") -> str:
+    """Launch a machine as Karpenter does, with the tags of its EC2NodeClass."""
+    tags = [{"Key": "everspot:cluster", "Value": cluster}, {"Key": "everspot:role", "Value": "agent"}]
+    (instance,) = ec2.run_instances(
+        ImageId="ami-12c6146b", InstanceType=TYPE, MinCount=1, MaxCount=1, Placement={"AvailabilityZone": ZONE},
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )["Instances"]  # fmt: skip
+    return str(instance["InstanceId"])
+
+
+def claim(place: Place, machine: str) -> str:
+    """Write the NodeClaim of a machine, with Karpenter's finalizer, which it removes once the machine has ended."""
+    name = f"claim-{place.name}"
+    metadata = {"name": name, "finalizers": ["karpenter.sh/termination"]}
+    place.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata})
+    place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{name}", {"status": {"providerID": f"aws:///{ZONE}/{machine}"}})
+    return name
+
+
+def request_cpu(place: Place, cpu: str) -> None:
+    resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    containers = [{"name": "agent", "image": "none", "command": ["sleep", "1000"], "resources": resources}]
+    template = f"/api/v1/namespaces/{place.name}/podtemplates/train-1"
+    place.api.patch(template, {"template": {"spec": {"containers": containers}}})
+
+
+def test_a_pod_on_its_clusters_node_names_the_machine_that_ec2_describes(
+    place: Place, cloud: KubernetesCloud, ec2: Any
+) -> None:
+    machine, stranger = start_machine(ec2), start_machine(ec2, "other")
+    place.node("on-demand", machine=machine, **{"everspot/cluster": "fleet"})
+    request_cpu(place, "500m")
+    name = launched(cloud, intent(market=Market.ON_DEMAND))
+    assert eventually(lambda: described(cloud, machine) is not None)
+    instances = {instance.instance_id: instance for instance in cloud.instances()}
+    assert set(instances) == {name, machine} and stranger not in instances
+    assert (instances[name].node, instances[name].node_share, instances[name].role) == (machine, 1.0, Role.AGENT)
+    node = instances[machine]
+    assert (node.role, node.market, node.instance_type, node.zone) == (Role.NODE, Market.ON_DEMAND, TYPE, ZONE)
+    assert (node.launch, node.node, node.phase) == ("", "", Phase.ALIVE)
+    ec2.terminate_instances(InstanceIds=[machine])
+
+    def end() -> CloudInstance | None:
+        instance = described(cloud, machine)
+        return instance if instance is not None and instance.phase is Phase.ENDED else None
+
+    end_of_node = eventually(end)
+    assert end_of_node is not None and end_of_node.ended_at is not None and end_of_node.interrupted is False
+
+
+def test_a_pod_on_a_node_of_others_has_its_share_after_the_node_is_gone_too(
+    place: Place, cloud: KubernetesCloud
+) -> None:
+    node = place.node(machine="i-0123")
+    request_cpu(place, "1")
+    name = launched(cloud)
+    instance = described(cloud, name)
+    assert instance is not None and instance.node == "i-0123"
+    # 1 of 2 vCPU, and 1 of 4 GiB: (0.9 + 0.1) / (1.8 + 0.4).
+    assert instance.node_share == pytest.approx(1 / 2.2, rel=1e-5)
+    place.lose(node)
+    successor = KubernetesCloud(place.client(), manifest(), cloud._machines, SystemClock(), reads=True)
+    later = described(successor, name)
+    assert later is not None and (later.node, later.node_share) == (instance.node, instance.node_share)
+
+
+def test_a_pod_costs_money_from_when_it_is_bound_to_a_node(place: Place, cloud: KubernetesCloud) -> None:
+    launch = intent()
+    with pytest.raises(Exception, match="no node yet"):
+        cloud.launch(launch)
+    (pod,) = place.pods().values()
+    place.node()
+    name = launched(cloud, launch)
+    instance = described(cloud, name)
+    assert instance is not None
+    (bound,) = (c for c in place.pods()[name]["status"]["conditions"] if c["type"] == "PodScheduled")
+    assert instance.launched_at == datetime.fromisoformat(bound["lastTransitionTime"])
+    assert instance.launched_at >= datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    assert abs(instance.launched_at - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_down_finds_pods_and_nodes_and_ends_them_through_karpenter(
+    place: Place, cloud: KubernetesCloud, ec2: Any, declared: Manifest
+) -> None:
+    machine = start_machine(ec2)
+    place.node("on-demand", machine=machine, **{"everspot/cluster": "fleet"})
+    place.template("sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done")
+    name = launched(cloud, intent(market=Market.ON_DEMAND))
+    eventually(lambda: is_running(place, name))
+    claim_name, site = claim(place, machine), KubernetesSite(declared, place.client())
+    assert eventually(lambda: any(part.name == machine for part in site.remaining()))
+    parts = {part.name: part for part in site.remaining()}
+    assert {(part.kind, part.launched, part.ending) for part in parts.values()} >= {
+        ("instance", True, False), (NODE, True, False),
+    }  # fmt: skip
+    assert (parts[name].kind, parts[machine].kind) == ("instance", NODE)
+    assert site.removal(parts[name]) == f"kubectl -n {place.name} delete pod {name}"
+    assert site.removal(parts[machine]).startswith("aws ec2 terminate-instances")
+    site.end([name, machine, "unknown"])
+    assert RELEASED_NOTE in place.pods()[name]["metadata"]["annotations"]
+    assert "deletionTimestamp" in place.api.get(f"/apis/karpenter.sh/v1/nodeclaims/{claim_name}")["metadata"]
+    assert ec2.describe_instances(InstanceIds=[machine])["Reservations"][0]["Instances"][0]["State"]["Name"] in (
+        "pending", "running",
+    )  # fmt: skip
+    eventually(lambda: place.pods()[name]["status"]["phase"] in ("Succeeded", "Failed"))
+    assert not {part.name: part for part in site.remaining()}[name].ending  # the finalizer still keeps it
+    assert ended(cloud, name).interrupted is False  # as the scheduler records it
+    site.end([name])
+    assert eventually(lambda: name not in place.pods())
+    place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{claim_name}", {"metadata": {"finalizers": None}})
+
+
+def test_down_ends_a_machine_that_karpenter_has_forgotten_by_ec2(place: Place, ec2: Any, declared: Manifest) -> None:
+    machine, site = start_machine(ec2), KubernetesSite(declared, place.client())
+    assert eventually(lambda: [part.kind for part in site.remaining() if part.capacity]) == [NODE]
+    site.end([machine])
+    assert eventually(lambda: not [part for part in site.remaining() if part.capacity and not part.ending])

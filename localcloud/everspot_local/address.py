@@ -24,7 +24,10 @@ class ControlRefused(RuntimeError):
 
 @dataclass(frozen=True)
 class Address:
-    """The description that a running local cloud writes of itself. `clock`: of programs that keep its time."""
+    """The description that a running local cloud writes of itself.
+
+    `clock`: of programs that keep its time. `kubeconfig`: of the Kubernetes beside it; empty for none.
+    """
 
     pid: int
     endpoint: str
@@ -32,6 +35,7 @@ class Address:
     time_scale: float
     clock: str
     cloud: str = "aws"
+    kubeconfig: str = ""
 
     def write(self, folder: Path) -> None:
         """Write the address down, whole or not at all."""

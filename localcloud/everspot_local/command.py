@@ -29,6 +29,8 @@ class Command:
     trace: str | None
     cloud: str = "aws"
     epoch: int | None = None
+    kubernetes: str | None = None
+    """The folder of the programs of a Kubernetes beside the cloud; None for none."""
 
     def options(self) -> Options:
         """Convert the settings to those of a local cloud."""

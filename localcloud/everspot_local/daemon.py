@@ -10,6 +10,8 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,12 @@ from everspot_local.address import FILE, Address
 from everspot_local.cloud import LocalCloud
 from everspot_local.command import Command
 from everspot_local.controls.script import Script
+from everspot_local.providers import owner
 
 log = logging.getLogger(__name__)
-OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)
+KUBERNETES = "kubernetes"
+"""The folder of a Kubernetes beside the cloud."""
+OLD = ("instances", "pulumi", KUBERNETES, "market.jsonl", "calls.jsonl", FILE)
 
 
 class AlreadyRunning(RuntimeError):
@@ -44,7 +49,7 @@ def serve(command: Command) -> None:
         cloud = LocalCloud(command.options(), port=command.port)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: cloud.stopping.set())
-        with cloud:
+        with cloud, _kubernetes(command, cloud) as kubeconfig:
             script.play(cloud.market, cloud.actions)
             Address(
                 pid=os.getpid(),
@@ -53,10 +58,26 @@ def serve(command: Command) -> None:
                 time_scale=command.scale,
                 clock=cloud.market.clock.variable,
                 cloud=command.cloud,
+                kubeconfig=kubeconfig,
             ).write(folder)
             log.info("the local cloud answers at %s", cloud.endpoint)
             cloud.stopping.wait()
         (folder / FILE).unlink(missing_ok=True)
+
+
+@contextmanager
+def _kubernetes(command: Command, cloud: LocalCloud) -> Iterator[str]:
+    """Start the Kubernetes beside the cloud, if there is to be one, and yield its kubeconfig; empty for none."""
+    if command.kubernetes is None:
+        yield ""
+        return
+    from everspot_local.kubernetes.cluster import LocalKubernetes  # the other clouds need not wait for it
+
+    environment = owner(command.cloud, cloud.endpoint, command.region)
+    zones = sorted(cloud.provider.zone_ids(command.region))
+    folder = Path(command.state_dir) / KUBERNETES
+    with LocalKubernetes(Path(command.kubernetes), folder, environment, zones) as kubernetes:
+        yield str(kubernetes.kubeconfig)
 
 
 def _forget(folder: Path) -> None:

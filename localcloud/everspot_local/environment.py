@@ -30,6 +30,7 @@ def variables(address: Address, state_dir: Path, root: Path) -> dict[str, str]:
         "PATH": os.pathsep.join([*map(str, first), *inherited]),
         **owner(address.cloud, address.endpoint, address.region),
         CLOCK_VARIABLE: address.clock,
+        **({"KUBECONFIG": address.kubeconfig} if address.kubeconfig else {}),
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_HOME": str(root / ".everspot" / "pulumi-home"),

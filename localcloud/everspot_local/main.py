@@ -17,11 +17,13 @@ from everspot_core.encodings import degrade_output
 from everspot_core.jobs.records import Market
 from rich.table import Table
 
+from everspot_local import kubernetes_choice
 from everspot_local.address import Address, ControlRefused, NotRunning
 from everspot_local.command import Command
 from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
+from everspot_local.kubernetes_choice import KubernetesChoice
 from everspot_local.market import clock as clocks
 from everspot_local.options import (
     CLOUDS,
@@ -54,7 +56,7 @@ _USUAL = {"aws": "eu-west-1"}
 @app.command()
 def up(
     state_dir: StateDir = HERE,
-    cloud: Annotated[str, typer.Option(help=f"Which cloud: {' or '.join(CLOUDS)}.")] = "aws",
+    cloud: Annotated[str, typer.Option(help=f"Which cloud: {', '.join(CLOUDS)}, or kubernetes, on aws.")] = "aws",
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
     time_scale: Annotated[
         float | None, typer.Option(help="Market seconds in a real second, by default 12, and 0.25 for --machines vm.")
@@ -89,6 +91,10 @@ def up(
 ) -> None:
     """Start the local cloud; where one runs already, say so and leave it."""
     state_dir = state_dir.resolve()
+    kubernetes: KubernetesChoice | None = None
+    if cloud == kubernetes_choice.NAME:
+        kubernetes = kubernetes_choice.choose(state_dir, time_scale, machines, boot_command, no_processes)
+        cloud, time_scale = kubernetes_choice.MACHINES, kubernetes_choice.SCALE
     if cloud not in CLOUDS:
         fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
     clock = _need(clock_of).clock if clock_of is not None else ""
@@ -102,6 +108,7 @@ def up(
         return
     _check_sold(cloud, region)
     boot = _boot_command(cloud, machines, image, boot_command, no_processes) or Options(state_dir).boot_command
+    boot = kubernetes.boot_command if kubernetes else boot
     usual_scale, usual_delays = (EMULATED_SCALE, emulated_delays(cloud)) if machines == "vm" else (SCALE, {})
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
     command = Command(
@@ -121,6 +128,7 @@ def up(
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
         cloud=cloud,
+        kubernetes=kubernetes.programs if kubernetes else None,
     )
     try:
         Script.load(command.script, command.trace, region)

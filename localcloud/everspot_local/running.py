@@ -14,6 +14,8 @@ from everspot_local.console import PlainConsole
 
 complaints = PlainConsole(stderr=True)
 START_SECONDS, STOP_SECONDS = 60.0, 30.0
+KUBERNETES_SECONDS = 300.0
+"""Of a start with Kubernetes, which takes 20 s on an idle machine of two cores."""
 
 
 class Failed(Exception):
@@ -39,7 +41,7 @@ def start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     with complaints.status("starting the local cloud …") if not quiet else _Silence():
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + (KUBERNETES_SECONDS if command.kubernetes else START_SECONDS)
         while time.monotonic() < end and process.poll() is None:
             if (address := find(state_dir)) is not None:
                 return address

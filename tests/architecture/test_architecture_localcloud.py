@@ -21,7 +21,7 @@ PARTS = {
     "body_checks": {"crc32c"},
     "crc32c": set(),
     "image": {"machines"},
-    "kubernetes": set(),
+    "kubernetes": {"machines"},
     "bridge": set(),
     "console": set(),
     "demo": {"console"},

@@ -175,6 +175,17 @@ def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path)
     assert not (tmp_path / "state.json").exists()
 
 
+def test_kubernetes_keeps_real_time_and_needs_its_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = Command(tmp_path / "local")
+    (tmp_path / "Pulumi.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert "--time-scale" in nobody("up", "--cloud", "kubernetes", "--time-scale", "12", code=1)
+    assert "--boot-command" in nobody("up", "--cloud", "kubernetes", "--boot-command", "true", code=1)
+    assert "make setup WITH=kubernetes" in nobody("up", "--cloud", "kubernetes", code=1)
+    assert "aws, gcp" in nobody("up", "--cloud", "azure", code=1)
+    assert not (tmp_path / "local").exists()
+
+
 def test_controls_answer_errors_in_json(local: Command) -> None:
     endpoint = local.json("env")["AWS_ENDPOINT_URL"]
     bad_requests = (("price", b"{", 400), ("price", b"{}", 400), ("nothing", b"{}", 400), ("price", None, 405))

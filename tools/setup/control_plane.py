@@ -1,20 +1,19 @@
-"""The control plane of the local Kubernetes: etcd, API server, controllers and scheduler in one program, built from Go
-modules, and Karpenter's definitions of its objects."""
+"""The local Kubernetes: etcd, API server, controllers and scheduler in one program, built from Go modules, and
+Karpenter."""
 
 import re
-import shutil
+from pathlib import Path
 
 import engine
+import karpenter
 from problems import GIB, disk
 from steps import ROOT, TOOLCHAIN, Step, print_progress
 
 SOURCES = ROOT / "tools" / "kube"
 PROGRAM = TOOLCHAIN / "kubernetes" / "control-plane"
-DEFINITIONS = PROGRAM.parent / "definitions"
-KARPENTER = "github.com/aws/karpenter-provider-aws@v1.14.0"
-_KINDS = ("karpenter.k8s.aws_ec2nodeclasses.yaml", "karpenter.sh_nodeclaims.yaml", "karpenter.sh_nodepools.yaml")
-BYTES = 4 * GIB
-"""Measured: Go's caches with what it is made of (2.8 GB), and the program."""
+BYTES = 6 * GIB
+"""Measured: Go's caches with what the control plane is made of (2.8 GB) and what Karpenter is made of (2 GB), and the
+programs."""
 
 
 def version() -> str:
@@ -26,7 +25,7 @@ def version() -> str:
 
 
 def make() -> str:
-    """Build the program.
+    """Build the programs.
 
     Raises:
         Missing: there is no Go, no room, or no module source.
@@ -34,21 +33,11 @@ def make() -> str:
     disk(TOOLCHAIN, BYTES if not PROGRAM.exists() else 0, "building Kubernetes (Go's caches)")
     print_progress("kubernetes: building its control plane, about 15 minutes on two cores the first time")
     engine.build(SOURCES, ".", PROGRAM, "kubernetes")
-    copy_definitions()
-    return f"Kubernetes {version()}, built from its Go modules"
+    print_progress("kubernetes: building Karpenter, about 8 minutes more the first time")
+    karpenter.make()
+    return f"Kubernetes {version()} and Karpenter {karpenter.VERSION}, built from their Go modules"
 
 
-def copy_definitions() -> None:
-    """Copy the definitions of Karpenter's objects from its Go module. None of its programs is built.
-
-    Raises:
-        Missing: there is no Go, or no module source.
-    """
-    folder = engine.module_folder(KARPENTER, "karpenter-source") / "pkg" / "apis" / "crds"
-    DEFINITIONS.mkdir(parents=True, exist_ok=True)
-    for name in _KINDS:
-        shutil.copyfile(folder / name, DEFINITIONS / name)
-
-
-_FILES = tuple(SOURCES / name for name in ("go.mod", "go.sum", "main.go"))
-step = Step("kubernetes", _FILES, lambda: [PROGRAM, *(DEFINITIONS / name for name in _KINDS)], make)
+_FILES = (*(SOURCES / name for name in ("go.mod", "go.sum", "main.go")), Path(karpenter.__file__))
+_DEFINITIONS = tuple(karpenter.DEFINITIONS / name for name in karpenter.KINDS)
+step = Step("kubernetes", _FILES, lambda: [PROGRAM, karpenter.PROGRAM, *_DEFINITIONS], make)

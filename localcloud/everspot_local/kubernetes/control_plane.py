@@ -1,13 +1,12 @@
 """A Kubernetes control plane on the loopback address: etcd, API server, controllers and scheduler, each a process.
 
-All four are the real ones, in one program that `make setup WITH=kubernetes` builds. There is no Karpenter: nodes are
-those that are started here (`everspot_local.kubernetes.kubelet`).
+All four are the real ones, in one program that `make setup WITH=kubernetes` builds. Nodes come from elsewhere: from
+Karpenter (`everspot_local.kubernetes.cluster`), or from whoever starts a kubelet (`everspot_local.kubernetes.kubelet`).
 """
 
 import json
 import secrets
 import socket
-import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from everspot_local.kubernetes.api import KubeApi, KubeApiError
+from everspot_local.kubernetes.children import Child
 
 LOOPBACK = "127.0.0.1"
 READY_WITHIN = timedelta(minutes=3)
 """Real time. It takes 5 s on an idle machine of two cores, and 11 s on a busy one."""
-END_WITHIN = timedelta(seconds=20)
 CONTROLLERS = (
     "namespace-controller",
     "serviceaccount-controller",
@@ -71,7 +70,7 @@ class ControlPlane:
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._program, self._folder = program, folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Child] = {}
         self._ports = Ports.free()
         self._admin_token = secrets.token_hex(16)
 
@@ -104,8 +103,7 @@ class ControlPlane:
         self._write_files()
         try:
             self._start("etcd", *self._etcd_flags())
-            self._start("apiserver", *self._api_flags())
-            self._await_ready()
+            self.start_api()
             self._start("manager", *self._manager_flags())
             self._start("scheduler", *self._component_flags(self._ports.scheduler))
             self._await_account()
@@ -124,16 +122,25 @@ class ControlPlane:
         for process in reversed(self._processes.values()):
             process.terminate()
         for process in reversed(self._processes.values()):
-            try:
-                process.wait(END_WITHIN.total_seconds())
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()
+
+    def stop_api(self) -> None:
+        """End the API server. Its state is in etcd, which runs on; the controllers wait for it."""
+        process = self._processes.pop("apiserver")
+        process.terminate()
+        process.wait()
+
+    def start_api(self) -> None:
+        """Start the API server, and wait until it is ready.
+
+        Raises:
+            NotReady: if a part ends, or the API server is not ready in time.
+        """
+        self._start("apiserver", *self._api_flags())
+        self._await_ready()
 
     def _start(self, part: str, *flags: str) -> None:
-        with (self._folder / f"{part}.log").open("wb") as log:
-            command = [str(self._program), part, *flags]
-            self._processes[part] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603
+        self._processes[part] = Child([str(self._program), part, *flags], self._folder / f"{part}.log")
 
     def _write_files(self) -> None:
         (self._folder / "tokens.csv").write_text(f'{self._admin_token},admin,1,"system:masters"\n')
@@ -218,7 +225,7 @@ class ControlPlane:
     def _await(self, path: str) -> None:
         until = time.monotonic() + READY_WITHIN.total_seconds()
         while True:
-            ended = [part for part, process in self._processes.items() if process.poll() is not None]
+            ended = [part for part, process in self._processes.items() if process.has_ended]
             if ended:
                 raise NotReady(f"{', '.join(ended)} ended by itself: see the logs in {self._folder}")
             try:

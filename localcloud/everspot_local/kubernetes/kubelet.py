@@ -1,9 +1,11 @@
 """Stands in for a kubelet: it runs the command of each pod that is bound to its node as a process tree.
 
-It registers the node with the labels that Karpenter would set, renews the node's lease, reports what pods do, and ends
-a pod with SIGTERM, the pod's grace period and SIGKILL. There are no containers, images, networks and volumes: a pod
-that needs one, or anything else that is not listed in `KNOWN`, fails with the reason `NotEmulated`. The mount of a
-service account's token is replaced by the variable EVERSPOT_SERVICE_ACCOUNT, which names a folder with the same files.
+It registers the node, renews the node's lease, reports what pods do, and ends a pod with SIGTERM, the pod's grace
+period and SIGKILL. There are no containers, images, networks and mounts: a pod that needs what is not listed in
+`KNOWN`, or a volume of another kind than `emptyDir`, fails with the reason `NotEmulated`. A volume is a folder of the
+pod. Variables name the folders where a mount would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token,
+and `MOUNTS` those of volumes. While the API server does not answer, pods
+run on, and the ends of pods are reported when it answers again.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,12 +47,18 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "container": frozenset(
         {
-            "args", "command", "env", "image", "imagePullPolicy", "name", "resources", "terminationMessagePath",
-            "terminationMessagePolicy", "volumeMounts",
+            # Without a meaning for a process.
+            "image", "imagePullPolicy", "resources", "securityContext", "terminationMessagePath",
+            "terminationMessagePolicy",
+            # Heeded.
+            "args", "command", "env", "name", "volumeMounts",
         }
     ),
 }  # fmt: skip
 """The fields of a pod's spec and of its only container that a pod may have."""
+MOUNTS = {"/var/lib/everspot": "EVERSPOT_HOME"}
+"""Variables of Everspot's image, by the path that they name there. Where a volume is mounted at that path, the variable
+names the volume's folder."""
 _log = logging.getLogger("kubelet")
 
 
@@ -66,12 +75,14 @@ class KubeNode:
         labels: Its labels, the well-known ones of its type, zone and market among them.
         capacity: Its resources, such as `cpu`.
         provider_id: The cloud's name of its machine, as in `aws:///us-east-1a/i-0123`.
+        taints: With which it registers.
     """
 
     name: str
     labels: dict[str, str]
     capacity: dict[str, str]
     provider_id: str
+    taints: tuple[Document, ...] = ()
 
 
 def check_emulated(pod: Document) -> None:
@@ -92,10 +103,15 @@ def check_emulated(pod: Document) -> None:
         raise NotEmulated("the command of an image: a container names its own")
     if spec.get("restartPolicy") != "Never":
         raise NotEmulated(f"restartPolicy {spec.get('restartPolicy')}")
-    if volumes := [v["name"] for v in spec.get("volumes", []) if not v["name"].startswith("kube-api-access-")]:
+    if volumes := [v["name"] for v in spec.get("volumes", []) if "emptyDir" not in v and not _is_token(v)]:
         raise NotEmulated(f"the volume {volumes[0]}")
     for variable in container.get("env", []):
         _field_path(variable)
+
+
+def _is_token(volume: Document) -> bool:
+    """Return whether the API server has added a volume, for the token of the pod's service account."""
+    return str(volume["name"]).startswith("kube-api-access-")
 
 
 def _field_path(variable: Document) -> str:
@@ -130,7 +146,7 @@ class Kubelet:
                     "apiVersion": "v1",
                     "kind": "Node",
                     "metadata": {"name": name, "labels": {**self._node.labels, "kubernetes.io/hostname": name}},
-                    "spec": {"providerID": self._node.provider_id},
+                    "spec": {"providerID": self._node.provider_id, "taints": list(self._node.taints)},
                 },
             ),
         )
@@ -192,6 +208,10 @@ class Kubelet:
         try:
             check_emulated(pod)
             environment = self._environment(pod, folder)
+        except NotEmulated as error:
+            self._fail(pod, "NotEmulated", error, began)
+            return
+        try:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603
                     [*container["command"], *container.get("args", [])],
@@ -202,16 +222,19 @@ class Kubelet:
                     stderr=log,
                     start_new_session=True,
                 )
-        except (NotEmulated, OSError) as error:
-            reason = "NotEmulated" if isinstance(error, NotEmulated) else "StartError"
-            _log.warning("%s is not started: %s", meta["name"], error)
-            self._processes[meta["uid"]] = None
-            terminated = {"exitCode": 128, "reason": reason, "message": str(error), "finishedAt": _now()}
-            self._report(pod, "Failed", {"terminated": terminated}, began)
+        except OSError as error:
+            self._fail(pod, "StartError", error, began)
             return
         self._processes[meta["uid"]] = process
         self._report(pod, "Running", {"running": {"startedAt": began}}, began)
         threading.Thread(target=self._await, args=(pod, process, began), daemon=True).start()
+
+    def _fail(self, pod: Document, reason: str, error: Exception, began: str) -> None:
+        """Report a pod that is not started."""
+        _log.warning("%s is not started: %s", pod["metadata"]["name"], error)
+        self._processes[pod["metadata"]["uid"]] = None
+        terminated = {"exitCode": 128, "reason": reason, "message": str(error), "finishedAt": _now()}
+        self._report(pod, "Failed", {"terminated": terminated}, began)
 
     def _await(self, pod: Document, process: subprocess.Popen[bytes], began: str) -> None:
         status = process.wait()
@@ -237,7 +260,7 @@ class Kubelet:
         if self._closed.is_set():
             return
         options: Document = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-        self._ignoring((404, 409), lambda: self._api.delete(_pod_path(pod), options))
+        self._insist(lambda: self._api.delete(_pod_path(pod), options))
 
     def _environment(self, pod: Document, folder: Path) -> dict[str, str]:
         container = pod["spec"]["containers"][0]
@@ -255,7 +278,14 @@ class Kubelet:
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }
-        if pod["spec"].get("volumes"):
+        volumes = pod["spec"].get("volumes", [])
+        for name in (volume["name"] for volume in volumes if "emptyDir" in volume):
+            place = folder / "volumes" / name
+            place.mkdir(parents=True, exist_ok=True)
+            for mount in container.get("volumeMounts", []):
+                if mount["name"] == name and mount["mountPath"] in MOUNTS:
+                    environment[MOUNTS[mount["mountPath"]]] = str(place)
+        if any(_is_token(volume) for volume in volumes):
             environment[ACCOUNT_VARIABLE] = str(self._mount_account(pod, folder / "serviceaccount"))
         for variable in container.get("env", []):
             path = _field_path(variable)
@@ -306,7 +336,7 @@ class Kubelet:
             ],
         }
         change = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
-        self._ignoring((404, 409), lambda: self._api.patch(f"{_pod_path(pod)}/status", change, STRATEGIC))
+        self._insist(lambda: self._api.patch(f"{_pod_path(pod)}/status", change, STRATEGIC))
 
     def _beat(self) -> None:
         ready = {
@@ -344,7 +374,20 @@ class Kubelet:
             except (OSError, KubeApiError) as error:
                 _log.warning("no heartbeat: %s", error)
 
-    def _ignoring(self, statuses: tuple[int, ...], call: Any) -> None:
+    def _insist(self, call: Callable[[], Any]) -> None:
+        """Make a call about a pod again until the API server has answered or this kubelet is closed. Nothing is to be
+        done about a pod that is gone (404) or is another one (409)."""
+        while not self._closed.is_set():
+            try:
+                self._ignoring((404, 409), call)
+                return
+            except (OSError, KubeApiError) as error:
+                if isinstance(error, KubeApiError) and error.status < 500 and error.status != 429:
+                    raise
+                _log.warning("the API server: %s", error)
+                self._closed.wait(PAUSE.total_seconds())
+
+    def _ignoring(self, statuses: tuple[int, ...], call: Callable[[], Any]) -> None:
         """Make a call whose refusal with one of these statuses means that there is nothing to do."""
         try:
             call()

@@ -1,0 +1,81 @@
+"""The local Kubernetes: a control plane and Karpenter beside a local AWS, whose machines become its nodes.
+
+It stands for an EKS cluster that has Karpenter. The control plane and Karpenter are the real programs; a node's kubelet
+is not (`everspot_local.kubernetes.kubelet`), and there are no Deployments, add-ons and admission of EKS.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from everspot_local.kubernetes.api import KubeApi
+from everspot_local.kubernetes.control_plane import LOOPBACK, ControlPlane
+from everspot_local.kubernetes.karpenter import Karpenter, create_account_parts
+from everspot_local.kubernetes.programs import DEFINITIONS, KARPENTER, PROGRAM
+
+
+class LocalKubernetes:
+    """A Kubernetes cluster with Karpenter, which ends with its `with` block.
+
+    Attributes:
+        plane: Its control plane.
+        account: What Karpenter uses of the account.
+
+    Args:
+        programs: The folder of the programs that set-up builds.
+        folder: For data, keys and logs.
+        environment: Of the owner of the local AWS's account.
+        zones: The zones of its nodes.
+    """
+
+    def __init__(self, programs: Path, folder: Path, environment: Mapping[str, str], zones: list[str]) -> None:
+        self._programs, self._folder, self._environment = programs, folder, environment
+        self.plane = ControlPlane(programs / PROGRAM, folder)
+        self.account = create_account_parts(environment, zones)
+        self._karpenter: Karpenter | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of an administrator."""
+        return self.plane.kubeconfig
+
+    def admin(self) -> KubeApi:
+        """Return an administrator's way to the API server."""
+        return self.plane.admin()
+
+    def __enter__(self) -> Self:
+        """Start all of it, and wait until Karpenter works.
+
+        Raises:
+            NotReady: if a part ends, or is not ready in time.
+        """
+        self.plane.__enter__()
+        try:
+            for file in sorted((self._programs / DEFINITIONS).glob("*.yaml")):
+                document: dict[str, Any] = yaml.safe_load(file.read_text())
+                self.admin().create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+            server = f"https://{LOOPBACK}:{self.plane.port}"
+            log = self._folder / "karpenter.log"
+            self._karpenter = Karpenter(
+                self._programs / KARPENTER, self.kubeconfig, server, self.account.queue, self._environment, log
+            )
+            self._karpenter.await_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End all of it."""
+        self.close()
+
+    def close(self) -> None:
+        """End Karpenter, then the control plane."""
+        if self._karpenter is not None:
+            self._karpenter.close()
+        self.plane.__exit__(None, None, None)

@@ -1,0 +1,187 @@
+"""A whole cluster on the local Kubernetes: the real control plane and Karpenter, nodes that are machines of the local
+AWS, pods that are processes. The objects are those that the component declares, and the scheduler has their rights."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from e2e_helpers import BUCKETS, CLUSTER, REGION, URLS, LiveCluster
+from everspot.kubernetes import documents
+from everspot.limits import with_idle_limit
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
+from everspot_core.jobs.records import Role
+from everspot_local.kubernetes.cluster import LocalKubernetes
+from everspot_local.kubernetes.programs import have_programs, node_command
+from everspot_local.market.delays import Delays
+from everspot_local.providers import owner
+
+PROGRAMS = Path(__file__).resolve().parents[2] / ".everspot/toolchain/kubernetes"
+MISSING = "there is no control plane of Kubernetes, or no Karpenter: make setup WITH=kubernetes builds both"
+LACKS_PROGRAMS = not have_programs(PROGRAMS)
+NAMESPACE = "training"
+ZONES = tuple(f"{REGION}{letter}" for letter in "ab")
+TYPES = ("c6i.large", "m6i.large")
+TEMPLATE = documents.template_name(CLUSTER)
+VERSION = "1"
+Document = dict[str, Any]
+
+
+class KubernetesLive(LiveCluster):
+    """One cluster on Kubernetes. All times are this machine's, as those of Kubernetes and Karpenter are."""
+
+    scale = 1.0
+    limits = Limits(lease_ttl="15s", beat_every="5s", poll_every="0.5s", tick_every="1s", notice_poll="1s")  # type: ignore[arg-type]
+    delays = Delays(
+        submit=timedelta(), pending=timedelta(seconds=1), boot=timedelta(seconds=2), shutdown=timedelta(seconds=5),
+        visible=timedelta(seconds=1), propagation=timedelta(seconds=2), late=timedelta(seconds=5),
+    )  # fmt: skip
+    job_role = None
+    max_instances = 4
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, boot=node_command(folder / "kubernetes"))
+        self._scheduler_process: subprocess.Popen[bytes] | None = None
+
+    def __exit__(self, *_: Any) -> None:
+        self.kill_scheduler()
+        self.cloud.machines.processes.close()
+        self.kubernetes.close()
+        super().__exit__()
+
+    def _lay(self) -> None:
+        for bucket in BUCKETS:
+            self.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+        environment = owner("aws", self.cloud.endpoint, REGION)
+        folder = self.folder / "kubernetes"
+        self.kubernetes = LocalKubernetes(PROGRAMS, folder, environment, list(ZONES)).__enter__()
+        self.api = self.kubernetes.admin()
+        self._declare()
+        self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._published().to_json())
+        self.start_scheduler()
+
+    # What the component declares ----------------------------------------------------------------------------------
+
+    def _declare(self) -> None:
+        place = documents.ObjectPlace(CLUSTER, NAMESPACE, REGION)
+        self.apply("/api/v1/namespaces", documents.build_namespace(place))
+        for document in documents.build_accounts(place):
+            self.apply(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", document)
+        for document in documents.build_rights(place):
+            whole = "namespace" not in document["metadata"]
+            where = "" if whole else f"/namespaces/{NAMESPACE}"
+            self.apply(f"/apis/{document['apiVersion']}{where}/{document['kind'].lower()}s", document)
+        self.apply("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", self._node_class(place))
+        pool = documents.build_node_pool(place, TYPES, ZONES, list(Market), "x86_64", self.max_instances)
+        self.apply("/apis/karpenter.sh/v1/nodepools", pool)
+        pod = self._pod(place)
+        template = documents.build_pod_template(place, f"{TEMPLATE}-{VERSION}", pod)
+        self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
+
+    def _node_class(self, place: documents.ObjectPlace) -> Document:
+        """The EC2NodeClass, with an image of the local AWS, which has none of EKS."""
+        tags = {"karpenter.sh/discovery": "local"}
+        nodes = {
+            "role": self.kubernetes.account.profile, "ami_alias": "al2023@v20260115", "subnet_tags": tags,
+            "security_group_tags": tags, "volume_gib": 20,
+        }  # fmt: skip
+        document = documents.build_node_class(place, nodes, {"everspot:cluster": CLUSTER})
+        document["spec"] |= {"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
+        return document
+
+    def _pod(self, place: documents.ObjectPlace) -> Document:
+        """The pod of an agent. Until pods have roles, its keys are the owner's."""
+        types = [builtin().types[name] for name in TYPES]
+        smallest = min(types, key=lambda t: t.memory_gib)
+        manifest = with_idle_limit(self._manifest(Role.AGENT).to_json().decode(), "20s")
+        pod = documents.build_pod(place, "everspot", manifest, smallest)
+        (agent,) = pod["spec"]["containers"]
+        variables = owner("aws", self.cloud.endpoint, REGION) | {"EVERSPOT_LAUNCHER": "python3"}
+        agent["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+        return pod
+
+    def _manifest(self, role: Role) -> Manifest:
+        return Manifest(
+            cluster=CLUSTER, cloud="kubernetes", role=role, region=REGION, limits=self.limits, control_url=URLS[0],
+            data_url=URLS[1], job_role=self.job_role, notice=documents.rules.GRACE,
+        )  # fmt: skip
+
+    def _published(self) -> Manifest:
+        markets = list(Market)
+        elastic = Elastic(
+            types=list(TYPES), markets=markets, max_instances=self.max_instances, idle_limit="20s",  # type: ignore[arg-type]
+            template=TEMPLATE, template_version=VERSION, places=dict.fromkeys(ZONES, NAMESPACE),
+        )  # fmt: skip
+        offer = FleetOffer(types=list(TYPES), zones=list(ZONES), markets=markets)
+        return self._manifest(Role.AGENT).model_copy(
+            update={"elastic": elastic, "fleet": offer, "shared_instances": True}
+        )
+
+    # What a person does -------------------------------------------------------------------------------------------
+
+    def apply(self, collection: str, document: Mapping[str, Any]) -> None:
+        self.api.create(collection, dict(document))
+
+    def start_scheduler(self) -> None:
+        """Start the scheduler as its pod does: with its manifest in a file and its service account's token."""
+        manifest = self.folder / "scheduler.json"
+        manifest.write_bytes(self._manifest(Role.SCHEDULER).to_json())
+        variables = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.kubernetes.plane.port),
+            "EVERSPOT_SERVICE_ACCOUNT": str(self.account(documents.SCHEDULER)),
+        }
+        command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(manifest), "--metrics", "off"]
+        with (self.folder / "scheduler.log").open("ab") as log:
+            self._scheduler_process = subprocess.Popen(command, env={**os.environ, **variables}, stderr=log)
+
+    def kill_scheduler(self) -> None:
+        if self._scheduler_process is not None:
+            self._scheduler_process.send_signal(signal.SIGKILL)
+            self._scheduler_process.wait()
+            self._scheduler_process = None
+
+    def account(self, name: str) -> Path:
+        """The files of a service account, as its pod has them."""
+        answer = self.api.create(
+            f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token", {"spec": {"expirationSeconds": 7200}}
+        )
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(answer["status"]["token"])
+        (folder / "ca.crt").write_bytes(self.kubernetes.plane.certificate.read_bytes())
+        (folder / "namespace").write_text(NAMESPACE)
+        return folder
+
+    def pods(self) -> dict[str, Document]:
+        items = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in items}
+
+    def node_of(self, pod: str) -> str:
+        """The node of a pod, which has the name of its machine."""
+        return str(self.pods()[pod]["spec"]["nodeName"])
+
+    def evict(self, pod: str) -> None:
+        """What `kubectl drain` asks for."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+        self.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction", body)
+
+    def machines(self) -> list[str]:
+        """The machines that were ever launched."""
+        reservations = self.client("ec2").describe_instances()["Reservations"]
+        return [instance["InstanceId"] for each in reservations for instance in each["Instances"]]
+
+    def claims(self) -> list[Document]:
+        return list(self.api.get("/apis/karpenter.sh/v1/nodeclaims")["items"])
+
+    def consoles(self) -> str:
+        files = [*self.folder.glob("instances/*/*/log"), self.folder / "scheduler.log"]
+        tails = [f"--- {file}\n{file.read_text()[-2500:]}" for file in files if file.exists()]
+        return "\n".join([super().consoles(), *tails, json.dumps([p["status"] for p in self.pods().values()])[:4000]])

@@ -29,13 +29,15 @@ USE = Utilization(seconds=1800, vcpus=2, cpu_seconds=900)
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 # Not run here: commands that run until Ctrl-C (live tables and the web UI) or change the user's shell; the simulator
 # and commands that need a cloud's price list, finished trials or several jobs (tests/cli runs them); commands that need
-# a stack to destroy or a project to review (tests/engine runs them), or a job that trains (tests/agent runs them).
+# a stack to destroy or a project to review (tests/engine runs them), or a job that trains (tests/agent runs them). The
+# exercises are scripts of several commands (tests/e2e/test_e2e_examples.py runs them).
 ENDLESS, ELSEWHERE = (
     "--watch",
     ("simulate", "--install-completion", "everspot cluster down", "everspot review", "everspot sweep", "everspot ab",
      "everspot cost compare --a", "everspot ui", "everspot preflight", "everspot cost prices refresh --region",
      "everspot profile"),
 )  # fmt: skip
+EXERCISES = "docs/guide/exercise-"
 COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
 
 
@@ -43,6 +45,7 @@ def commands() -> list[tuple[str, str]]:
     lines = [
         (name, match.strip())
         for name, block in [*blocks(""), *blocks("sh")]
+        if not name.startswith(EXERCISES)
         for line in block.splitlines()
         for match in COMMAND.findall(line)
     ]

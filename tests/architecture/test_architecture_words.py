@@ -29,6 +29,7 @@ CEILINGS = {
     "clouds": 0.0,
     "components": 0.3,
     "core": 0.4,
+    "examples": 0.0,
     "localcloud": 0.1,
     "policy": 0.0,
     "review": 0.2,

@@ -16,8 +16,6 @@ from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Market, Role
 
-ZONES = ("a", "b")
-TYPES = ("c6i.large", "m6i.large")
 PROGRAM = "import time\nfor step in range(20):\n    time.sleep(0.2)\n    print(step, flush=True)\n"
 
 
@@ -28,8 +26,6 @@ class ElasticLive(LiveCluster):
     launched.
     """
 
-    types: tuple[str, ...] = TYPES
-    zones: tuple[str, ...] = ZONES
     idle_limit = timedelta(minutes=1)
     own_idle_limit = "1m"
     max_instances = 4

@@ -53,6 +53,8 @@ class LiveCluster:
         limits: time limits of its machines.
         further_buckets: whether jobs may read other buckets.
         target: number of agents' instances that the fleet has.
+        types: instance types of the fleet.
+        zones: their zones.
         delays: those of the cloud.
 
     Args:
@@ -67,6 +69,8 @@ class LiveCluster:
     scale: float = SCALE
     limits: Limits = LIMITS
     target: int = 2
+    types: tuple[str, ...] = ("c6i.large", "m6i.large")
+    zones: tuple[str, ...] = ("a", "b")
     further_buckets: bool = False
     job_role: str | None = JOB_ROLE
     delays: Delays = Delays()
@@ -212,7 +216,7 @@ class LiveCluster:
         self.generation = generation
         ec2 = self.client("ec2")
         answer = ec2.create_launch_template_version(
-            LaunchTemplateName="e2e-agent", LaunchTemplateData=self._template_data(Role.AGENT, "c6i.large")
+            LaunchTemplateName="e2e-agent", LaunchTemplateData=self._template_data(Role.AGENT, self.types[0])
         )
         (fleet,) = ec2.describe_fleets()["Fleets"]
         (config,) = fleet["LaunchTemplateConfigs"]
@@ -241,9 +245,7 @@ class LiveCluster:
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
         overrides = [
-            {"InstanceType": kind, "SubnetId": subnets[f"{REGION}{zone}"]}
-            for kind in ("c6i.large", "m6i.large")
-            for zone in "ab"
+            {"InstanceType": kind, "SubnetId": subnets[f"{REGION}{zone}"]} for kind in self.types for zone in self.zones
         ]
         self.client("ec2").create_fleet(
             Type="maintain",
@@ -252,7 +254,7 @@ class LiveCluster:
             LaunchTemplateConfigs=[
                 {
                     "LaunchTemplateSpecification": {
-                        "LaunchTemplateId": self._template(Role.AGENT, "c6i.large"),
+                        "LaunchTemplateId": self._template(Role.AGENT, self.types[0]),
                         "Version": "$Latest",
                     },
                     "Overrides": overrides,

@@ -1,0 +1,94 @@
+"""The exercises of the guide: the commands of each page run as they are written there, and its claims hold.
+
+Each prints the measured table; `pytest -m nightly -s` shows it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
+from everspot_core.jobs.records import EventKind
+
+# Each trains for minutes. What the features do is shown in seconds by other tests.
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide"
+
+
+class ExampleCluster(LiveCluster):
+    """A cluster of one pool, so that the costs of two runs differ by their time alone."""
+
+    types = ("c6i.large",)
+    zones = ("a",)
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluster]:
+    with ExampleCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
+        monkeypatch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)
+        monkeypatch.setenv("EVERSPOT_STORE", f"s3://{BUCKETS[0]}")
+        yield cluster
+
+
+def run_page(name: str, live: LiveCluster, tmp_path: Path) -> str:
+    """Run the commands of a page in a copy of the examples, and return their output."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (GUIDE / f"{name}.md").read_text(), re.DOTALL | re.MULTILINE)
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / ".everspot").symlink_to(ROOT / ".everspot")
+    subprocess.run(["cp", "-r", ROOT / "examples", checkout], check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", "".join(blocks)],
+        cwd=checkout, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{live.consoles()}"
+    return done.stdout
+
+
+def read_jobs() -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """Return the report, and its jobs by name in the order of their submission."""
+    report = json.loads(everspot("report", "--json"))
+    jobs: dict[str, list[dict[str, Any]]] = {}
+    for job in sorted(report["jobs"], key=lambda job: str(job["submitted_at"])):
+        jobs.setdefault(job["name"], []).append(job)
+    return report, jobs
+
+
+def show(columns: str, rows: list[tuple[object, ...]]) -> None:
+    names = columns.split(", ")
+    print(f"\n| {' | '.join(names)} |\n| {' | '.join('---' for _ in names)} |")
+    for row in rows:
+        print(f"| {' | '.join(f'{cell:.4f}' if isinstance(cell, float) else str(cell) for cell in row)} |")
+
+
+def test_the_daily_pipeline_deploys_only_a_model_that_is_better_by_half_a_percent(
+    live: LiveCluster, tmp_path: Path
+) -> None:
+    run_page("exercise-pipeline", live, tmp_path)
+    report, jobs = read_jobs()
+    days = list(zip(jobs["prepare"], jobs["train"], jobs["deployed"], strict=True))
+    rows = [
+        (number, train["metrics"]["accuracy"], deployed["state"], *(job["cost_usd"] for job in day))
+        for number, day in enumerate(days, 1)
+        for _, train, deployed in [day]
+    ]
+    show("day, accuracy, deployment, prepare $, train $, deploy $", rows)
+    print(report["reused_stages"])
+    first, second, third = (train["metrics"]["accuracy"] for _, train, _ in days)
+    assert second <= first * 1.005 < third, "the example's models no longer show the difference"
+    assert [deployed["state"] for _, _, deployed in days] == ["SUCCEEDED", "SKIPPED", "SUCCEEDED"]
+    assert [deployed["cost_usd"] > 0 for _, _, deployed in days] == [True, False, True]
+    assert days[2][2]["metrics"]["accuracy"] == third
+    (origin, *repeats) = (prepare for prepare, _, _ in days)
+    assert [job["reused"]["job_id"] for job in repeats] == [origin["job_id"]] * 2
+    assert report["reused_stages"]["usd_not_spent"] == pytest.approx(2 * origin["cost_usd"], abs=2e-6)
+    assert not [job["job_id"] for job in repeats if live.list_events(job["job_id"], EventKind.ASSIGNED)]

@@ -10,9 +10,10 @@ from everspot_core.cluster.manifest import Elastic, Manifest, Standing
 from everspot_core.cluster.preflight import PreflightPlan
 from everspot_core.validation.problems import Problems
 
-from everspot_clouds.costing import list_markets
+from everspot_clouds.costing import choices, list_markets
 from everspot_clouds.estimating import environment
-from everspot_clouds.registry import LOOKED_AT
+from everspot_clouds.price_files import load_catalogue
+from everspot_clouds.registry import DECLARED, LOOKED_AT
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
@@ -34,9 +35,11 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
     if settings is None:
         return None
     cloud, problems = str(settings["cloud"]), Problems()
-    missing = f"{cloud} has no preflight; there is one on {', '.join(LOOKED_AT)}"
-    if not problems.need(cloud in LOOKED_AT, "everspot:cluster.cloud", missing):
+    missing = f"{cloud} has no preflight; there is one on {', '.join(DECLARED)}"
+    if not problems.need(cloud in DECLARED, "everspot:cluster.cloud", missing):
         problems.raise_any(f"Stack {stack}")
+    if cloud not in LOOKED_AT:
+        return _inside_plan(stack, settings, outlined.regions)
     outline = import_module(f"everspot_clouds.{cloud}.settings_estimate")
     capacity, catalogue = outline.read_capacity(problems, settings["capacity"])
     source = next((str(settings[key]) for key in _IMAGE_SOURCES if settings.get(key)), "")
@@ -66,6 +69,29 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
         subnet_ids=tuple(settings.get("subnetIds", ())),
         boundary=str(settings.get("permissionsBoundaryArn") or ""),
         job_role=bool(settings.get("jobRole", True)),
+    )
+
+
+def _inside_plan(stack: str, settings: Mapping[str, Any], regions: Mapping[str, str]) -> PreflightPlan:
+    """Return the plan of a cluster inside an existing cluster of containers. It has no standing capacity."""
+    problems, cluster = Problems().at("everspot:cluster"), f"{PREFIX}{stack}"
+    for name in ("image", "eksCluster"):
+        problems.need(bool(settings.get(name)), name, "is missing")
+    problems.raise_any(f"Stack {stack}")
+    types, declared = choices(settings["capacity"])
+    catalogue, names = load_catalogue().with_types(declared), [choice.name for choice in types]
+    manifest = Manifest(
+        cluster=cluster, cloud=str(settings["cloud"]), region=regions["aws"], control_url="", data_url="",
+        elastic=_elastic(settings["capacity"]["elastic"], names),
+    )  # fmt: skip
+    return PreflightPlan(
+        manifest=manifest,
+        catalogue=catalogue,
+        types=tuple(catalogue.types[name] for name in names),
+        image=str(settings["image"]),
+        host_cluster=str(settings["eksCluster"]),
+        namespace=str(settings.get("namespace") or cluster),
+        context=str(settings.get("context") or ""),
     )
 
 

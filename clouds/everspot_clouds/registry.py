@@ -47,8 +47,8 @@ USUAL = "aws"
 LOOKED_AT = ("aws", "gcp")
 """The clouds that have resources to review. The types of these begin with the cloud's name."""
 
-_WITH_KINDS = (*LOOKED_AT, "kubernetes")
-"""The clouds whose resources a reviewer knows. What surrounds a cluster on Kubernetes is its machines' cloud's."""
+DECLARED = (*LOOKED_AT, "kubernetes")
+"""The clouds on which a cluster can be declared. What surrounds one on Kubernetes is its machines' cloud's."""
 
 
 class UnknownCloud(ValueError):
@@ -70,7 +70,7 @@ def resource_kinds() -> "ResourceKinds":
     """Return the kinds of resources of all known clouds, for a reviewer of a change."""
     from everspot_clouds.base.resources import joined
 
-    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in _WITH_KINDS))
+    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in DECLARED))
 
 
 def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[AddedByHand]":
@@ -93,8 +93,8 @@ def deployer_checks(plan: "PreflightPlan", clock: "Clock") -> "list[Check]":
     Raises:
         UnknownCloud: if nothing can be declared in the plan's cloud.
     """
-    if plan.manifest.cloud not in LOOKED_AT:
-        raise UnknownCloud(f"{plan.manifest.cloud} has no preflight; there is one on {', '.join(LOOKED_AT)}")
+    if plan.manifest.cloud not in DECLARED:
+        raise UnknownCloud(f"{plan.manifest.cloud} has no preflight; there is one on {', '.join(DECLARED)}")
     make_checks = import_module(f"everspot_clouds.{plan.manifest.cloud}.preflight").deployer_checks
     return cast("list[Check]", make_checks(plan, clock))
 

@@ -193,11 +193,14 @@ def test_types_that_the_image_cannot_start_on_are_named(aws: LocalCloud, tmp_pat
     assert "ami-0123456789abcdef0 does not exist in us-east-2" in checks(missing_image)["image"]["detail"]
 
 
-def test_a_cloud_without_a_preflight_is_named() -> None:
+def test_a_cluster_on_kubernetes_is_checked_with_the_credentials_of_its_machines_first(aws: LocalCloud) -> None:
     settings = Path(__file__).resolve().parents[2] / "stacks/Pulumi.kubernetes-dev.yaml"
-    answer = everspot("preflight", "--settings", str(settings))
+    nowhere = {"KUBECONFIG": "/nonexistent"}
+    answer = everspot("--json", "preflight", "--settings", str(settings), env=nowhere)
+    rows = answer.json["clusters"]["everspot-kubernetes-dev"]["checks"]
+    assert (rows[0]["name"], rows[0]["verdict"]) == ("credentials", "ok")
+    assert (rows[-1]["name"], rows[-1]["group"], rows[-1]["verdict"]) == ("kubernetes", "credentials", "fail")
     assert answer.code == 1
-    assert "everspot:cluster.cloud: kubernetes has no preflight; there is one on aws, gcp" in answer.err
 
 
 def test_a_quota_that_holds_nothing_fails(aws: LocalCloud, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from everspot_clouds.base import CloudInstance, LaunchAnswer, MessageKind, Phase, Trouble, Verdict
 from everspot_clouds.kubernetes.capacity import PATIENCE, REPEATS
-from everspot_clouds.kubernetes.checks import cloud_checks
+from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.errors import StillPending
@@ -337,15 +337,15 @@ def test_what_the_local_kubelet_does_not_know_is_refused(place: Place, cloud: Ku
 
 
 def test_doctor_names_missing_rights_and_a_missing_template(place: Place, clock: ManualClock) -> None:
-    checks = cloud_checks(None, manifest(), builtin(), clock)
-    assert [check.verdict for check in checks] == [Verdict.OK, Verdict.OK]
+    checks = kubernetes_checks(manifest(), builtin())
+    assert [check.verdict for check in checks[:2]] == [Verdict.OK, Verdict.OK]
     place.api.delete(f"/api/v1/namespaces/{place.name}/podtemplates/train-1")
     place.api.patch(
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.name}/roles/everspot-scheduler",
         {"rules": [{"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]}]},
     )
     eventually(lambda: not KubernetesClient.open().may("create", "pods"))
-    rights, template = cloud_checks(None, manifest(), builtin(), clock)
+    rights, template, *_ = kubernetes_checks(manifest(), builtin())
     assert rights.verdict is Verdict.WARN
     assert "list pods" in rights.detail and "list events" in rights.detail and "nodes" not in rights.detail
     assert (template.verdict, template.name) == (Verdict.FAIL, "pod template")

@@ -1,7 +1,7 @@
 """`everspot doctor`: what works, what does not, and who can fix it."""
 
 import typer
-from everspot_clouds.registry import find_cloud, provider
+from everspot_clouds.registry import CLOUDS, find_cloud, provider
 from everspot_core.capacity.catalogue import builtin
 from everspot_store import StoreError
 from everspot_store.region import split_region
@@ -51,6 +51,8 @@ def _checks(session: Session) -> list[Check]:
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
     cloud = find_cloud(url)
+    if readable and not CLOUDS[session.manifest.cloud].schemes:  # its store is another cloud's
+        cloud = session.manifest.cloud
     if cloud is not None and (not readable or session.manifest.cloud == cloud):
         manifest = session.manifest if readable else None
         region = manifest.region if manifest is not None else _url_region(url)

@@ -1,6 +1,6 @@
-"""Checks of `everspot doctor` that ask the API server: the way to it, the rights, and the PodTemplate."""
+"""Checks of `everspot doctor`: AWS's, the way to the API server, the rights, the PodTemplate, Karpenter and images."""
 
-from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,9 @@ from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 
-from everspot_clouds.base import Check, CloudError, Trouble, Verdict
+from everspot_clouds.base import Check, CloudError, Verdict
+from everspot_clouds.kubernetes.requirements import guarded, pull_checks, requirement_checks
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
     from everspot_clouds.kubernetes.client import KubernetesClient
@@ -26,34 +28,71 @@ _EXTRA = "pip install 'everspot[kubernetes]'"
 
 
 def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-    """Check the way to the API server first, and the rest only if there is one. `manifest` None: it cannot be read."""
-    if find_spec("kubernetes") is None:
-        return [Check("credentials", "kubernetes", Verdict.SKIP, "the package kubernetes is not installed", _EXTRA)]
-    from everspot_clouds.kubernetes.client import KubernetesClient
+    """Check the credentials for AWS and what the nodes need there, and then the Kubernetes cluster. `manifest` None: it
+    cannot be read."""
+    from everspot_clouds.aws import checks as aws
 
+    if (checks := aws.client_missing()) is None:
+        connect = partial(aws.client, region)
+        checks = aws.guarded("credentials", "credentials", lambda: aws.credential_checks(connect("sts"), clock))
+        if checks[0].verdict is Verdict.OK and manifest is not None:
+            declared = manifest
+            checks += aws.guarded("service-linked roles", "user", lambda: aws.linked_role_checks(connect("iam")))
+            checks += aws.guarded(
+                "quota", "quota", lambda: aws.quota_checks(connect("service-quotas"), declared, catalogue)
+            )
+    return checks + kubernetes_checks(manifest, catalogue)
+
+
+def kubernetes_checks(manifest: Manifest | None, catalogue: Catalogue) -> list[Check]:
+    """Check the way to the API server first, and the rest only if there is one."""
+    client = open_client(manifest)
+    if isinstance(client, Check):
+        return [client]
     try:
-        client = KubernetesClient.open(manifest)
-    except CloudError as error:
-        return [Check("credentials", "kubernetes", Verdict.FAIL, str(error), error.fix)]
-    try:
-        checks = _guarded("credentials", "kubernetes", lambda: _rights(client))
-        if checks[0].verdict is not Verdict.FAIL and manifest is not None:
-            checks += _guarded("user", "pod template", lambda: _template(client, manifest))
-        return checks
+        checks = guarded("credentials", "kubernetes", lambda: _rights(client))
+        if checks[0].verdict is Verdict.FAIL or manifest is None:
+            return checks
+        types = manifest.elastic.types if manifest.elastic is not None else []
+        gpus = any(catalogue.types[name].gpus for name in types if name in catalogue.types)
+        checks += guarded("user", "pod template", lambda: _template(client, manifest))
+        pods_selector = f"{CLUSTER_LABEL}={manifest.cluster}"
+        checks += guarded("user", "image", lambda: pull_checks(client.pods(pods_selector)["items"]))
+        checks += requirement_checks(client, gpus=gpus)
+        return checks + guarded("capacity", "node pool", lambda: _node_pool(client, manifest.cluster))
     finally:
         client.close()
 
 
-def _guarded(group: str, name: str, make_checks: Callable[[], list[Check]]) -> list[Check]:
-    """Return checks; a check of the API server's refusal if they cannot be made."""
-    from everspot_clouds.kubernetes import errors
+def open_client(manifest: Manifest | None, namespace: str = "", context: str = "") -> "KubernetesClient | Check":
+    """Return a client, or the check that says why there is none."""
+    if find_spec("kubernetes") is None:
+        return Check("credentials", "kubernetes", Verdict.SKIP, "the package kubernetes is not installed", _EXTRA)
+    from everspot_clouds.kubernetes.client import KubernetesClient
 
     try:
-        return make_checks()
-    except errors.ERRORS as error:
-        kind = errors.trouble(error) or Trouble.TRANSIENT
-        fix = "is the kubeconfig's user known to this cluster?" if kind is Trouble.CREDENTIALS else "try again"
-        return [Check(group, name, Verdict.FAIL, f"the API server: {error}", fix)]
+        return KubernetesClient.open(manifest, namespace=namespace, context=context)
+    except CloudError as error:
+        return Check("credentials", "kubernetes", Verdict.FAIL, str(error), error.fix)
+
+
+def _node_pool(client: "KubernetesClient", cluster: str) -> list[Check]:
+    """Check that Karpenter accepts the NodePool of a cluster that a stack has declared."""
+    from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
+
+    try:
+        pool = client.read(f"/apis/karpenter.sh/v1/nodepools/{cluster}")
+    except Exception as error:
+        if not is_status(error, NOT_FOUND):
+            raise
+        detail = f"there is no NodePool {cluster}: nodes come from those that the pods' requests fit"
+        return [Check("capacity", "node pool", Verdict.WARN, detail, "pulumi up declares one")]
+    ready = next((c for c in pool.get("status", {}).get("conditions", []) if c["type"] == "Ready"), None)
+    if ready is None or ready["status"] == "True":
+        return [Check("capacity", "node pool", Verdict.OK, f"the NodePool {cluster} is there")]
+    detail = f"Karpenter launches nothing of the NodePool {cluster}: {ready.get('message') or ready.get('reason')}"
+    fix = f"kubectl describe ec2nodeclass {cluster} says what of its subnets, security groups, AMI or role is missing"
+    return [Check("capacity", "node pool", Verdict.FAIL, detail, fix)]
 
 
 def _rights(client: "KubernetesClient") -> list[Check]:

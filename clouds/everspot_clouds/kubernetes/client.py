@@ -5,7 +5,7 @@ The methods raise the errors of `errors.ERRORS`.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -32,9 +32,14 @@ class KubernetesClient:
         self._access = client.AuthorizationV1Api(api)
 
     @classmethod
-    def open(cls, manifest: Manifest | None = None) -> "KubernetesClient":
-        """Return a client for the namespace of this pod's service account; outside of a cluster, for the one in which
-        the manifest's cluster was declared, or for that of the current context of the person's kubeconfig.
+    def open(cls, manifest: Manifest | None = None, *, namespace: str = "", context: str = "") -> "KubernetesClient":
+        """Return a client for the namespace of this pod's service account; outside of a cluster, by the person's
+        kubeconfig.
+
+        Args:
+            manifest: Of a cluster, whose namespace is taken if a stack has declared it.
+            namespace: In place of the context's.
+            context: Of the kubeconfig; by default the current one.
 
         Raises:
             CloudError: if there is neither.
@@ -47,13 +52,16 @@ class KubernetesClient:
             )
             return cls(client.ApiClient(settings), account.namespace())
         try:
-            config.load_kube_config(client_configuration=settings)
-            _, context = config.list_kube_config_contexts()
+            file = os.environ.get("KUBECONFIG")  # the library reads it once, when it is imported
+            config.load_kube_config(file, context=context or None, client_configuration=settings)
+            contexts, current = config.list_kube_config_contexts(file)
         except config.ConfigException as error:
             fix = "name a kubeconfig in KUBECONFIG; `kubectl config current-context` says which cluster it chooses"
             raise CloudError(f"no way to a Kubernetes cluster: {error}", Trouble.CREDENTIALS, fix) from error
+        used = next((entry for entry in contexts if entry["name"] == context), current)
         declared = declared_namespace(manifest) if manifest is not None else None
-        return cls(client.ApiClient(settings), declared or context["context"].get("namespace") or "default")
+        chosen = namespace or declared or used["context"].get("namespace") or "default"
+        return cls(client.ApiClient(settings), chosen)
 
     def pods(self, selector: str) -> Document:
         """Return the list of the pods with these labels."""
@@ -151,6 +159,26 @@ class KubernetesClient:
         except client.ApiException as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
+
+    def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+        """Return what a path of the API has."""
+        return _read(
+            self._api.call_api(
+                path,
+                "GET",
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json"},
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=_TIMEOUT,
+            )
+        )
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return str(self._api.configuration.host)
 
     def may(self, verb: str, resource: str, group: str = "") -> bool:
         """Return whether the caller may do this: in the namespace, or in the cluster where the resource has none."""

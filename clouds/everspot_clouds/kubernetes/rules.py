@@ -33,6 +33,9 @@ types exceed limits for nodepool")."""
 AGENT_CONTAINER = "agent"
 """The container of the PodTemplate that runs `everspot-agent`."""
 
+AGENT_TAINT = "everspot/agents"
+"""Taint of the nodes, which keeps other pods away: a node is paid for the jobs on it."""
+
 GPU = "nvidia.com/gpu"
 """The resource of NVIDIA's device plugin. It is requested by a limit (Kubernetes, "Schedule GPUs")."""
 

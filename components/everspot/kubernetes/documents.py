@@ -19,8 +19,7 @@ Document = dict[str, Any]
 
 SCHEDULER, AGENT = "everspot-scheduler", "everspot-agent"
 """The service accounts, and the programs of the two roles."""
-TAINT = "everspot/agents"
-"""Taint of the nodes, which keeps other pods away: a node is paid for the jobs on it."""
+TAINT = rules.AGENT_TAINT
 USER = 10001
 """The user and group of Everspot's container image."""
 HOME = "/var/lib/everspot"

@@ -34,6 +34,9 @@ class PreflightPlan:
         subnet_ids: Existing subnets of the cluster; empty for a new network.
         boundary: The permissions boundary of its roles; empty for none.
         job_role: Whether jobs have credentials that are limited to them.
+        host_cluster: The existing cluster of containers that it becomes a part of; empty for machines of its own.
+        namespace: Its part of that cluster.
+        context: The name under which the person's configuration has that cluster; empty for the usual one.
     """
 
     manifest: Manifest
@@ -46,6 +49,9 @@ class PreflightPlan:
     subnet_ids: tuple[str, ...] = ()
     boundary: str = ""
     job_role: bool = True
+    host_cluster: str = ""
+    namespace: str = ""
+    context: str = ""
 
     @property
     def markets(self) -> tuple[Market, ...]:

@@ -1,4 +1,4 @@
-"""The cluster's past on Kubernetes: report, chargeback, budgets and FOCUS count nodes, as an independent bill does."""
+"""The cluster's past on Kubernetes: its bill counts nodes, as an independent one does, and doctor knows where it is."""
 
 import csv
 import io
@@ -69,3 +69,10 @@ def test_instances_are_agents_and_not_the_nodes_beneath_them(pods: Any) -> None:
     rows = pods.run("--json", "instances", "--all").json
     listed = rows["instances"] if isinstance(rows, dict) else rows
     assert {row["role"] for row in listed} <= {"agent", "scheduler"}
+
+
+def test_doctor_asks_the_api_server_whose_store_is_another_clouds(pods: Any) -> None:
+    answer = pods.run("--json", "doctor", env={"KUBECONFIG": "/nonexistent"})
+    (check,) = (check for check in answer.json["checks"] if check["name"] == "kubernetes")
+    assert (check["group"], check["verdict"]) == ("credentials", "fail")
+    assert "KUBECONFIG" in check["fix"]

@@ -1,0 +1,148 @@
+"""Asks AWS and the API server whether a training cluster can be declared in an existing Kubernetes cluster.
+
+Nothing is changed and nothing is launched. Rights are asked for by SelfSubjectAccessReview (Kubernetes,
+"Authorization").
+"""
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.clock import Clock
+from everspot_core.cluster.checks import Check, Verdict
+from everspot_core.cluster.preflight import PreflightPlan
+
+from everspot_clouds.aws.checks import client as aws_client
+from everspot_clouds.aws.checks import client_missing, credential_checks, linked_role_checks, quota_checks
+from everspot_clouds.aws.checks import guarded as aws_guarded
+from everspot_clouds.kubernetes.requirements import guarded, requirement_checks, rights_check
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
+
+if TYPE_CHECKING:
+    from everspot_clouds.kubernetes.client import KubernetesClient
+
+_WRITES = ("get", "create", "patch", "delete")
+_RBAC = "rbac.authorization.k8s.io"
+RIGHTS = (
+    ("namespaces", "", _WRITES),
+    ("serviceaccounts", "", _WRITES),
+    ("configmaps", "", _WRITES),
+    ("podtemplates", "", _WRITES),
+    ("deployments", "apps", _WRITES),
+    ("networkpolicies", "networking.k8s.io", _WRITES),
+    ("roles", _RBAC, _WRITES),
+    ("rolebindings", _RBAC, _WRITES),
+    ("clusterroles", _RBAC, _WRITES),
+    ("clusterrolebindings", _RBAC, _WRITES),
+    ("nodepools", "karpenter.sh", _WRITES),
+    ("ec2nodeclasses", "karpenter.k8s.aws", _WRITES),
+)
+"""What `pulumi up` and `destroy` do: resources, their API groups, and verbs."""
+_ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<name>[^@:]+)")
+
+
+def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
+    """Check credentials first, and the rest only if they work."""
+    from everspot_clouds.kubernetes.checks import open_client
+
+    if (checks := client_missing()) is not None:
+        return checks
+    connect = partial(aws_client, plan.manifest.region)
+    checks = aws_guarded("credentials", "credentials", lambda: credential_checks(connect("sts"), clock))
+    if checks[0].verdict is not Verdict.OK:
+        return checks
+    checks += aws_guarded("service-linked roles", "user", lambda: linked_role_checks(connect("iam")))
+    checks += aws_guarded(
+        "quota", "quota", lambda: quota_checks(connect("service-quotas"), plan.manifest, plan.catalogue)
+    )
+    checks += aws_guarded("image", "user", lambda: _image(plan.image))
+    client = open_client(None, plan.namespace, plan.context)
+    if isinstance(client, Check):
+        return [*checks, client]
+    try:
+        reached = guarded("credentials", "kubernetes", lambda: [_version(client)])
+        if reached[0].verdict is not Verdict.OK:
+            return checks + reached
+        checks += reached
+        checks += aws_guarded("eks cluster", "user", lambda: _eks(connect("eks"), plan, client))
+        checks.append(rights_check(client, RIGHTS, "let an administrator bind you to cluster-admin, or run it for you"))
+        checks += requirement_checks(client, gpus=any(kind.gpus for kind in plan.types))
+        return checks + guarded("user", "namespace", lambda: _taken_names(client, plan))
+    finally:
+        client.close()
+
+
+def _version(client: "KubernetesClient") -> Check:
+    detail = f"{client.server} answers, Kubernetes {client.read('/version')['gitVersion']}"
+    return Check("credentials", "kubernetes", Verdict.OK, detail)
+
+
+def _eks(eks: Any, plan: PreflightPlan, client: "KubernetesClient") -> list[Check]:
+    """Check that the EKS cluster of the settings is active, and that the kubeconfig leads to it."""
+    from botocore.exceptions import ClientError
+
+    name = plan.host_cluster
+    try:
+        cluster = eks.describe_cluster(name=name)["cluster"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise
+        detail = f"there is no EKS cluster {name} in {plan.manifest.region}"
+        fix = f"correct eksCluster or aws:region: aws eks list-clusters --region {plan.manifest.region}"
+        return [Check("user", "eks cluster", Verdict.FAIL, detail, fix)]
+    if cluster["status"] != "ACTIVE":
+        detail = f"the EKS cluster {name} is {cluster['status']}"
+        return [Check("user", "eks cluster", Verdict.FAIL, detail, "wait until it is ACTIVE")]
+    if cluster["endpoint"].rstrip("/").lower() != client.server.rstrip("/").lower():
+        detail = f"your kubeconfig leads to {client.server}, and {name} is {cluster['endpoint']}"
+        fix = f"aws eks update-kubeconfig --name {name} --region {plan.manifest.region}"
+        return [Check("user", "eks cluster", Verdict.FAIL, detail, fix)]
+    return [Check("user", "eks cluster", Verdict.OK, f"{name} is active, version {cluster.get('version', 'unknown')}")]
+
+
+def _image(image: str) -> list[Check]:
+    """Check an image of ECR. Only a node can tell of another registry whether it may pull."""
+    match = _ECR.match(image)
+    if match is None:
+        return [Check("user", "image", Verdict.SKIP, f"{image} is no image of ECR: only a node can tell", "")]
+    from botocore.exceptions import ClientError
+
+    _, _, digest = image.partition("@")
+    chosen = {"imageDigest": digest} if digest else {"imageTag": image.rpartition(":")[2]}
+    try:
+        aws_client(match["region"], "ecr").describe_images(
+            registryId=match["account"], repositoryName=match["name"], imageIds=[chosen]
+        )
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("ImageNotFoundException", "RepositoryNotFoundException"):
+            raise
+        fix = "push it, or name another (image): until then nothing starts"
+        return [Check("user", "image", Verdict.FAIL, f"{image} does not exist", fix)]
+    return [Check("user", "image", Verdict.OK, f"{image} exists")]
+
+
+def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:
+    """Check that the namespace and the names of the nodes' objects are free, or this cluster's already."""
+    from everspot_clouds.kubernetes import errors
+
+    cluster = plan.manifest.cluster
+    places = {
+        f"namespace {plan.namespace}": f"/api/v1/namespaces/{plan.namespace}",
+        f"NodePool {cluster}": f"/apis/karpenter.sh/v1/nodepools/{cluster}",
+        f"EC2NodeClass {cluster}": f"/apis/karpenter.k8s.aws/v1/ec2nodeclasses/{cluster}",
+    }
+    conflicts = []
+    for name, path in places.items():
+        try:
+            labels = client.read(path)["metadata"].get("labels", {})
+        except errors.ERRORS as error:
+            if not errors.is_status(error, errors.NOT_FOUND):
+                raise
+            continue
+        if labels.get(CLUSTER_LABEL) != cluster:
+            conflicts.append(name)
+    if conflicts:
+        fix = "name another namespace (namespace), or delete what is there"
+        detail = f"{', '.join(conflicts)} exists and is not of {cluster}"
+        return [Check("user", "namespace", Verdict.FAIL, detail, fix)]
+    return [Check("user", "namespace", Verdict.OK, f"{plan.namespace} is free or of {cluster}")]

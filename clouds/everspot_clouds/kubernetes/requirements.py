@@ -1,0 +1,175 @@
+"""What an existing Kubernetes cluster needs before a training cluster is declared in it, as checks for people.
+
+Each check asks the API server and changes nothing. What cannot be told from there is skipped with its reason.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.counting import first_few
+
+from everspot_clouds.base import Check, Trouble, Verdict
+from everspot_clouds.kubernetes.rules import AGENT_TAINT, GPU
+
+if TYPE_CHECKING:
+    from everspot_clouds.kubernetes.client import Document, KubernetesClient
+
+DEFINITIONS = {
+    "nodepools.karpenter.sh": "v1",
+    "nodeclaims.karpenter.sh": "v1",
+    "ec2nodeclasses.karpenter.k8s.aws": "v1",
+}
+"""Karpenter's definitions, and the version of each that is declared."""
+LEAST_KARPENTER = (1, 14)
+POD_IDENTITY = "eks-pod-identity-agent"
+"""DaemonSet of the add-on (Amazon EKS User Guide, "Set up the Amazon EKS Pod Identity Agent")."""
+_QUEUE_VARIABLE = "INTERRUPTION_QUEUE"
+"""Karpenter's setting by which it reads EC2's events (Karpenter, "Settings")."""
+_PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+"""Reasons of a waiting container (Kubernetes, "Images")."""
+_SHOWN = 6
+_INSTALL = "https://karpenter.sh/docs/getting-started"
+
+
+def guarded(group: str, name: str, make_checks: Callable[[], list[Check]]) -> list[Check]:
+    """Return checks; a check of the API server's refusal if they cannot be made."""
+    from everspot_clouds.kubernetes import errors
+
+    try:
+        return make_checks()
+    except errors.ERRORS as error:
+        refusal = errors.to_cloud_error(error)
+        if refusal.trouble is Trouble.CREDENTIALS and group != "credentials":
+            return [Check(group, name, Verdict.SKIP, f"you may not see it: {refusal}", refusal.fix)]
+        return [Check(group, name, Verdict.FAIL, str(refusal), refusal.fix)]
+
+
+def requirement_checks(client: "KubernetesClient", *, gpus: bool) -> list[Check]:
+    """Check what the cluster needs of the Kubernetes cluster. `gpus`: whether some of its types have GPUs."""
+    checks = guarded("cluster", "karpenter", lambda: _definitions(client))
+    if all(check.verdict is Verdict.OK for check in checks):
+        checks += guarded("cluster", "karpenter version", lambda: _karpenter(client))
+    checks += guarded("cluster", "pod identity", lambda: _pod_identity(client))
+    if gpus:
+        checks += guarded("cluster", "gpu plugin", lambda: _gpu_plugin(client))
+    return checks
+
+
+def rights_check(client: "KubernetesClient", rights: Iterable[tuple[str, str, Sequence[str]]], lack: str) -> Check:
+    """Return the check of rights: resources, their API groups, and verbs. `lack`: what to do about missing ones."""
+    missing = [
+        f"{verb} {resource}"
+        for resource, group, verbs in rights
+        for verb in verbs
+        if not client.may(verb, resource, group)
+    ]
+    if missing:
+        detail = f"in the namespace {client.namespace} you may not {first_few(missing, _SHOWN)}"
+        return Check("credentials", "rights", Verdict.FAIL, detail, lack)
+    return Check("credentials", "rights", Verdict.OK, f"you may declare the cluster in {client.namespace}")
+
+
+def pull_checks(pods: Iterable["Document"]) -> list[Check]:
+    """Return a check of the images that the nodes of some pods cannot pull; none if no pod tells."""
+    waiting_containers = [
+        (container, waiting)
+        for pod in pods
+        for container in pod.get("status", {}).get("containerStatuses", [])
+        if (waiting := container.get("state", {}).get("waiting"))
+    ]
+    for container, waiting in waiting_containers:
+        if waiting.get("reason") in _PULL_FAILURES:
+            detail = f"a node cannot pull {container.get('image')}: {waiting.get('message') or waiting['reason']}"
+            fix = "push the image, let the nodes' role pull it, or name another (image) and run pulumi up"
+            return [Check("user", "image", Verdict.FAIL, detail, fix)]
+    return []
+
+
+def _definitions(client: "KubernetesClient") -> list[Check]:
+    from everspot_clouds.kubernetes import errors
+
+    lacks = []
+    for name, version in DEFINITIONS.items():
+        try:
+            definition = client.read(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+        except errors.ERRORS as error:
+            if not errors.is_status(error, errors.NOT_FOUND):
+                raise
+            lacks.append(name)
+            continue
+        if version not in {served["name"] for served in definition["spec"]["versions"] if served.get("served")}:
+            lacks.append(f"{name} in {version}")
+    if lacks:
+        detail = f"Karpenter's definitions are missing: {', '.join(lacks)}"
+        return [Check("cluster", "karpenter", Verdict.FAIL, detail, f"install Karpenter 1.14 or newer: {_INSTALL}")]
+    return [Check("cluster", "karpenter", Verdict.OK, "its NodePools, NodeClaims and EC2NodeClasses are served in v1")]
+
+
+def _karpenter(client: "KubernetesClient") -> list[Check]:
+    selector = {"labelSelector": "app.kubernetes.io/name=karpenter"}
+    deployments = client.read("/apis/apps/v1/deployments", selector)["items"]
+    if not deployments:
+        detail = "no Deployment is labelled app.kubernetes.io/name=karpenter, so its version and queue are not known"
+        return [Check("cluster", "karpenter version", Verdict.SKIP, detail, "EKS Auto Mode has none; else see to both")]
+    deployment = deployments[0]
+    return [_version(deployment), _queue(deployment)]
+
+
+def _version(deployment: "Document") -> Check:
+    text = str(deployment["metadata"].get("labels", {}).get("app.kubernetes.io/version", ""))
+    match = re.match(r"v?(\d+)\.(\d+)", text)
+    if match is None:
+        return Check("cluster", "karpenter version", Verdict.SKIP, "its Deployment states no version", "1.14 or newer")
+    if (int(match[1]), int(match[2])) < LEAST_KARPENTER:
+        fix = "upgrade it to 1.14 or newer: https://karpenter.sh/docs/upgrading"
+        return Check("cluster", "karpenter version", Verdict.FAIL, f"Karpenter {text} is too old", fix)
+    return Check("cluster", "karpenter version", Verdict.OK, f"Karpenter {text}")
+
+
+def _queue(deployment: "Document") -> Check:
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    variables = {v["name"]: v.get("value", "") for container in containers for v in container.get("env", [])}
+    if variables.get(_QUEUE_VARIABLE):
+        return Check("cluster", "karpenter queue", Verdict.OK, f"it reads EC2's events of {variables[_QUEUE_VARIABLE]}")
+    detail = "Karpenter has no queue of EC2's events: it hears of no spot notice, and work since a checkpoint is lost"
+    fix = "set settings.interruptionQueue of Karpenter's chart"
+    return Check("cluster", "karpenter queue", Verdict.FAIL, detail, fix)
+
+
+def _pod_identity(client: "KubernetesClient") -> list[Check]:
+    from everspot_clouds.kubernetes import errors
+
+    try:
+        daemons = client.read(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{POD_IDENTITY}")
+    except errors.ERRORS as error:
+        if not errors.is_status(error, errors.NOT_FOUND):
+            raise
+        detail = f"kube-system has no DaemonSet {POD_IDENTITY}: pods get no credentials for the store"
+        fix = f"aws eks create-addon --addon-name {POD_IDENTITY} --cluster-name NAME; EKS Auto Mode needs none"
+        return [Check("cluster", "pod identity", Verdict.FAIL, detail, fix)]
+    if _tolerates(daemons, AGENT_TAINT):
+        return [Check("cluster", "pod identity", Verdict.OK, f"{POD_IDENTITY} runs on the agents' nodes")]
+    detail = f"{POD_IDENTITY} does not tolerate the taint {AGENT_TAINT}: agents get no credentials for the store"
+    return [Check("cluster", "pod identity", Verdict.FAIL, detail, "give the add-on a toleration of all taints")]
+
+
+def _gpu_plugin(client: "KubernetesClient") -> list[Check]:
+    daemons = client.read("/apis/apps/v1/daemonsets")["items"]
+    plugins = [daemon for daemon in daemons if "nvidia" in daemon["metadata"]["name"]]
+    if any(_tolerates(daemon, AGENT_TAINT) for daemon in plugins):
+        return [Check("cluster", "gpu plugin", Verdict.OK, f"NVIDIA's device plugin tolerates {AGENT_TAINT}")]
+    problem = f"tolerates {AGENT_TAINT}" if plugins else "is NVIDIA's device plugin"
+    detail = f"no DaemonSet {problem}: nodes have no {GPU}, and no agent with GPUs gets one"
+    fix = f"install https://github.com/NVIDIA/k8s-device-plugin with a toleration of {AGENT_TAINT}"
+    return [Check("cluster", "gpu plugin", Verdict.WARN, detail, fix)]
+
+
+def _tolerates(daemons: "Document", taint: str) -> bool:
+    """Return whether the pods of a DaemonSet may run on nodes with a taint."""
+    tolerations: list[dict[str, Any]] = daemons["spec"]["template"]["spec"].get("tolerations", [])
+    return any(
+        toleration.get("effect", "NoSchedule") == "NoSchedule"
+        and (toleration.get("key") == taint or ("key" not in toleration and toleration.get("operator") == "Exists"))
+        for toleration in tolerations
+    )

@@ -1,0 +1,257 @@
+"""Preflight and doctor ask a real API server, with Karpenter's own definitions, what a cluster would lack there."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from everspot_clouds.base import Check, Verdict
+from everspot_clouds.kubernetes import preflight
+from everspot_clouds.kubernetes.checks import kubernetes_checks
+from everspot_clouds.kubernetes.client import KubernetesClient
+from everspot_clouds.kubernetes.requirements import POD_IDENTITY, pull_checks, requirement_checks
+from everspot_clouds.preflight_plan import read_plan
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.cluster.preflight import PreflightPlan
+from everspot_local.cloud import LocalCloud
+from everspot_local.kubernetes.control_plane import ControlPlane
+from everspot_local.market.delays import Delays
+from everspot_local.options import Options
+from everspot_store import SystemClock
+from kubernetes_place import DEFINITIONS, MISSING, PROGRAM, Place, eventually
+from test_clouds_kubernetes import manifest
+
+needs_plane = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+SETTINGS = Path(__file__).resolve().parents[2] / "stacks/Pulumi.kubernetes-dev.yaml"
+KUBE_SYSTEM = "/apis/apps/v1/namespaces/kube-system"
+
+
+@pytest.fixture(scope="module")
+def karpenter(plane: ControlPlane) -> ControlPlane:
+    """The control plane with Karpenter's definitions of node pools and node classes."""
+    api = plane.admin()
+    for file in DEFINITIONS:
+        if "nodeclaims" not in file.name:
+            api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(file.read_text()))
+    return plane
+
+
+def labelled(name: str, version: str, queue: str) -> dict[str, Any]:
+    """A Deployment as Karpenter's chart makes it."""
+    container = {"name": "controller", "image": "none", "env": [{"name": "INTERRUPTION_QUEUE", "value": queue}]}
+    labels = {"app.kubernetes.io/name": "karpenter"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": name, "labels": {**labels, "app.kubernetes.io/version": version}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def daemons(name: str, *tolerations: dict[str, str]) -> dict[str, Any]:
+    spec = {"tolerations": list(tolerations), "containers": [{"name": "c", "image": "none"}]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}}
+
+
+@pytest.fixture
+def equipped(karpenter: ControlPlane, place: Place) -> Iterator[Place]:
+    """A cluster with everything that is needed, in which a test spoils something."""
+    place.api.create(f"{KUBE_SYSTEM}/deployments", labelled("karpenter", "1.14.0", "research"))
+    for name in (POD_IDENTITY, "nvidia-device-plugin"):
+        place.api.create(f"{KUBE_SYSTEM}/daemonsets", daemons(name, {"operator": "Exists"}))
+    yield place
+    for kind, name in (("deployments", "karpenter"), ("daemonsets", POD_IDENTITY),
+                       ("daemonsets", "nvidia-device-plugin")):  # fmt: skip
+        if place.exists(f"{KUBE_SYSTEM}/{kind}/{name}"):
+            place.api.delete(f"{KUBE_SYSTEM}/{kind}/{name}")
+
+
+def verdicts(checks: list[Check]) -> dict[str, Verdict]:
+    return {check.name: check.verdict for check in checks}
+
+
+def problem(checks: list[Check]) -> Check:
+    """The only check that is not fine. It is one sentence with its fix."""
+    (check,) = (check for check in checks if check.verdict is not Verdict.OK)
+    assert check.fix and "\n" not in check.detail
+    return check
+
+
+@needs_plane
+def test_a_cluster_with_all_that_is_needed_passes(equipped: Place) -> None:
+    checks = requirement_checks(equipped.client(), gpus=True)
+    assert verdicts(checks) == dict.fromkeys(
+        ("karpenter", "karpenter version", "karpenter queue", "pod identity", "gpu plugin"), Verdict.OK
+    )
+
+
+@needs_plane
+@pytest.mark.parametrize(
+    ("spoil", "name", "verdict", "words"),
+    [
+        ("old", "karpenter version", Verdict.FAIL, "Karpenter 1.6.2 is too old"),
+        ("queue", "karpenter queue", Verdict.FAIL, "hears of no spot notice"),
+        ("auto mode", "karpenter version", Verdict.SKIP, "version and queue are not known"),
+        ("identity", "pod identity", Verdict.FAIL, "pods get no credentials"),
+        ("taint", "pod identity", Verdict.FAIL, "does not tolerate the taint everspot/agents"),
+        ("plugin", "gpu plugin", Verdict.WARN, "no DaemonSet is NVIDIA's device plugin"),
+        ("untolerated", "gpu plugin", Verdict.WARN, "no DaemonSet tolerates everspot/agents"),
+    ],
+)
+def test_what_is_missing_is_one_sentence_with_its_fix(
+    equipped: Place, spoil: str, name: str, verdict: Verdict, words: str
+) -> None:
+    api, deployment = equipped.api, f"{KUBE_SYSTEM}/deployments/karpenter"
+    if spoil in ("old", "queue", "auto mode"):
+        api.delete(deployment)
+        if spoil != "auto mode":
+            version, queue = ("1.6.2", "research") if spoil == "old" else ("1.14.1", "")
+            api.create(f"{KUBE_SYSTEM}/deployments", labelled("karpenter", version, queue))
+    else:
+        spoiled = POD_IDENTITY if spoil in ("identity", "taint") else "nvidia-device-plugin"
+        api.delete(f"{KUBE_SYSTEM}/daemonsets/{spoiled}")
+        eventually(lambda: not equipped.exists(f"{KUBE_SYSTEM}/daemonsets/{spoiled}"))
+        if spoil in ("taint", "untolerated"):
+            other = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+            api.create(f"{KUBE_SYSTEM}/daemonsets", daemons(spoiled, other))
+    check = problem(requirement_checks(equipped.client(), gpus=True))
+    assert (check.name, check.verdict) == (name, verdict)
+    assert words in check.detail
+
+
+@needs_plane
+def test_a_cluster_without_karpenter_says_which_definitions_are_missing(equipped: Place) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = "ec2nodeclasses.karpenter.k8s.aws"
+    equipped.api.delete(f"{path}/{name}")
+    eventually(lambda: not equipped.exists(f"{path}/{name}"))
+    check = problem(requirement_checks(equipped.client(), gpus=False))
+    file = next(file for file in DEFINITIONS if "ec2nodeclasses" in file.name)
+    equipped.api.create(path, yaml.safe_load(file.read_text()))
+    assert (check.name, check.verdict) == ("karpenter", Verdict.FAIL)
+    assert name in check.detail and "install Karpenter" in check.fix
+
+
+@needs_plane
+def test_doctor_asks_for_the_nodes_and_says_what_a_scheduler_may_not_see(equipped: Place) -> None:
+    """The environment is that of the scheduler's service account, which may see none of the Kubernetes cluster's."""
+    checks = kubernetes_checks(manifest(), builtin())
+    assert verdicts(checks) == {
+        "kubernetes": Verdict.OK, "pod template": Verdict.OK, "karpenter": Verdict.SKIP,
+        "pod identity": Verdict.SKIP, "node pool": Verdict.SKIP,
+    }  # fmt: skip
+    assert all("you may not see it" in check.detail for check in checks if check.verdict is Verdict.SKIP)
+
+
+def test_an_image_that_no_node_can_pull_is_named() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    statuses = [{"image": "repo/everspot:1", "state": waiting}]
+    (check,) = pull_checks([{"status": {}}, {"status": {"containerStatuses": statuses}}])
+    assert (check.verdict, check.detail) == (Verdict.FAIL, "a node cannot pull repo/everspot:1: not found")
+    creating = [{"image": "i", "state": {"waiting": {"reason": "ContainerCreating"}}}, {"state": {"running": {}}}]
+    assert pull_checks([{"status": {"containerStatuses": creating}}]) == []
+
+
+def plan_of(text: str) -> PreflightPlan:
+    plan = read_plan("dev", yaml.safe_load(text)["config"])
+    assert plan is not None
+    return plan
+
+
+def test_the_plan_has_what_the_settings_name() -> None:
+    plan = plan_of(SETTINGS.read_text())
+    assert (plan.host_cluster, plan.namespace, plan.context) == ("research", "everspot-dev", "")
+    assert (plan.manifest.cloud, plan.manifest.region) == ("kubernetes", "us-east-2")
+    assert [kind.name for kind in plan.types] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge"]
+    assert plan.image.startswith("123456789012.dkr.ecr.us-east-2.amazonaws.com/everspot@sha256:")
+
+
+@pytest.fixture(scope="module")
+def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    folder, delays = tmp_path_factory.mktemp("aws"), Delays(propagation=timedelta())
+    with LocalCloud(Options(folder, boot_command=None, region="us-east-2", delays=delays)) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def deployer(aws_cloud: LocalCloud, equipped: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The environment of an administrator of both: keys of AWS, and a kubeconfig."""
+    aws_cloud.reset()
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-2"}
+    for name, value in {"AWS_ENDPOINT_URL": aws_cloud.endpoint, **keys}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    for service in ("ec2fleet.amazonaws.com", "spot.amazonaws.com"):
+        boto3.client("iam").create_service_linked_role(AWSServiceName=service)
+    entry = {"server": equipped.api.server, "certificate-authority": str(equipped.plane.certificate)}
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": entry}], "users": [{"name": "c", "user": {"token": equipped.api.token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }  # fmt: skip
+    file = equipped.folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    return equipped
+
+
+@needs_plane
+def test_preflight_asks_both_clouds_and_names_what_has_the_clusters_names(deployer: Place) -> None:
+    plan = plan_of(SETTINGS.read_text())
+    checks = preflight.deployer_checks(plan, SystemClock())
+    rows = verdicts(checks)
+    for name in ("credentials", "service-linked roles", "quota", "kubernetes", "rights", "karpenter", "namespace"):
+        assert rows[name] is Verdict.OK, name
+    deployer.api.create("/api/v1/namespaces", {"metadata": {"name": "everspot-dev"}})
+    (check,) = (c for c in preflight.deployer_checks(plan, SystemClock()) if c.name == "namespace")
+    assert (check.verdict, check.group) == (Verdict.FAIL, "user")
+    assert check.detail == "namespace everspot-dev exists and is not of everspot-dev"
+    deployer.api.patch(
+        "/api/v1/namespaces/everspot-dev", {"metadata": {"labels": {"everspot/cluster": "everspot-dev"}}}
+    )
+    (check,) = (c for c in preflight.deployer_checks(plan, SystemClock()) if c.name == "namespace")
+    assert check.verdict is Verdict.OK
+    deployer.api.delete("/api/v1/namespaces/everspot-dev")
+
+
+@needs_plane
+def test_preflight_tells_a_wrong_cluster_from_a_kubeconfig_of_another(deployer: Place) -> None:
+    plan, eks = plan_of(SETTINGS.read_text()), boto3.client("eks")
+    rows = {check.name: check for check in preflight.deployer_checks(plan, SystemClock())}
+    assert (rows["eks cluster"].verdict, rows["image"].verdict) == (Verdict.FAIL, Verdict.FAIL)
+    assert rows["eks cluster"].detail == "there is no EKS cluster research in us-east-2"
+    assert rows["image"].detail.endswith("does not exist")
+    network = {"subnetIds": ["subnet-1", "subnet-2"]}
+    role = "arn:aws:iam::123456789012:role/eks"
+    eks.create_cluster(name="research", roleArn=role, resourcesVpcConfig=network)
+    elsewhere = replace(plan, image="ghcr.io/team/everspot:1")
+    rows = {check.name: check for check in preflight.deployer_checks(elsewhere, SystemClock())}
+    assert rows["eks cluster"].verdict is Verdict.FAIL
+    assert rows["eks cluster"].detail.startswith(f"your kubeconfig leads to {deployer.api.server}")
+    assert rows["eks cluster"].fix == "aws eks update-kubeconfig --name research --region us-east-2"
+    assert rows["image"].verdict is Verdict.SKIP
+
+
+@needs_plane
+def test_preflight_without_a_way_to_the_api_server_says_so_once(
+    deployer: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    checks = preflight.deployer_checks(plan_of(SETTINGS.read_text()), SystemClock())
+    assert (checks[-1].group, checks[-1].name, checks[-1].verdict) == ("credentials", "kubernetes", Verdict.FAIL)
+    assert "KUBECONFIG" in checks[-1].fix
+
+
+@needs_plane
+def test_the_rights_that_a_deployer_lacks_are_named(deployer: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")  # as the scheduler's service account
+    checks = preflight.deployer_checks(plan_of(SETTINGS.read_text()), SystemClock())
+    (check,) = (check for check in checks if check.name == "rights")
+    assert (check.group, check.verdict) == ("credentials", Verdict.FAIL)
+    assert "you may not get namespaces, create namespaces" in check.detail
+    assert KubernetesClient.open().may("create", "pods")

@@ -46,7 +46,7 @@ def grant(
 ) -> None:
     """Make the service accounts and bind the components' permissions to them. `control`, `data`: the buckets; `peers`:
     whether the cluster has peers, to which its scheduler sends jobs."""
-    for role in Role:
+    for role in (Role.AGENT, Role.SCHEDULER):
         body = {"accountId": account(role).partition("@")[0], "serviceAccount": {"displayName": role.value}}
         send("POST", f"iam/v1/{PROJECT}/serviceAccounts", body)
     clock.sleep(NEW_ACCOUNT)

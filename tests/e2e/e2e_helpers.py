@@ -138,7 +138,7 @@ class LiveCluster:
         self._job_role(policies.job_policy(control_arn=control, data_arn=data))
         self._role("scheduler", policies.scheduler_policy(cluster=CLUSTER, control_arn=control, queue_arn=queue_arn))
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
-        for role in Role:
+        for role in (Role.AGENT, Role.SCHEDULER):
             self.until(lambda name=f"e2e-{role.value}": self._usable(name))
         self._fleet()
         self._scheduler()

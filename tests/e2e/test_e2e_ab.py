@@ -1,9 +1,12 @@
 """`everspot ab` on a whole cluster: real agents train a recipe in several formats, and one run is interrupted."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,25 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
         yield cluster
 
 
+@contextmanager
+def suspended(job: str) -> Iterator[None]:
+    """Stop the processes of a job meanwhile, so that it is not over before an order comes."""
+    pids = list[int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if f"/runs/{job}-".encode() in (entry / "environ").read_bytes():
+                pids.append(int(entry.name))
+    try:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
 def test_formats_that_compute_the_same_are_equivalent_also_after_an_interruption(
     live: LiveCluster, tmp_path: Path
 ) -> None:
@@ -36,7 +58,11 @@ def test_formats_that_compute_the_same_are_equivalent_also_after_an_interruption
         """Interrupt a job that trains; None if it does not, or was over before the order came."""
         if not live.trains(job):
             return None
-        everspot_says("cluster", "interrupt", job)
+        with suspended(job):
+            if not live.trains(job):
+                return None
+            everspot_says("cluster", "interrupt", job)
+            live.until(lambda: f"job {job}: stop" in live.consoles() or live.ended(job))
         live.until(lambda: live.list_events(job, EventKind.INTERRUPTED) or live.ended(job))
         return job if live.list_events(job, EventKind.INTERRUPTED) else None
 

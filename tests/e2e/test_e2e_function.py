@@ -43,7 +43,7 @@ class UserScript:
 
     def end(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 @pytest.fixture

@@ -33,9 +33,14 @@ class ExampleCluster(LiveCluster):
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluster]:
     with ExampleCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
-        monkeypatch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)
-        monkeypatch.setenv("EVERSPOT_STORE", f"s3://{BUCKETS[0]}")
+        use(cluster, monkeypatch)
         yield cluster
+
+
+def use(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands talk to a cluster, in the market's time."""
+    monkeypatch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)
+    monkeypatch.setenv("EVERSPOT_STORE", f"s3://{BUCKETS[0]}")
 
 
 def run_page(name: str, live: LiveCluster, tmp_path: Path) -> str:
@@ -92,3 +97,21 @@ def test_the_daily_pipeline_deploys_only_a_model_that_is_better_by_half_a_percen
     assert [job["reused"]["job_id"] for job in repeats] == [origin["job_id"]] * 2
     assert report["reused_stages"]["usd_not_spent"] == pytest.approx(2 * origin["cost_usd"], abs=2e-6)
     assert not [job["job_id"] for job in repeats if live.list_events(job["job_id"], EventKind.ASSIGNED)]
+
+
+def test_the_audit_of_a_run_that_waits_for_its_data_shows_that_workers_help(live: LiveCluster, tmp_path: Path) -> None:
+    output = run_page("exercise-audit", live, tmp_path)
+    print(output[output.index("audit of") :])
+    _, jobs = read_jobs()
+    before, after = (job["job_id"] for job in jobs["audited"])
+    document = json.loads(everspot("cost", "audit", before, "--against", after, "--json"))
+    assert document["machine"]["bottleneck"] == "data"
+    assert document["machine"]["cpu_share"] < 0.85
+    assert document["changes"][0]["change"] == "loader-workers"
+    assert len(document["changes"]) == 2 and document["changes"][0]["gain"]
+    comparison = document["comparison"]
+    assert {"field": "env.WORKERS", "before": "0", "after": "4"} in comparison["changed"]
+    slow, fast = comparison["runs"]
+    assert fast["data_wait_share"] < slow["data_wait_share"] / 2
+    assert (comparison["cost"]["outcome"], comparison["quality"]["outcome"]) == ("better", "same")
+    assert (comparison["metric"], slow["metric"]) == ("test_accuracy", fast["metric"])

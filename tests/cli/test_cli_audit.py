@@ -47,7 +47,7 @@ def test_what_saves_nothing_or_an_unknown_amount_is_not_recommended(past):
     assert (only["measure"], only["jobs"]) == ("checkpoint-more-often", ["moved"])
     assert only["saving_usd"] == pytest.approx(125 * 0.092056 / (3820 + 1220 + 2690), abs=1e-6)
     explanations = {m["measure"]: m["how"] for m in audit["other_measures"] if m["saving_usd"] is None}
-    assert set(explanations) == {"move-to-spot", "ask-for-less-memory", "commit-to-use"}
+    assert set(explanations) == {"move-to-spot", "set-on-demand-floor", "ask-for-less-memory", "commit-to-use"}
     assert explanations["ask-for-less-memory"] == "the memory of no job was measured"
     out = run_audited(past, "audit").out
     assert "end-idle-instances: not recommended, it would have saved nothing." in out

@@ -15,6 +15,7 @@ from everspot_core.governance.measures import (
     end_idle_instances,
     move_to_spot,
     oversized,
+    set_on_demand_floor,
     small_on_gpus,
 )
 from everspot_core.governance.month import Month
@@ -91,6 +92,19 @@ def test_on_demand_work_of_jobs_that_can_wait_is_worth_what_spot_took_all_in():
     assert measure.saving_usd == 3 * (LISTED - Fraction("0.05"))
     unknown = move_to_spot([r for r in usage_rows(bill) if r.launch.market is Market.ON_DEMAND], jobs)
     assert (unknown.saving_usd, unknown.recommended) == (None, False)
+
+
+def test_an_on_demand_floor_pays_where_an_hour_of_work_on_spot_costs_more_than_the_list_price():
+    """Two hours of work on Spot at $0.08 with an hour of boot cost $0.24, and $0.192 on-demand."""
+    events = {"job-1": worked("job-1", "i-1", Market.SPOT, HOUR, 3 * HOUR)}
+    expensive = compute([launch()], [end(3 * HOUR)], [price(0.08)], events)
+    measure = set_on_demand_floor(usage_rows(expensive), Fraction(4), builtin())
+    assert measure.saving_usd == 3 * Fraction("0.08") - 2 * LISTED > 0
+    assert "on average 0.5 of m6i.large in us-east-1" in measure.description
+    cheap = compute([launch()], [end(3 * HOUR)], [price(0.05)], events)
+    assert set_on_demand_floor(usage_rows(cheap), Fraction(4), builtin()).saving_usd is None
+    idle = set_on_demand_floor(usage_rows(compute([launch()], [end(HOUR)], [price(0.5)])), Fraction(4), builtin())
+    assert idle.saving_usd is None and "not enough work on Spot" in idle.how
 
 
 @pytest.mark.parametrize(

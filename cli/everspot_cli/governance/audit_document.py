@@ -6,6 +6,7 @@ from typing import Any
 
 from everspot_clouds.registry import commitment_plans
 from everspot_core.cluster.manifest import Manifest
+from everspot_core.costs.prices import HOUR, seconds_between
 from everspot_core.governance.audit import MonthFacts, month_facts
 from everspot_core.governance.commitments import Span, advised, hourly_use
 from everspot_core.governance.measures import (
@@ -18,6 +19,7 @@ from everspot_core.governance.measures import (
     end_idle_instances,
     move_to_spot,
     oversized,
+    set_on_demand_floor,
     small_on_gpus,
 )
 from everspot_core.jobs.records import Role
@@ -50,9 +52,11 @@ def audit_document(
     launched = {i.launch.instance_type for i in material.bill.instances if i.launch.role is not Role.SCHEDULER}
     large = oversized(rows, material.submissions, material.records, material.catalogue, {*allowed, *launched})
     measured = sum(1 for record in material.records.values() if record.progress.memory_gib is not None)
+    passed_hours = seconds_between(ledger.month.begin, min(material.as_of, ledger.month.end)) / HOUR
     measures = [
         end_idle_instances(rows),
         move_to_spot(rows, material.submissions),
+        set_on_demand_floor(rows, passed_hours, material.catalogue),
         ask_for_less_memory(large, measured),
         checkpoint_more_often(rows, material.bill, material.events, ledger.month, material.time_scale),
         _commitment(ledger, manifest.cloud, discounts),

@@ -72,7 +72,7 @@ def end_idle_instances(rows: Iterable[UsageRow]) -> Measure:
 def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) -> Measure:
     """Have on-demand work of jobs that can wait done on Spot."""
     name, advice = "move-to-spot", "let normal jobs without a deadline run on Spot: less standing on-demand capacity"
-    rates, moved, saved, hours = _spot_rates(rows), set[str](), Fraction(0), Fraction(0)
+    rates, moved, saved, hours = _spot_rates(rows, as_if_billed=True), set[str](), Fraction(0), Fraction(0)
     for row in rows:
         job = jobs.get(row.job_id) if row.job_id is not None else None
         if row.kind is not UsageKind.WORK or row.launch is None or job is None or not row.is_exact:
@@ -93,8 +93,44 @@ def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) ->
     return Measure(name, advice, saved, how, tuple(sorted(moved)))
 
 
-def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
-    """Return USD for an hour of work on Spot, all in, by type and region, where there was enough of it."""
+def set_on_demand_floor(rows: Sequence[UsageRow], month_hours: Fraction, catalogue: Catalogue) -> Measure:
+    """Have work done on-demand whose hour costs more on Spot, all in, than the list price.
+
+    Args:
+        rows: Of the month.
+        month_hours: The hours of the month that have passed, by which a steady number of instances is told.
+        catalogue: For list prices.
+    """
+    name = "set-on-demand-floor"
+    worked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for row in rows:
+        if row.launch is not None and row.launch.market is Market.SPOT and row.kind is UsageKind.WORK:
+            worked[row.launch.instance_type, region(row.launch)] += row.seconds / HOUR
+    rates, saved, floors = _spot_rates(rows, as_if_billed=False), Fraction(0), list[str]()
+    for kind, rate in sorted(rates.items()):
+        listed = catalogue.on_demand(*kind)
+        if listed is None or rate <= exact(listed.usd_per_hour):
+            continue
+        saved += worked[kind] * (rate - exact(listed.usd_per_hour))
+        steady = worked[kind] / month_hours if month_hours else Fraction(0)
+        floors.append(f"{float(steady):.1f} of {kind[0]} in {kind[1]}")
+    if not floors:
+        none = "an hour of work on Spot, with boot, drain and redone work, cost less than on-demand on every type"
+        return Measure(name, "keep no instance on-demand for the price's sake", None, none if rates else _NO_SPOT)
+    advice = f"keep on-demand what runs all the time: on average {', '.join(floors)}"
+    how = (
+        "the hours of work on Spot on these types, times what an hour cost there above the list price, with boot, "
+        "drain and redone work; on-demand instances that idle save less"
+    )
+    return Measure(name, advice, saved, how)
+
+
+_NO_SPOT = "there was not enough work on Spot to know what an hour of it costs"
+
+
+def _spot_rates(rows: Iterable[UsageRow], *, as_if_billed: bool) -> dict[tuple[str, str], Fraction]:
+    """Return USD for an hour of work on Spot, all in, by type and region, where there was enough of it. `as_if_billed`:
+    with the time that was free, which is not to be had on purpose."""
     paid: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     worked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     unknown = set()
@@ -102,7 +138,7 @@ def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
         if row.launch is None or row.launch.market is not Market.SPOT or row.kind not in _SPOT_KINDS:
             continue
         kind = row.launch.instance_type, region(row.launch)
-        paid[kind] += row.cost + row.waived
+        paid[kind] += row.cost + (row.waived if as_if_billed else 0)
         if row.kind is UsageKind.WORK:
             worked[kind] += row.seconds / HOUR
         if not row.is_exact:

@@ -19,6 +19,12 @@ MINE = 'job=~"$job"'
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("Jobs", "none", (("sum by (state) (everspot_jobs{})", "{{state}}"),)),
     ("Why jobs wait", "none", (("sum by (why) (everspot_waiting_jobs{})", "{{why}}"),)),
+    ("Pending time", "s", (("max by (of) (everspot_pending_seconds{})", "{{of}}"),)),
+    (
+        "Cost of running jobs",
+        "currencyUSD",
+        (("max by (job, team, project) (everspot_job_cost_usd{})", "{{job}} {{team}} {{project}}"),),
+    ),
     (
         "Time to spare before the nearest deadline",
         "s",
@@ -53,6 +59,27 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "Interruptions a day by pool",
         "none",
         (("sum by (type, zone) (increase(everspot_pool_interruptions_total{}[1d]))", "{{type}} {{zone}}"),),
+    ),
+    (
+        "Interruptions an instance-hour by pool, over a day",
+        "none",
+        (
+            (
+                "sum by (type, zone, market) (increase(everspot_pool_interruptions_total{}[1d]))"
+                " / sum by (type, zone, market) (increase(everspot_pool_instance_hours_total{}[1d]))",
+                "{{type}} {{zone}} {{market}}",
+            ),
+        ),
+    ),
+    (
+        "Busy instances",
+        "percentunit",
+        (
+            (
+                'sum by (market) (everspot_instances{phase="busy"}) / sum by (market) (everspot_instances{})',
+                "{{market}}",
+            ),
+        ),
     ),
     (
         "Launches by what came of them",

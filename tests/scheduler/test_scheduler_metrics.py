@@ -5,7 +5,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from everspot_clouds.base import PlacementScore
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.cluster.manifest import Metrics
 from everspot_core.costs.budgets import Budgets
+from everspot_core.costs.cost import Bill, bill
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.jobs.records import Market
 from everspot_core.jobs.utilization import Utilization
@@ -246,3 +247,39 @@ def test_an_address_that_is_none_is_refused_before_anything_begins(tmp_path: Pat
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "'nowhere' is neither HOST:PORT, such as 127.0.0.1:9494, nor a port, nor off" in done.stderr
+
+
+def billed(here: ElasticCluster, at: datetime) -> Bill:
+    store, ledger = here.store, here.schedulers[0].services.ledger
+    records = [[doc.value for doc in table.scan().values()] for table in (store.launches, store.ends)]
+    events = store.events_by_job(["runs"])
+    return bill(*records, store.prices(), events, ledger.catalogue, at, rules=ledger.billing)
+
+
+def test_a_pools_preemption_rate_the_cost_of_jobs_and_their_wait_are_metrics(
+    here: ElasticCluster, scrape: Callable[[], Scrape]
+) -> None:
+    here.length = 10_000
+    here.submit("runs", tags={"Team": "ants", "Project": "hill"})
+    here.run(6)
+    here.cloud.capacity[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
+    here.cloud.capacity[PoolKey(TYPE, ZONE, Market.ON_DEMAND)] = 0
+    here.submit("waits")
+    first = scrape()
+    job = ("everspot_job_cost_usd", (("job", "runs"), ("project", "hill"), ("team", "ants")))
+    hours = ("everspot_pool_instance_hours_total", POOL)
+    passed = timedelta(minutes=30)
+    here.clock.advance(passed)
+    here.submit("waits-too")
+    later = scrape()
+    counted_at = datetime.fromtimestamp(later["everspot_last_count_timestamp_seconds", ()], UTC)
+    assert later[hours] - first[hours] == pytest.approx(0.5, abs=0.02)
+    assert later[job] > first[job] > 0
+    assert later[job] == pytest.approx(float(billed(here, counted_at).jobs[0].cost))
+    longest = later["everspot_pending_seconds", (("of", "longest"),)]
+    mean = later["everspot_pending_seconds", (("of", "mean"),)]
+    assert passed.total_seconds() <= longest <= passed.total_seconds() + 60
+    assert mean == pytest.approx(longest / 2, abs=30)
+    record = here.store.jobs.get("waits")
+    assert record is not None and longest == (counted_at - record.value.submitted_at).total_seconds()
+    assert [labels for name, labels in later if name == "everspot_job_cost_usd"] == [job[1]]

@@ -1,6 +1,7 @@
 """Computes the figures of one moment from the facts of a tick. Times and dollars are in market time."""
 
-from collections import Counter
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,13 +13,15 @@ from everspot_core.jobs.records import JobState, Market, Role
 from everspot_core.jobs.utilization import Utilization, combine
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
 from everspot_core.schedule.jobs import job_outlook
-from everspot_store import ElasticUse
+from everspot_store import ElasticUse, StoreError
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
 from everspot_scheduler.fleet_status import elastic_use
 from everspot_scheduler.ledger import Ledger
 
 NO_TIME = timedelta(0)
+_HOUR = timedelta(hours=1)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,10 @@ class Figures:
     - `jobs`: by state; ended jobs count until they are archived. `waiting`: by the code of the reason.
     - `instances`: that live, agents alone, by market, type and phase: coming, idle, busy or leaving.
     - `usd_per_hour`: of everything that lives, by role and market, without instances of unknown price.
-    - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began.
+    - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began. `hours`: the
+      lives of the instances together, since then.
+    - `pending`: the longest and the mean time for which the jobs that wait have waited now.
+    - `job_usd`: what each running job has cost so far, by job, team and project.
     - `slack`: the least time that a job has to spare before its deadline; None without deadlines.
     - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
     - `anomalies`: the open ones, by kind.
@@ -59,6 +65,9 @@ class Figures:
     pools: Mapping[PoolKey, tuple[float, int | None]]
     launched: Mapping[PoolKey, int]
     interrupted: Mapping[PoolKey, int]
+    hours: Mapping[PoolKey, float]
+    pending: Mapping[str, timedelta]
+    job_usd: Mapping[tuple[str, str, str], float]
     elastic: ElasticUse | None
     slack: timedelta | None
     late: int
@@ -72,11 +81,14 @@ class Figures:
 
 @dataclass(slots=True)
 class _Books:
-    """How many instances each pool has given and taken. They are counted again only when the ledger has grown."""
+    """How many instances each pool has given and taken, and for how long it had them. They are counted again only when
+    the ledger has grown."""
 
     size: tuple[int, int] = (-1, -1)
     launched: Counter[PoolKey] = field(default_factory=Counter)
     interrupted: Counter[PoolKey] = field(default_factory=Counter)
+    ended_hours: dict[PoolKey, float] = field(default_factory=dict)
+    running: list[tuple[PoolKey, datetime]] = field(default_factory=list)
 
     def count(self, ledger: Ledger) -> None:
         size = len(ledger.launches), len(ledger.ends)
@@ -91,6 +103,20 @@ class _Books:
         self.interrupted = Counter(
             agents[name] for name, end in ledger.ends.items() if end.interrupted and name in agents
         )
+        begun_at = {name: ledger.launches[name].launched_at for name in agents}
+        self.running = [(pool, begun_at[name]) for name, pool in agents.items() if name not in ledger.ends]
+        ended_hours: dict[PoolKey, float] = defaultdict(float)
+        for name, end in ledger.ends.items():
+            if name in agents:
+                ended_hours[agents[name]] += max(0.0, (end.ended_at - begun_at[name]) / _HOUR)
+        self.ended_hours = ended_hours
+
+    def hours(self, now: datetime) -> dict[PoolKey, float]:
+        """Return the instance-hours of each pool until now."""
+        hours = defaultdict(float, self.ended_hours)
+        for pool, begun_at in self.running:
+            hours[pool] += max(0.0, (now - begun_at) / _HOUR)
+        return dict(hours)
 
 
 class Counting:
@@ -115,6 +141,9 @@ class Counting:
             pools={pool.key: (pool.usd_per_hour, pool.placement_score) for pool in view.pools},
             launched=self._books.launched,
             interrupted=self._books.interrupted,
+            hours=self._books.hours(now),
+            pending=_pending(view.jobs, now),
+            job_usd=_job_usd(view.jobs, glance.ledger),
             elastic=elastic_use(view),
             slack=min(slacks, default=None),
             late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
@@ -125,6 +154,32 @@ class Counting:
             budgets={_budget(purse): _used(purse) for purse in view.purses},
             budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),
         )
+
+
+def _pending(jobs: Iterable[JobView], now: datetime) -> dict[str, timedelta]:
+    """Return how long jobs wait for an instance: since their submission, or since they lost the last one."""
+    waits = [
+        max(NO_TIME, now - (job.record.changed_at if job.record is not None else job.submission.submitted_at))
+        for job in jobs
+        if job.state is JobState.PENDING
+    ]
+    mean = sum(waits, NO_TIME) / len(waits) if waits else NO_TIME
+    return {"longest": max(waits, default=NO_TIME), "mean": mean}
+
+
+def _job_usd(jobs: Iterable[JobView], ledger: Ledger) -> dict[tuple[str, str, str], float]:
+    """Return what the running jobs have cost so far. Empty if their events cannot be read now."""
+    running = {job.job_id: job for job in jobs if job.state is JobState.RUNNING}
+    try:
+        use_by_job = ledger.spent((job.submission, job.record) for job in running.values())
+    except StoreError as error:
+        _log.warning("what jobs have cost is not counted: %s", error)
+        return {}
+    tags = {name: job.submission.spec.tags for name, job in running.items()}
+    return {
+        (name, tags[name].get("Team", ""), tags[name].get("Project", "")): use.dollars
+        for name, use in use_by_job.items()
+    }
 
 
 def _instances(alive: Iterable[CloudInstance], views: Mapping[str, InstanceView]) -> Counter[tuple[str, str, str]]:

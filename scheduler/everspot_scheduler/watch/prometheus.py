@@ -115,6 +115,10 @@ def _job_metrics(now: Figures) -> Iterator[Metric]:
     )  # fmt: skip
     yield _gauge("waiting_jobs", "Jobs that wait, by the code of the reason.", ("why",),
                  (((reason,), count) for reason, count in now.waiting.items()))  # fmt: skip
+    yield _gauge("pending_seconds", "For how long jobs wait for an instance now: the longest, and the mean.", ("of",),
+                 (((of,), span.total_seconds()) for of, span in now.pending.items()))  # fmt: skip
+    yield _gauge("job_cost_usd", "What each running job has cost so far.", ("job", "team", "project"),
+                 now.job_usd.items())  # fmt: skip
     slack = [((), now.slack.total_seconds())] if now.slack is not None else []
     yield _gauge(
         "deadline_slack_seconds", "Market time to spare of the job with the least, to its deadline.", (), slack
@@ -163,6 +167,8 @@ def _of_pools(now: Figures) -> Iterator[Metric]:
     spot = ((pool, now.interrupted.get(pool, 0)) for pool in now.launched if pool.market is Market.SPOT)
     yield _counter("pool_interruptions", "Instances that the cloud took, since the cluster began.", labels,
                    ((tuple(pool), count) for pool, count in spot))  # fmt: skip
+    yield _counter("pool_instance_hours", "Hours that instances of a pool have lived, since the cluster began.", labels,
+                   ((tuple(pool), hours) for pool, hours in now.hours.items()))  # fmt: skip
     yield _gauge("pools_over_norm", "Spot pools in use that do worse than they use to.", ("norm",),
                  (((norm,), count) for norm, count in now.over_norm.items()))  # fmt: skip
 

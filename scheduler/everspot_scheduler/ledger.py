@@ -164,11 +164,16 @@ class Ledger:
         heartbeat = self._last_heartbeat(name)
         if not self.is_forgotten(name, heartbeat.etag if heartbeat is not None else "", facts):
             return
-        if heartbeat is None and name not in facts.ended_at:  # how long it cost money is known to nobody
-            self.write_end(name, self.launches[name].launched_at, interrupted=False, source=UNKNOWN)
+        if name in facts.ended_at:
+            self.write_end(name, facts.ended_at[name], interrupted=False, source="observed")
             return
-        at = facts.ended_at[name] if heartbeat is None else facts.ended_at.get(name, heartbeat.value.updated_at)
-        self.write_end(name, at, interrupted=False, source="observed")
+        launched_at, (_, missed_at) = self.launches[name].launched_at, self._missing(name)
+        # The last heartbeat came before the instance was missed: a clock that is ahead puts no hours on the bill.
+        last_at = min(heartbeat.value.updated_at, missed_at) if heartbeat is not None else None
+        if last_at is None or last_at < launched_at:  # how long it cost money is known to nobody
+            self.write_end(name, launched_at, interrupted=False, source=UNKNOWN)
+            return
+        self.write_end(name, last_at, interrupted=False, source="observed")
 
     def _last_heartbeat(self, name: str) -> Versioned[InstanceRecord] | None:
         """Return the last report of an instance; of a node, that of the agents on it."""

@@ -39,7 +39,7 @@ def note_unseen(
         heartbeat, place = beats.get(name), launched.get(name)
         if heartbeat is not None:
             if name in facts.ends or ledger.is_forgotten(name, heartbeat.etag, facts):  # its end is noted like others'
-                _write(ledger, _launch_from_heartbeat(heartbeat.value, place))
+                _write(ledger, _launch_from_heartbeat(heartbeat.value, place, clock.now()))
         elif place is not None and (end := _end(name, place, clock, facts)) is not None:
             _write(ledger, _launch_from_intent(name, place, end.ended_at))
             ledger.write_end(name, end.ended_at, interrupted=end.interrupted, source=end.source)
@@ -64,11 +64,11 @@ def _write(ledger: Ledger, launch: LaunchRecord) -> None:
     ledger.note_catalogue_price(launch)
 
 
-def _launch_from_heartbeat(heartbeat: InstanceRecord, place: Place | None) -> LaunchRecord:
+def _launch_from_heartbeat(heartbeat: InstanceRecord, place: Place | None, now: datetime) -> LaunchRecord:
+    """`now`: no launch is later, whatever the instance's clock says."""
+    booted_at = min(heartbeat.booted_at, now)
     fields = {key: getattr(heartbeat, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
-    return LaunchRecord(
-        **fields, launched_at=_launched_at(place, heartbeat.booted_at) if place else heartbeat.booted_at
-    )
+    return LaunchRecord(**fields, launched_at=_launched_at(place, booted_at) if place else booted_at)
 
 
 def _launch_from_intent(name: str, place: Place, ended_at: datetime) -> LaunchRecord:

@@ -1,7 +1,7 @@
 """The difference between the store's clock and this machine's."""
 
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from everspot_core.clock import Clock
 
@@ -27,9 +27,27 @@ def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
     key = f"clocks/{secrets.token_hex(8)}"
     before = clock.now()
     bucket.put(key, b"")
-    after = clock.now()
-    written = next((entry.modified for entry in bucket.list("clocks/") if entry.key == key), None)
+    skew = skew_of_write(bucket, clock, key, before)
     bucket.delete(key)
+    return skew
+
+
+def skew_of_write(bucket: Bucket, clock: Clock, key: str, before: datetime) -> timedelta:
+    """Return the same by an object that was written just now.
+
+    Args:
+        bucket: the object's.
+        clock: this machine's.
+        key: of the object.
+        before: the time by `clock` right before the write.
+
+    Raises:
+        StoreError: if it cannot be listed.
+    """
+    if clock.to_real(timedelta(seconds=1)) != timedelta(seconds=1):
+        return timedelta(0)
+    after = clock.now()
+    written = next((entry.modified for entry in bucket.list(f"{key.rpartition('/')[0]}/") if entry.key == key), None)
     if written is None:
         return timedelta(0)
     if written > after + TOLERANCE:

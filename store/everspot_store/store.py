@@ -6,7 +6,7 @@ docs/internals/store.md describes the layout.
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Claim, Lease, take
 from everspot_store.log_followers import LogFollowers
 from everspot_store.outputs import Outputs
-from everspot_store.skew import measure_skew
+from everspot_store.skew import measure_skew, skew_of_write
 from everspot_store.status_documents import StatusDocuments
 from everspot_store.studies import Studies
 from everspot_store.table import Table
@@ -132,6 +132,11 @@ class Store(ClusterDocuments):
         """Return how far the store's clock is ahead of this machine's. See `measure_skew`. Raises
         `StoreError`."""
         return measure_skew(self.control, self.clock)
+
+    def skew_by_heartbeat(self, instance_id: str, before: datetime) -> timedelta:
+        """Return the same by the heartbeat that an instance wrote just now. `before`: the time right before. Raises
+        `StoreError`."""
+        return skew_of_write(self.control, self.clock, self.instances.key(instance_id), before)
 
     # Jobs
 

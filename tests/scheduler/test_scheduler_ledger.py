@@ -3,8 +3,9 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
-from everspot_core.costs.ledger import PricePoint
+from everspot_core.costs.ledger import UNKNOWN, PricePoint
 from everspot_core.jobs.records import Market, Role
 from everspot_scheduler.ledger import GRACE
 from everspot_scheduler.settling import settle_ledger
@@ -130,6 +131,45 @@ def test_an_instance_that_the_cloud_has_forgotten_ended_with_its_last_heartbeat(
     cluster.run(110)
     end = cluster.store.ends.get("i-1").value
     assert (end.ended_at, end.source, end.interrupted) == (beat, "observed", False)
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=5), -timedelta(hours=5)], ids=["ahead", "behind"])
+def test_a_wrong_clock_of_an_instance_puts_no_hours_on_the_bill(cluster: Cluster, skew: timedelta) -> None:
+    cluster.agent("i-1")
+    cluster.agent("i-2")
+    cluster.run(10)
+    launched = cluster.store.launches.get("i-1").value.launched_at
+    cluster.agents["i-1"].alive = False
+    beat = cluster.store.instances.get("i-1").value
+    cluster.store.instances.put("i-1", beat.model_copy(update={"updated_at": beat.updated_at + skew}))
+    missed = cluster.clock.now()
+    del cluster.cloud.described["i-1"]
+    cluster.run(110)
+    end = cluster.store.ends.get("i-1").value
+    if skew < timedelta():
+        assert (end.ended_at, end.source) == (launched, UNKNOWN), "the bill names it"
+    else:
+        assert end.source == "observed" and missed <= end.ended_at <= missed + seconds(10)
+
+
+def test_the_launch_of_an_instance_with_a_clock_ahead_is_not_in_the_future(cluster: Cluster) -> None:
+    """Given an instance that no description ever showed, whose clock is wrong, when it is put on the bill."""
+    cluster.agent("i-1")
+    cluster.run(10)
+    cluster.schedulers = []
+    cluster.agent("i-2")
+    cluster.run(60)
+    cluster.agents["i-2"].alive = False
+    beat = cluster.store.instances.get("i-2").value
+    ahead = {name: getattr(beat, name) + timedelta(hours=50) for name in ("booted_at", "updated_at")}
+    cluster.store.instances.put("i-2", beat.model_copy(update=ahead))
+    del cluster.cloud.described["i-2"]
+    cluster.clock.advance(timedelta(hours=2))
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.run(110)
+    launch, end = cluster.store.launches.get("i-2").value, cluster.store.ends.get("i-2").value
+    assert launch.launched_at <= cluster.clock.now()
+    assert (end.ended_at, end.source) == (launch.launched_at, UNKNOWN)
 
 
 def test_an_end_that_is_told_beside_the_description_is_written_at_once_with_its_author(cluster: Cluster) -> None:

@@ -53,6 +53,7 @@ class Heartbeat:
         self._detail = ""
         self._residents: tuple[Resident, ...] = ()
         self._reported = reported
+        self._clock_is_compared = False
 
     def beat(
         self,
@@ -85,7 +86,7 @@ class Heartbeat:
 
     def _put(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> None:
         self._beat += 1
-        self._last_at = self._clock.monotonic()
+        self._last_at, before = self._clock.monotonic(), self._clock.now()
         try:
             self._store.instances.put(self._identity.instance_id, self._record(state, job, notice))
         except StoreError as error:
@@ -95,6 +96,25 @@ class Heartbeat:
             if self._reported is not None:  # the image's boot deadline is kept
                 self._reported.touch()
                 self._reported = None
+            self._compare_clocks(before)
+
+    def _compare_clocks(self, before: datetime) -> None:
+        """Compare this machine's clock with the store's, once. A wrong one changes no lease, which observers measure by
+        their own clocks, but the times of all events. `before`: the time right before the heartbeat was written."""
+        if self._clock_is_compared:
+            return
+        try:
+            skew = self._store.skew_by_heartbeat(self._identity.instance_id, before)
+        except StoreError as error:
+            _log.info("this machine's clock is not compared with the store's yet: %s", error)
+            return
+        self._clock_is_compared = True
+        if skew:
+            side = "behind" if skew > timedelta() else "ahead of"
+            _log.error(
+                "this machine's clock is %.0f s %s the store's: so are the times of what its jobs report; see chronyd",
+                abs(skew.total_seconds()), side,
+            )  # fmt: skip
 
     def _record(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> InstanceRecord:
         return InstanceRecord(

@@ -59,6 +59,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "data.",
         "Jobs",
     ),
+    "tensorboard": CommandEntry(
+        "tensorboard",
+        "Show the metrics of jobs, or of a sweep's trials, in TensorBoard, kept up to date until Ctrl-C.",
+        "Jobs",
+    ),
     "logs": CommandEntry("logs", "Print the output of a job, from all its attempts and instances.", "Jobs"),
     "cancel": CommandEntry(
         "control", "Cancel a job. Its instance is free for other jobs immediately; its checkpoints stay.", "Jobs"

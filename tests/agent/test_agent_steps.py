@@ -2,12 +2,16 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from agent_helpers import Cluster, Proc, eventually
 from everspot_core.costs.attempts import attempts, interruptions
 from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 STEPS = Path(__file__).parent / "programs" / "steps"
 
@@ -76,6 +80,34 @@ def test_event_files_are_the_steps_of_a_program_that_prints_none(cluster: Cluste
     (_, resumed) = cluster.events("job-1", EventKind.TRAINING)
     assert resumed.data["from_step"] == stopped + 1  # the files of the first attempt were put back, and do not count
     assert [line["step"] for line in recorded(cluster)][-1] == 30
+
+
+def test_a_killed_job_is_one_curve_in_tensorboard(cluster: Cluster, tmp_path: Path) -> None:
+    killed = start(cluster, "event files")
+    logs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
+    eventually("it trains", lambda: any("at 8\n" in file.read_text() for file in logs()))
+    killed.signal_tree(signal.SIGKILL)
+    cluster.expire("job-1")
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    command = [
+        "--store",
+        cluster.manifest.control_url,
+        "tensorboard",
+        "job-1",
+        "--logdir",
+        str(tmp_path / "runs"),
+        "--json",
+    ]
+    done = subprocess.run([sys.executable, "-m", "everspot_cli.main", *command], check=True, capture_output=True)
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["state"], run["last_step"]) == ("SUCCEEDED", 30)
+    events = EventAccumulator(run["folder"]).Reload().Scalars("train/loss")
+    steps = [event.step for event in events]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 30
+    assert all(math.isclose(event.value, 1 / event.step, rel_tol=1e-6) for event in events)
 
 
 def test_hostile_output_and_event_files_harm_nothing(cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ READING: dict[str, tuple[tuple[str, ...], ...]] = {
     "jobs": (("jobs",), ("jobs", "--all")),
     "job": (("job", "moved"),),
     "top": (("top", "moved"),),
+    "tensorboard": (("tensorboard", "moved", "--json"),),
     "logs": (("logs", "moved"),),
     "data": (("data", "list"),),
     "gc": (("gc",),),

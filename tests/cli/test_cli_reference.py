@@ -31,9 +31,9 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
 
 def test_commands_by_group():
     assert list(COMMANDS) == [
-        "submit", "rehearse", "retry", "sweep", "plan", "ab", "jobs", "job", "top", "profile", "logs", "cancel", "exec",
-        "forward", "data", "pull", "gc", "instances", "fleet", "gpus", "federation", "doctor", "cluster", "cost",
-        "init", "preflight", "review", "changes", "simulate", "ui",
+        "submit", "rehearse", "retry", "sweep", "plan", "ab", "jobs", "job", "top", "profile", "tensorboard", "logs",
+        "cancel", "exec", "forward", "data", "pull", "gc", "instances", "fleet", "gpus", "federation", "doctor",
+        "cluster", "cost", "init", "preflight", "review", "changes", "simulate", "ui",
     ]  # fmt: skip
     assert {group: list(entries) for group, entries in GROUPS.items()} == {
         "cluster": ["use", "list", "drain", "roll", "down", "interrupt"],

@@ -82,6 +82,14 @@ class _Series:
     not_finite: int = 0
 
 
+class MetricSample(NamedTuple):
+    """The metrics of one step. `metrics`: NaN for what was not finite; `at`: market time, None if it is not known."""
+
+    step: int
+    metrics: dict[str, float]
+    at: datetime | None
+
+
 class CurveBuilder:
     """Collects the pieces of a job's streams. Its size is bounded by the number of metrics, not by the job's length."""
 
@@ -98,7 +106,7 @@ class CurveBuilder:
         for line in data.splitlines():
             sample = _parse_metrics(line)
             if sample is not None:
-                self.add_sample(epoch, *sample)
+                self.add_sample(epoch, sample.step, sample.metrics)
 
     def add_sample(self, epoch: int, step: int, metrics: dict[str, float]) -> None:
         """Add the metrics of one step. `metrics`: NaN for what was not finite."""
@@ -209,16 +217,23 @@ def _figures(
     return tuple(curve for curve in curves if curve.points)
 
 
+def read_samples(lines: bytes) -> Iterator[MetricSample]:
+    """Yield the samples in lines of the stream `metrics`, in their order. Lines that cannot be read are left out."""
+    for line in lines.splitlines():
+        sample = _parse_metrics(line)
+        if sample is not None:
+            yield sample
+
+
 def read_metric(lines: bytes, name: str) -> Iterator[tuple[int, float]]:
     """Yield the steps and values of one metric in lines of the stream `metrics`, in their order: NaN for what was not
     finite. Lines that cannot be read are left out."""
-    for line in lines.splitlines():
-        sample = _parse_metrics(line)
-        if sample is not None and name in sample[1]:
-            yield sample[0], sample[1][name]
+    for sample in read_samples(lines):
+        if name in sample.metrics:
+            yield sample.step, sample.metrics[name]
 
 
-def _parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:
+def _parse_metrics(line: bytes) -> MetricSample | None:
     try:
         sample: Any = json.loads(line)
     except (ValueError, RecursionError):  # such as a line that the end of its writer cut off
@@ -233,4 +248,12 @@ def _parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:
         for name, value in sample["metrics"].items()
         if 0 < len(name) <= LONGEST_NAME and (value is None or isinstance(value, int | float))
     }
-    return step, metrics
+    return MetricSample(step, metrics, _parse_time(sample.get("at")))
+
+
+def _parse_time(value: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return at if at is not None and at.tzinfo is not None else None

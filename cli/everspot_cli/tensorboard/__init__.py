@@ -1,0 +1,1 @@
+"""The curves of jobs as TensorBoard's event files."""

@@ -185,6 +185,6 @@ def test_tags_become_labels_and_invalid_ones_are_reported() -> None:
 
 def test_the_ids_of_service_accounts_fit_and_differ() -> None:
     assert account_id("everspot-gcp-prod", Role.SCHEDULER) == "everspot-gcp-prod-scheduler"
-    long = [account_id(f"{'a' * 31}{end}", role) for end in "bc" for role in Role]
+    long = [account_id(f"{'a' * 31}{end}", role) for end in "bc" for role in (Role.AGENT, Role.SCHEDULER)]
     assert len(set(long)) == 4
     assert all(re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", name) for name in long)

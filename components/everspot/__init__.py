@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         AwsKubernetesElasticArgs,
         AwsKubernetesNodesArgs,
         AwsKubernetesPoolArgs,
+        AwsKubernetesPrometheusArgs,
         AwsKubernetesTypeArgs,
     )
     from everspot.kubernetes.pool import AwsKubernetesPool
@@ -91,6 +92,7 @@ __all__ = [
     "AwsKubernetesNodesArgs",
     "AwsKubernetesPool",
     "AwsKubernetesPoolArgs",
+    "AwsKubernetesPrometheusArgs",
     "AwsKubernetesTypeArgs",
     "AwsMachineArgs",
     "AwsMonitoring",
@@ -204,6 +206,7 @@ _HOMES = {
         "AwsKubernetesElasticArgs",
         "AwsKubernetesNodesArgs",
         "AwsKubernetesPoolArgs",
+        "AwsKubernetesPrometheusArgs",
         "AwsKubernetesTypeArgs",
     ),
     "everspot.kubernetes.pool": ("AwsKubernetesPool",),

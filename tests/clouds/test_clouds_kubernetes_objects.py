@@ -60,9 +60,10 @@ def declared(namespace: str) -> list[dict[str, Any]]:
         *documents.build_accounts(place),
         *documents.build_rights(place),
         documents.build_network_policy(place),
+        documents.build_metrics_policy(place, ["monitoring"], 9494),
         documents.build_pod_template(place, "everspot-test-agent-1", pod),
         documents.build_config_map(place, "{}"),
-        documents.build_deployment(place, IMAGE, "1"),
+        documents.build_deployment(place, IMAGE, "1", 9494),
     ]
 
 

@@ -228,3 +228,38 @@ def test_settings_of_another_cloud_and_unknown_ones_are_named_in_one_error(setti
     assert "everspot:cluster.image: is missing" in message
     assert "everspot:cluster.capacity.standing: is another cloud's setting" in message
     assert "everspot:account.cloud: kubernetes has no account of its own" in message
+
+
+def test_metrics_are_read_by_the_pods_of_named_namespaces_alone(pool: Callable[..., Any]) -> None:
+    closed = objects(pool())
+    assert "metrics" not in closed and "ports" not in closed["scheduler"]["spec"]["template"]["spec"]["containers"][0]
+    own = objects(pool(prometheus={"namespaces": ["monitoring", "grafana"], "port": 9500.0}))
+    spec = own["metrics"]["spec"]
+    assert spec["podSelector"]["matchLabels"] == {"everspot/cluster": NAME, "everspot/role": "scheduler"}
+    assert spec["podSelector"]["matchLabels"] == own["scheduler"]["spec"]["template"]["metadata"]["labels"]
+    (rule,) = spec["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 9500}]
+    (source,) = rule["from"]
+    (names,) = source["namespaceSelector"]["matchExpressions"]
+    assert names == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["grafana", "monitoring"]}
+    assert own["network"] == closed["network"], "agents stay closed"
+    manifest = json.loads(own["settings"]["data"]["cluster.json"])
+    assert manifest["metrics"] == {"port": 9500}
+    (container,) = own["scheduler"]["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9500}]
+    (agent,) = own["agents"]["template"]["spec"]["containers"]
+    assert "9500" not in json.dumps(agent)
+
+
+@pytest.mark.parametrize(
+    ("prometheus", "path"),
+    [
+        ({"namespaces": []}, "prometheus.namespaces"),
+        ({"namespaces": ["Monitoring"]}, "prometheus.namespaces[0]"),
+        ({"namespaces": ["monitoring"], "port": 80}, "prometheus.port"),
+    ],
+)
+def test_readers_of_metrics_that_cannot_be_are_refused(prometheus: dict[str, Any], path: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as refused:
+        check_pool(NAME, pool_args(prometheus=prometheus), zones_of=lambda: None)  # type: ignore[arg-type]
+    assert path in str(refused.value)

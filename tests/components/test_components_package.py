@@ -29,7 +29,7 @@ COMPONENTS = {
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsAnomaliesArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs",
     "AwsInstanceTypeArgs", "AwsKubernetesCapacityArgs", "AwsKubernetesElasticArgs", "AwsKubernetesNodesArgs",
-    "AwsKubernetesTypeArgs", "AwsPodIdentityArgs",
+    "AwsKubernetesPrometheusArgs", "AwsKubernetesTypeArgs", "AwsPodIdentityArgs",
     "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs",
     "AwsSpendingArgs", "AwsSpotAllocation", "AwsStandingArgs",
     "AnomalyArgs", "LimitsArgs", "PeerArgs", "RepositoryArgs", "TeamBudgetArgs", "WeightBy",

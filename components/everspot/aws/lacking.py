@@ -24,6 +24,7 @@ LACKS: Mapping[str, str] = {
     "notifications.topic": "topics are named by their ARNs here: topicArn",
     "notifications.webhookSecret": "secrets are named by their ARNs here: webhookSecretArn",
     "monitoring.channels": "alarms go to an SNS topic here: topicArn",
+    "prometheus.namespaces": "Prometheus is named by cidrs or securityGroupIds here",
     "eksCluster": _MACHINES,
     "context": _MACHINES,
     "namespace": _MACHINES,

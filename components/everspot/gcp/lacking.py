@@ -38,6 +38,7 @@ LACKS: Mapping[str, str] = {
     "sessionManager": "people come in through Identity-Aware Proxy here: iapSsh",
     "notifications.topicArn": "a topic is named projects/PROJECT/topics/NAME here: topic",
     "notifications.webhookSecretArn": "a secret is named projects/PROJECT/secrets/NAME here: webhookSecret",
+    "prometheus.namespaces": "Prometheus is named by cidrs here",
     "prometheus.securityGroupIds": "there are no security groups; cidrs names who reads",
     "monitoring.topicArn": "an alert goes to notification channels here: channels",
     "eksCluster": _MACHINES,

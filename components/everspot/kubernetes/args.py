@@ -84,6 +84,15 @@ class AwsKubernetesNodesArgs(TypedDict):
     fit. Default: 100."""
 
 
+class AwsKubernetesPrometheusArgs(TypedDict):
+    """Which pods may read the scheduler's metrics."""
+
+    namespaces: list[str]
+    """Namespaces of the Kubernetes cluster whose pods read, such as that of Prometheus."""
+    port: NotRequired[int]
+    """The scheduler's port, 1024 to 65535. Default: 9494."""
+
+
 class AwsKubernetesPoolArgs(TypedDict):
     """Inputs of `AwsKubernetesPool`."""
 
@@ -110,6 +119,9 @@ class AwsKubernetesPoolArgs(TypedDict):
     secret_arns: NotRequired[list[str]]
     """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*` after a part of
     the name."""
+    prometheus: NotRequired[AwsKubernetesPrometheusArgs]
+    """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers in its
+    pod alone."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler reports jobs that failed or are late, and anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]

@@ -10,6 +10,7 @@ from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
 from everspot_clouds.aws.tags import ZONE
 from everspot_core.capacity.catalogue import zone_region
+from everspot_core.cluster.manifest import METRICS_PORT
 from everspot_core.validation.bounds import check_values, sound_numbers
 from everspot_core.validation.problems import Problems, shown
 
@@ -17,9 +18,15 @@ from everspot import common
 from everspot.anomalies import check_anomalies
 from everspot.aws import arns, tagging
 from everspot.aws.notifications import check_notifications
+from everspot.aws.scraping import PORTS
 from everspot.aws.store import AwsStoreArgs, check_store
 from everspot.capacity import check_elastic, check_gpus, check_prices, check_types, parse_choice
-from everspot.kubernetes.args import AwsKubernetesCapacityArgs, AwsKubernetesNodesArgs, AwsKubernetesPoolArgs
+from everspot.kubernetes.args import (
+    AwsKubernetesCapacityArgs,
+    AwsKubernetesNodesArgs,
+    AwsKubernetesPoolArgs,
+    AwsKubernetesPrometheusArgs,
+)
 from everspot.limits import check_limits, check_shares
 from everspot.parts import inputs
 
@@ -83,6 +90,8 @@ def pool_problems(problems: Problems, name: str, args: AwsKubernetesPoolArgs) ->
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
     arns.check_secrets(problems, args.get("secret_arns", []))
+    if "prometheus" in args:
+        _check_prometheus(problems.at("prometheus"), args["prometheus"])
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
     check_anomalies(problems.at("anomalies"), args.get("anomalies", {}))
@@ -107,6 +116,16 @@ def _check_place(problems: Problems, name: str, args: AwsKubernetesPoolArgs) -> 
     problems.need(namespace not in _SYSTEM, "namespace", own)
     pinned = bool(_IMAGE.fullmatch(image))
     problems.need(pinned, "image", f"{shown(image)} has to end in the image's digest: REPOSITORY@sha256:…")
+
+
+def _check_prometheus(problems: Problems, args: AwsKubernetesPrometheusArgs) -> None:
+    """Add the mistakes in who reads the metrics."""
+    namespaces = args["namespaces"]
+    problems.need(bool(namespaces), "namespaces", "is empty; name the namespace of Prometheus")
+    for index, name in enumerate(namespaces):
+        fits = bool(_NAMESPACE.fullmatch(name))
+        problems.need(fits, f"namespaces[{index}]", f"{shown(name)} is no name of a namespace")
+    problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
 
 
 def _check_nodes(problems: Problems, nodes: AwsKubernetesNodesArgs) -> None:

@@ -193,6 +193,27 @@ def build_network_policy(place: ObjectPlace) -> Document:
     }
 
 
+def build_metrics_policy(place: ObjectPlace, namespaces: Sequence[str], port: int) -> Document:
+    """Return who reads the scheduler's metrics: the pods of some namespaces. Policies add up, and agents stay closed
+    (Kubernetes, "Network Policies"). The label is the namespace's own name, which nobody else can set."""
+    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": place.metadata("everspot-metrics"),
+        "spec": {
+            "podSelector": {"matchLabels": place.labels(Role.SCHEDULER)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [{"namespaceSelector": {"matchExpressions": [names]}}],
+                    "ports": [{"protocol": "TCP", "port": port}],
+                }
+            ],
+        },
+    }
+
+
 def build_pod(place: ObjectPlace, image: str, manifest: Any, smallest: InstanceType) -> Document:
     """Return the pod of an agent as the PodTemplate has it. `manifest`: JSON, or a promise of it; `smallest`: of the
     types."""
@@ -257,16 +278,18 @@ def build_config_map(place: ObjectPlace, manifest: Any) -> Document:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_MANIFEST_FILE: manifest}}
 
 
-def build_deployment(place: ObjectPlace, image: str, version: Any) -> Document:
+def build_deployment(place: ObjectPlace, image: str, version: Any, metrics_port: int | None = None) -> Document:
     """Return the scheduler: one pod on the nodes that the Kubernetes cluster has. Another version of its manifest makes
     another pod, and for a moment there are two, which does no harm: every decision is a conditional write."""
     labels = place.labels(Role.SCHEDULER)
+    ports: Document = {} if metrics_port is None else {"ports": [{"name": "metrics", "containerPort": metrics_port}]}
     pod = {
         "serviceAccountName": SCHEDULER,
         "securityContext": _pod_security(),
         "containers": [
             {
                 "name": "scheduler",
+                **ports,
                 "image": image,
                 "command": [SCHEDULER, "--manifest", f"{_MANIFEST_FOLDER}/{_MANIFEST_FILE}"],
                 "env": [{"name": "AWS_REGION", "value": place.region}],

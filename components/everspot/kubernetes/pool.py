@@ -14,6 +14,7 @@ from everspot_clouds.aws.estimate_machines import NODE_GIB
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import CapacitySpec
+from everspot_core.cluster.manifest import METRICS_PORT, Metrics
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
 from pulumi_aws import eks, s3
@@ -28,7 +29,7 @@ from everspot.capacity import build_elastic, build_offer, list_markets, spelt
 from everspot.declared import declared_types, resolve_types
 from everspot.guard import guard
 from everspot.kubernetes import documents
-from everspot.kubernetes.args import AwsKubernetesPoolArgs
+from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
 from everspot.limits import IDLE_LIMIT, build_declared, build_manifest, with_idle_limit
 from everspot.parts import inputs, outputs
@@ -112,7 +113,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             )
         manifest = self._manifest(Role.SCHEDULER, identity)
         settings = self._declare("settings", documents.build_config_map(self._place, manifest), namespace)
-        deployment = documents.build_deployment(self._place, args["image"], manifest.apply(documents.digest))
+        metrics = build_metrics(args.get("prometheus"))
+        version = manifest.apply(documents.digest)
+        deployment = documents.build_deployment(self._place, args["image"], version, metrics.port if metrics else None)
         scheduler = self._declare("scheduler", deployment, settings, *whole)
         self._print_grace()
         guard(
@@ -169,6 +172,10 @@ class AwsKubernetesPool(pulumi.ComponentResource):
     def _rights(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         """Declare what the service accounts may do, and what their pods reach."""
         declared = [self._declare("network", documents.build_network_policy(self._place), namespace)]
+        if (metrics := build_metrics(self._args.get("prometheus"))) is not None:
+            readers = self._args["prometheus"]["namespaces"]
+            policy = documents.build_metrics_policy(self._place, readers, metrics.port)
+            declared.append(self._declare("metrics", policy, namespace))
         for document in documents.build_rights(self._place):
             account = "agent" if document["metadata"]["name"].endswith("-agent") else "scheduler"
             declared.append(self._declare(f"{account}-{_SUFFIXES[document['kind']]}", document, namespace))
@@ -248,6 +255,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             facts={key: value for key, value in resolved.items() if key != "version"},
             notice=rules.GRACE,
             further_buckets=bool(args.get("read_bucket_arns")),
+            metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             **launched,
         )
 
@@ -255,6 +263,11 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         """Say in a preview what fits into a notice."""
         if pulumi.runtime.is_dry_run():
             pulumi.log.info(f"A pod has {_seconds(rules.GRACE)} from a notice to its end, {what_fits()}.", self)
+
+
+def build_metrics(args: AwsKubernetesPrometheusArgs | None) -> Metrics | None:
+    """Return the metrics section of the scheduler's own manifest."""
+    return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 
 
 def what_fits() -> str:

@@ -3,18 +3,22 @@
 Each prints the measured table; `pytest -m nightly -s` shows it.
 """
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e_elastic import ElasticLive
 from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
-from everspot_core.jobs.records import EventKind
+from everspot_core.cluster.manifest import FleetOffer, Manifest
+from everspot_core.jobs.records import EventKind, Market, Role
 
 # Each trains for minutes. What the features do is shown in seconds by other tests.
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(3600)]
@@ -30,9 +34,28 @@ class ExampleCluster(LiveCluster):
     zones = ("a",)
 
 
+class ElasticExampleCluster(ElasticLive):
+    """A cluster without standing instances, whose scheduler launches the cheapest type that holds a job."""
+
+    zones = ("a",)
+    idle_limit = timedelta(minutes=5)
+    own_idle_limit = "5m"
+
+    def _manifest(self, role: Role) -> Manifest:
+        fleet = FleetOffer(types=list(self.types), markets=list(Market))
+        return super()._manifest(role).model_copy(update={"fleet": fleet})
+
+
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluster]:
     with ExampleCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
+        use(cluster, monkeypatch)
+        yield cluster
+
+
+@pytest.fixture
+def elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ElasticLive]:
+    with ElasticExampleCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
         use(cluster, monkeypatch)
         yield cluster
 
@@ -115,3 +138,48 @@ def test_the_audit_of_a_run_that_waits_for_its_data_shows_that_workers_help(live
     assert fast["data_wait_share"] < slow["data_wait_share"] / 2
     assert (comparison["cost"]["outcome"], comparison["quality"]["outcome"]) == ("better", "same")
     assert (comparison["metric"], slow["metric"]) == ("test_accuracy", fast["metric"])
+
+
+def test_bf16_on_a_smaller_type_costs_less_and_the_metric_holds(elastic: ElasticLive, tmp_path: Path) -> None:
+    print(run_page("exercise-precision", elastic, tmp_path))
+    command = ("ab", "train.yaml", "--precision", "fp32,bf16", "--metric", "test_accuracy", "--tolerance", "2%")
+    with contextlib.chdir(tmp_path / "checkout" / "examples" / "lower_precision"):
+        answer = json.loads(everspot(*command, "--try", "c6i.large", "--json"))
+    rows = []
+    for arm in answer["arms"]:
+        usd = [run["cost_usd"] for run in arm["runs"]]
+        types = {run["instance_type"] for run in arm["runs"]}
+        rows.append((arm["precision"], *types, sum(usd) / len(usd), arm["metric"]["mean"], arm["peak_memory_gib"]))
+        assert types == {"m6i.large"}
+    trial = answer["try"]
+    rows.append((answer["winner"], trial["ran_on"], trial["cost_usd"], trial["value"], trial["peak_memory_gib"]))
+    show("format, type, $ per trial, accuracy, peak GiB", rows)
+    assert (answer["passed"], answer["arms"][1]["verdict"], answer["winner"]) == (True, "equivalent", "bf16")
+    assert (trial["passed"], trial["ran_on"]) == (True, "c6i.large")
+    assert [kind["instance_type"] for kind in answer["arms"][1]["smaller_types"]]
+
+
+def test_the_sweep_for_a_budget_states_its_cost_before_and_the_spending_of_each_rung_after(
+    elastic: ElasticLive, tmp_path: Path
+) -> None:
+    output = run_page("exercise-sweep", elastic, tmp_path)
+    print(output)
+    with contextlib.chdir(tmp_path / "checkout" / "examples" / "budgeted_sweep"):
+        print(Path("sweep.yaml").read_text())
+        expected = json.loads(everspot("sweep", "sweep.yaml", "--dry-run", "--json"))
+        answer = json.loads(everspot("sweep", "sweep.yaml", "--json"))
+    rows = [
+        (row["value"], row["trials"], planned["on_demand_usd"], row["cost_usd"])
+        for planned, row in zip(expected["rungs"], answer["rungs"], strict=True)
+    ]
+    show("epochs, trials, expected $ on-demand, spent $", rows)
+    assert [(row["value"], row["trials"]) for row in answer["rungs"]] == [(1, 9), (3, 3), (9, 1)]
+    assert answer["over"] and answer["best"].endswith("-r2")
+    spent = [row["cost_usd"] for row in answer["rungs"]]
+    assert sum(spent) == pytest.approx(answer["cost_usd"], abs=3e-6)
+    report = json.loads(everspot("report", "--json"))
+    (sweep,) = report["sweeps"]
+    assert [row["cost_usd"] for row in sweep["rungs"]] == pytest.approx(spent, abs=3e-6)
+    jobs = [job["cost_usd"] for job in report["jobs"]]
+    assert len(jobs) == 13 and sum(jobs) == pytest.approx(sum(spent), abs=2e-5)
+    assert answer["cost_usd"] < 100

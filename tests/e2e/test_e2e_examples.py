@@ -122,6 +122,33 @@ def test_the_daily_pipeline_deploys_only_a_model_that_is_better_by_half_a_percen
     assert not [job["job_id"] for job in repeats if live.list_events(job["job_id"], EventKind.ASSIGNED)]
 
 
+def test_the_weekly_retraining_is_cut_by_a_quarter(live: LiveCluster, tmp_path: Path) -> None:
+    run_page("exercise-retraining", live, tmp_path)
+    report, jobs = read_jobs()
+    first, again, reused = jobs["prepare"]
+    (scratch,), (week, continued, *_) = jobs["from-scratch"], jobs["weekly"]
+    weeks = {
+        "1, from scratch": (first, week),
+        "2, from scratch": (again, scratch),
+        "2, continued": (reused, continued),
+    }
+    dollars = {name: prepare["cost_usd"] + train["cost_usd"] for name, (prepare, train) in weeks.items()}
+    rows = [
+        (name, train["steps"], train["metrics"]["accuracy"], prepare["cost_usd"], train["cost_usd"], dollars[name])
+        for name, (prepare, train) in weeks.items()
+    ]
+    show("week, steps, accuracy, prepare $, train $, sum $", rows)
+    print(continued["continued"], report["reused_stages"])
+    assert scratch["steps"] / week["steps"] == pytest.approx(1.5, abs=0.01)
+    assert dollars["2, continued"] < 0.75 * dollars["2, from scratch"]
+    assert continued["metrics"]["accuracy"] > scratch["metrics"]["accuracy"] - 0.01
+    assert report["reused_stages"]["usd_not_spent"] == pytest.approx(first["cost_usd"], abs=2e-6)
+    saving = continued["continued"]
+    assert (saving["job_id"], saving["from_scratch"]) == (week["job_id"], week["job_id"])
+    assert saving["usd_saved"] == pytest.approx(week["cost_usd"] - continued["cost_usd"], abs=2e-6)
+    assert continued["cost_usd"] > 0 and saving["usd_saved"] > 0
+
+
 def test_the_audit_of_a_run_that_waits_for_its_data_shows_that_workers_help(live: LiveCluster, tmp_path: Path) -> None:
     output = run_page("exercise-audit", live, tmp_path)
     print(output[output.index("audit of") :])

@@ -3,22 +3,26 @@ AWS, pods that are processes. The objects are those that the component declares,
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from e2e_helpers import BUCKETS, CLUSTER, REGION, URLS, LiveCluster
+from e2e_helpers import BUCKETS, CLUSTER, JOB_ROLE, REGION, URLS, LiveCluster
+from everspot.aws import policies
+from everspot.aws.tagging import instance_tags
 from everspot.kubernetes import documents
 from everspot.limits import with_idle_limit
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
 from everspot_core.jobs.records import Role
+from everspot_local.aws.pod_roles import assume_for
+from everspot_local.kubernetes.children import Child
 from everspot_local.kubernetes.cluster import LocalKubernetes
+from everspot_local.kubernetes.karpenter import CLUSTER as EKS_CLUSTER
+from everspot_local.kubernetes.pod_identity import AUDIENCE, ROLE_NOTE, pod_variables
 from everspot_local.kubernetes.programs import have_programs, node_command
 from everspot_local.market.delays import Delays
 from everspot_local.providers import owner
@@ -34,6 +38,10 @@ VERSION = "1"
 Document = dict[str, Any]
 
 
+def role_arn(name: str) -> str:
+    return f"arn:aws:iam::123456789012:role/e2e-{name}"
+
+
 class KubernetesLive(LiveCluster):
     """One cluster on Kubernetes. All times are this machine's, as those of Kubernetes and Karpenter are."""
 
@@ -43,12 +51,11 @@ class KubernetesLive(LiveCluster):
         submit=timedelta(), pending=timedelta(seconds=1), boot=timedelta(seconds=2), shutdown=timedelta(seconds=5),
         visible=timedelta(seconds=1), propagation=timedelta(seconds=2), late=timedelta(seconds=5),
     )  # fmt: skip
-    job_role = None
     max_instances = 4
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, boot=node_command(folder / "kubernetes"))
-        self._scheduler_process: subprocess.Popen[bytes] | None = None
+        self._scheduler_process: Child | None = None
 
     def __exit__(self, *_: Any) -> None:
         self.kill_scheduler()
@@ -61,11 +68,30 @@ class KubernetesLive(LiveCluster):
             self.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         environment = owner("aws", self.cloud.endpoint, REGION)
         folder = self.folder / "kubernetes"
-        self.kubernetes = LocalKubernetes(PROGRAMS, folder, environment, list(ZONES)).__enter__()
+        assume = assume_for(REGION, EKS_CLUSTER)
+        self.kubernetes = LocalKubernetes(PROGRAMS, folder, environment, list(ZONES), assume).__enter__()
         self.api = self.kubernetes.admin()
+        self._roles()
         self._declare()
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._published().to_json())
         self.start_scheduler()
+
+    def _roles(self) -> None:
+        """The roles of the service accounts, and that of jobs."""
+        control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
+        agent = policies.agent_policy(control_arn=control, data_arn=data)
+        scheduler = policies.scheduler_policy(cluster=CLUSTER, control_arn=control, queue_arn=None)
+        for name, account, policy in (
+            ("agent", documents.AGENT, agent),
+            ("scheduler", documents.SCHEDULER, scheduler),
+        ):
+            trust = json.dumps(policies.trust_pods(EKS_CLUSTER, NAMESPACE, account))
+            self.client("iam").create_role(RoleName=f"e2e-{name}", AssumeRolePolicyDocument=trust)
+            self.allow(f"e2e-{name}", "all", policy)
+        trust = json.dumps(policies.trust_role(role_arn("agent"), tagged=True))
+        self.client("iam").create_role(RoleName="e2e-job", AssumeRolePolicyDocument=trust)
+        self.allow("e2e-job", "all", policies.job_policy(control_arn=control, data_arn=data))
+        self.allow("e2e-agent", "become", policies.assume_policy(JOB_ROLE, tagged=True))
 
     # What the component declares ----------------------------------------------------------------------------------
 
@@ -73,6 +99,8 @@ class KubernetesLive(LiveCluster):
         place = documents.ObjectPlace(CLUSTER, NAMESPACE, REGION)
         self.apply("/api/v1/namespaces", documents.build_namespace(place))
         for document in documents.build_accounts(place):
+            role = role_arn(document["metadata"]["name"].removeprefix("everspot-"))
+            document["metadata"]["annotations"] = {ROLE_NOTE: role}
             self.apply(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", document)
         for document in documents.build_rights(place):
             whole = "namespace" not in document["metadata"]
@@ -92,25 +120,25 @@ class KubernetesLive(LiveCluster):
             "role": self.kubernetes.account.profile, "ami_alias": "al2023@v20260115", "subnet_tags": tags,
             "security_group_tags": tags, "volume_gib": 20,
         }  # fmt: skip
-        document = documents.build_node_class(place, nodes, {"everspot:cluster": CLUSTER})
+        document = documents.build_node_class(place, nodes, instance_tags(CLUSTER, {}, Role.AGENT.value))
         document["spec"] |= {"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
         return document
 
     def _pod(self, place: documents.ObjectPlace) -> Document:
-        """The pod of an agent. Until pods have roles, its keys are the owner's."""
+        """The pod of an agent."""
         types = [builtin().types[name] for name in TYPES]
         smallest = min(types, key=lambda t: t.memory_gib)
         manifest = with_idle_limit(self._manifest(Role.AGENT).to_json().decode(), "20s")
         pod = documents.build_pod(place, "everspot", manifest, smallest)
         (agent,) = pod["spec"]["containers"]
-        variables = owner("aws", self.cloud.endpoint, REGION) | {"EVERSPOT_LAUNCHER": "python3"}
-        agent["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+        agent["env"].append({"name": "EVERSPOT_LAUNCHER", "value": "python3"})
         return pod
 
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
             cluster=CLUSTER, cloud="kubernetes", role=role, region=REGION, limits=self.limits, control_url=URLS[0],
-            data_url=URLS[1], job_role=self.job_role, notice=documents.rules.GRACE,
+            data_url=URLS[1], job_role=self.job_role, further_buckets=self.further_buckets,
+            notice=documents.rules.GRACE,
         )  # fmt: skip
 
     def _published(self) -> Manifest:
@@ -137,15 +165,17 @@ class KubernetesLive(LiveCluster):
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(self.kubernetes.plane.port),
             "EVERSPOT_SERVICE_ACCOUNT": str(self.account(documents.SCHEDULER)),
+            "AWS_REGION": REGION,
+            **self._identity(documents.SCHEDULER),
         }
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+        variables["AWS_ENDPOINT_URL"] = self.cloud.endpoint
         command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(manifest), "--metrics", "off"]
-        with (self.folder / "scheduler.log").open("ab") as log:
-            self._scheduler_process = subprocess.Popen(command, env={**os.environ, **variables}, stderr=log)
+        self._scheduler_process = Child(command, self.folder / "scheduler.log", {**inherited, **variables})
 
     def kill_scheduler(self) -> None:
         if self._scheduler_process is not None:
-            self._scheduler_process.send_signal(signal.SIGKILL)
-            self._scheduler_process.wait()
+            self._scheduler_process.kill()
             self._scheduler_process = None
 
     def account(self, name: str) -> Path:
@@ -159,6 +189,15 @@ class KubernetesLive(LiveCluster):
         (folder / "ca.crt").write_bytes(self.kubernetes.plane.certificate.read_bytes())
         (folder / "namespace").write_text(NAMESPACE)
         return folder
+
+    def _identity(self, name: str) -> dict[str, str]:
+        """The variables of a service account's role, as its pod has them."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
+        token = self.folder / f"{name}-pod-identity-token"
+        spec = {"audiences": [AUDIENCE], "expirationSeconds": 7200}
+        token.write_text(self.api.create(path, {"spec": spec})["status"]["token"])
+        assert self.kubernetes.pod_identity is not None
+        return pod_variables(self.kubernetes.pod_identity.url, token)
 
     def pods(self) -> dict[str, Document]:
         items = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]

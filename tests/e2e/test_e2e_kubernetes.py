@@ -1,10 +1,18 @@
 """Jobs on the local Kubernetes with the real Karpenter: whatever ends a job's pod, the job goes on in the next one, and
 a warning is enough to lose no step."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from e2e_helpers import PROGRAMS, everspot
 from e2e_kubernetes import LACKS_PROGRAMS, MISSING, NAMESPACE, KubernetesLive
+from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Event, EventKind, JobState
 
 pytestmark = [
@@ -12,6 +20,7 @@ pytestmark = [
     pytest.mark.timeout(2400),
     pytest.mark.skipif(LACKS_PROGRAMS, reason=MISSING),
 ]
+ROOT = Path(__file__).resolve().parents[2]
 STEPS, SECONDS = 60, 0.5
 PART = {"vcpus": 1, "memory_gib": 0.25, "shared": True}
 
@@ -86,3 +95,70 @@ def test_two_jobs_share_a_node_and_go_on_together(live: KubernetesLive) -> None:
     live.cloud.do("interrupt", instance=live.node_of(live.until(pod_of_both)))
     for job in jobs:
         lost_nothing(live, job, trainings(live, job))
+
+
+def test_a_job_trains_on_while_the_api_server_is_away_for_a_minute(live: KubernetesLive) -> None:
+    job = live.submit_toy("away", 4 * STEPS, SECONDS)
+    pod = live.until(lambda: live.trains(job, steps=5))
+    live.kubernetes.plane.stop_api()
+    live.until(lambda: live.trains(job, steps=5 + int(60 / SECONDS)))
+    live.kubernetes.plane.start_api()
+    (only,) = trainings(live, job)
+    assert only.instance_id == pod
+    again = live.submit_toy("after-away", 10, SECONDS)
+    trainings(live, again)
+
+
+def test_a_scheduler_that_is_killed_in_the_middle_of_a_launch_launches_nothing_twice(live: KubernetesLive) -> None:
+    live.until(lambda: not live.claims())  # the launch has to need a machine
+    machines, pods = live.machines(), set(live.pods())
+    job = live.submit_toy("launched-once", 10, SECONDS)
+
+    def pending() -> list[str]:
+        return [name for name, pod in live.pods().items() if name not in pods and not pod["spec"].get("nodeName")]
+
+    live.until(pending)
+    live.kill_scheduler()
+    (name,) = pending()
+    live.start_scheduler()
+    (only,) = trainings(live, job)
+    assert only.instance_id == name
+    assert set(live.pods()) <= pods | {name}
+    assert len(live.machines()) == len(machines) + 1
+    launches = [document.value for document in live.store.launching.scan().values() if job in document.value.jobs]
+    assert [[i.instance_id for i in launch.outcome.instances] for launch in launches if launch.outcome] == [[name]]
+
+
+def test_a_job_whose_spot_pools_are_dry_gets_on_demand_before_its_deadline(
+    live: KubernetesLive, tmp_path: Path
+) -> None:
+    live.until(lambda: not live.claims())  # no node of another job may serve it
+    live.cloud.do("drought", pool="*/*", **{"for": "1h"})
+    spec: dict[str, Any] = {
+        "name": "urgent", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "deadline": "16m",
+        "expected_duration": "30s",
+        "env": {"TOY_STEPS": "20", "TOY_STEP_SECONDS": str(SECONDS), "TOY_EVERY": "1000000"},
+    }  # fmt: skip
+    file = tmp_path / "urgent.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    job = str(json.loads(everspot("submit", str(file), "--json"))["job_id"])
+    (began,) = trainings(live, job)
+    launches = {name: document.value for name, document in live.store.launches.scan().items()}
+    assert began.instance_id is not None and launches[began.instance_id].market is Market.ON_DEMAND
+    (finished,) = live.list_events(job, EventKind.FINISHED)
+    submission = live.store.jobs.get(job)
+    assert submission is not None and submission.value.deadline_at is not None
+    assert finished.at < submission.value.deadline_at
+
+
+def test_the_bill_is_what_the_market_charged_for_the_nodes(live: KubernetesLive) -> None:
+    live.until(lambda: not live.claims())
+    live.until(lambda: set(live.machines()) <= set(live.store.ends.scan()))
+    report = json.loads(everspot("report", "--json"))
+    audit = subprocess.run(
+        [sys.executable, ROOT / "tools/audit_bill.py", live.folder / "market.jsonl", "--cloud", "aws", "--until",
+         report["as_of"], "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    charged = json.loads(audit.stdout)["total_usd"]
+    assert charged > 0 and f"{report['cost_usd']:.4f}" == f"{charged:.4f}"

@@ -50,6 +50,12 @@ def test_on_demand_instances_get_no_notice_but_may_fail(kit: Any) -> None:
     assert kit.log("end")[0]["interrupted"] is False
 
 
+def test_an_instance_that_is_named_twice_is_described_once(kit: Any) -> None:
+    instance_id = kit.reaches(kit.run(), "running")["InstanceId"]
+    answer = kit.ec2.describe_instances(InstanceIds=[instance_id, instance_id])
+    assert [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]] == [instance_id]
+
+
 def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
     iam = kit.client("iam")
     trust = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}'  # noqa: E501

@@ -14,6 +14,7 @@ import yaml
 from everspot_local.kubernetes.api import KubeApi
 from everspot_local.kubernetes.control_plane import LOOPBACK, ControlPlane
 from everspot_local.kubernetes.karpenter import Karpenter, create_account_parts
+from everspot_local.kubernetes.pod_identity import FILE, Assume, PodIdentity
 from everspot_local.kubernetes.programs import DEFINITIONS, KARPENTER, PROGRAM
 
 
@@ -23,19 +24,25 @@ class LocalKubernetes:
     Attributes:
         plane: Its control plane.
         account: What Karpenter uses of the account.
+        pod_identity: The server of pods' credentials; None before its start.
 
     Args:
         programs: The folder of the programs that set-up builds.
         folder: For data, keys and logs.
         environment: Of the owner of the local AWS's account.
         zones: The zones of its nodes.
+        assume: For credentials of pods' roles.
     """
 
-    def __init__(self, programs: Path, folder: Path, environment: Mapping[str, str], zones: list[str]) -> None:
+    def __init__(
+        self, programs: Path, folder: Path, environment: Mapping[str, str], zones: list[str], assume: Assume
+    ) -> None:
         self._programs, self._folder, self._environment = programs, folder, environment
+        self._assume = assume
         self.plane = ControlPlane(programs / PROGRAM, folder)
         self.account = create_account_parts(environment, zones)
         self._karpenter: Karpenter | None = None
+        self.pod_identity: PodIdentity | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -57,6 +64,8 @@ class LocalKubernetes:
             for file in sorted((self._programs / DEFINITIONS).glob("*.yaml")):
                 document: dict[str, Any] = yaml.safe_load(file.read_text())
                 self.admin().create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+            self.pod_identity = PodIdentity(self.admin(), self._assume)
+            (self._folder / FILE).write_text(self.pod_identity.url)
             server = f"https://{LOOPBACK}:{self.plane.port}"
             log = self._folder / "karpenter.log"
             self._karpenter = Karpenter(
@@ -76,6 +85,8 @@ class LocalKubernetes:
 
     def close(self) -> None:
         """End Karpenter, then the control plane."""
+        if self.pod_identity is not None:
+            self.pod_identity.close()
         if self._karpenter is not None:
             self._karpenter.close()
         self.plane.__exit__(None, None, None)

@@ -15,14 +15,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiError
+from everspot_local.kubernetes.pod_identity import AUDIENCE, pod_variables, read_role
 
 BEAT = timedelta(seconds=5)
 WATCH = timedelta(seconds=30)
@@ -127,10 +129,26 @@ _FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName
 
 
 class Kubelet:
-    """Runs the pods of one node. `folder`: for logs and the pods' own folders."""
+    """Runs the pods of one node.
 
-    def __init__(self, api: KubeApi, node: KubeNode, folder: Path) -> None:
+    Args:
+        api: An administrator's way to the API server.
+        node: The node.
+        folder: For logs and the pods' own folders.
+        pod_identity: The URL at which pods get the credentials of their roles; empty for none.
+        variables: Of all pods.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        node: KubeNode,
+        folder: Path,
+        pod_identity: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._api, self._node, self._folder = api, node, folder
+        self._pod_identity, self._variables = pod_identity, variables
         self._processes: dict[str, subprocess.Popen[bytes] | None] = {}  # by uid; None once its end is reported
         self._stopping: set[str] = set()
         self._closed = threading.Event()
@@ -273,6 +291,7 @@ class Kubelet:
         }
         server = urlsplit(self._api.server)
         environment = {
+            **self._variables,
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(folder),
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
@@ -287,6 +306,11 @@ class Kubelet:
                     environment[MOUNTS[mount["mountPath"]]] = str(place)
         if any(_is_token(volume) for volume in volumes):
             environment[ACCOUNT_VARIABLE] = str(self._mount_account(pod, folder / "serviceaccount"))
+        meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
+        if self._pod_identity and read_role(self._api, meta["namespace"], account):
+            token = folder / "pod-identity-token"
+            token.write_text(self._request_token(pod, AUDIENCE))
+            environment |= pod_variables(self._pod_identity, token)
         for variable in container.get("env", []):
             path = _field_path(variable)
             environment[variable["name"]] = fields[path] if path else str(variable.get("value", ""))
@@ -294,22 +318,24 @@ class Kubelet:
 
     def _mount_account(self, pod: Document, folder: Path) -> Path:
         """Write a token of the pod's service account, which is bound to the pod, as a projected volume has it."""
-        meta = pod["metadata"]
-        account = pod["spec"]["serviceAccountName"]
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "expirationSeconds": int(TOKEN_LIFETIME.total_seconds()),
-                "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
-            },
-        }
-        answer = self._api.create(f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token", request)
         folder.mkdir(exist_ok=True)
-        (folder / "token").write_text(answer["status"]["token"])
+        (folder / "token").write_text(self._request_token(pod))
         (folder / "ca.crt").write_bytes(self._api.certificate.read_bytes())
-        (folder / "namespace").write_text(meta["namespace"])
+        (folder / "namespace").write_text(pod["metadata"]["namespace"])
         return folder
+
+    def _request_token(self, pod: Document, audience: str = "") -> str:
+        """Return a token of the pod's service account, which is bound to the pod. `audience`: empty for the API
+        server."""
+        meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
+        spec: Document = {
+            "expirationSeconds": int(TOKEN_LIFETIME.total_seconds()),
+            "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
+            **({"audiences": [audience]} if audience else {}),
+        }
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = self._api.create(f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token", request)
+        return str(answer["status"]["token"])
 
     def _report(self, pod: Document, phase: str, state: Document, began: str) -> None:
         container, running = pod["spec"]["containers"][0], phase == "Running"

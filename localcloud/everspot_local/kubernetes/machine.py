@@ -19,11 +19,16 @@ from everspot_clouds.aws.metadata import ENDPOINT_VARIABLE
 from everspot_clouds.kubernetes.boot_rules import TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.price_files import project_catalogue
 
+from everspot_local.kubernetes import pod_identity as pod_identities
 from everspot_local.kubernetes.api import KubeApi
 from everspot_local.kubernetes.kubelet import Kubelet, KubeNode
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 """The taint with which a node of Karpenter registers. Karpenter takes it off when the node has its labels."""
+AWS = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+"""Variables by which pods find the services of the local AWS."""
+NO_METADATA = "http://127.0.0.1:1"
+"""Nobody answers there: with a hop limit of 1 pods do not reach the metadata service of their node."""
 SHARE_OF_MEMORY = 0.925
 """Of a type's memory, what its machine has. Karpenter expects so much (VM_MEMORY_OVERHEAD_PERCENT: 0.075)."""
 
@@ -64,7 +69,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     identity = MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/"))
-    kubelet = Kubelet(read_api(options.kubeconfig), describe_node(identity), Path.cwd())
+    pod_identity = options.kubeconfig.with_name(pod_identities.FILE).read_text()
+    variables = {ENDPOINT_VARIABLE: NO_METADATA, **{name: os.environ[name] for name in AWS if name in os.environ}}
+    kubelet = Kubelet(read_api(options.kubeconfig), describe_node(identity), Path.cwd(), pod_identity, variables)
 
     def end(_number: int, _frame: object) -> None:
         kubelet.close()

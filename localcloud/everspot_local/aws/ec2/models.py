@@ -62,6 +62,10 @@ class LocalEC2Backend(EC2Backend):
             return self._create_default_encryption_key()
         return str(super().modify_ebs_default_kms_key_id(kms_key_id))
 
+    def get_reservations_by_instance_ids(self, instance_ids: list[str], filters: Any = None) -> list[Reservation]:
+        """Return reservations as moto does, which fails if an id is stated twice. Karpenter states some so."""
+        return super().get_reservations_by_instance_ids(list(dict.fromkeys(instance_ids)), filters)
+
     def run_instances(
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
     ) -> Reservation:

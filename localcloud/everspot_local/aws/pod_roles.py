@@ -1,0 +1,63 @@
+"""Stands in for EKS Auth's AssumeRoleForPodIdentity: credentials of a role for the pods of a service account.
+
+EKS has to be allowed to assume the role, with the tags that name the pods (Amazon EKS User Guide, "Create IAM role with
+trust policy required by EKS Pod Identity"). The session has no tags here.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from moto.iam.models import iam_backends
+from moto.sts.models import sts_backends
+
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
+from everspot_local.market.clock import stamp
+
+EKS = "pods.eks.amazonaws.com"
+LIFE = timedelta(hours=6)
+"""Real time, as the programs that use the credentials wait in real time."""
+
+
+def assume_for(region: str, eks_cluster: str) -> Callable[[str, str, str], dict[str, str] | None]:
+    """Return a function that returns credentials of a role, by its ARN, for the pods of a service account, by its
+    namespace and name. It returns None if the role's trust policy does not allow it."""
+
+    def assume(role_arn: str, namespace: str, account: str) -> dict[str, str] | None:
+        tags = {"eks-cluster-name": eks_cluster, "kubernetes-namespace": namespace}
+        return assume_for_pods(region, role_arn, {**tags, "kubernetes-service-account": account})
+
+    return assume
+
+
+def assume_for_pods(region: str, role_arn: str, tags: dict[str, str]) -> dict[str, str] | None:
+    """Return credentials of a role as the Pod Identity Agent states them; None if its trust policy does not allow it.
+
+    `tags`: those of the session, by which a trust policy may name the pods.
+    """
+    name = role_arn.rpartition("/")[2]
+    trust = iam_backends[ACCOUNT]["aws"].get_role(name).assume_role_policy_document
+    document = json.loads(trust) if isinstance(trust, str) else trust
+    context = {f"aws:requesttag/{key}": (value,) for key, value in tags.items()}
+    calls = [Call(action, role_arn, dict(context)) for action in ("sts:AssumeRole", "sts:TagSession")]
+    try:
+        if any(decide([document], call, principal=EKS) is not PolicyDecision.ALLOW for call in calls):
+            return None
+    except UnknownCondition:
+        return None
+    assumed = sts_backends[ACCOUNT]["aws"].assume_role(
+        region_name=region,
+        role_session_name=f"eks-{tags['eks-cluster-name']}",
+        role_arn=role_arn,
+        policy="",
+        duration=int(LIFE.total_seconds()),
+        external_id="",
+    )
+    return {
+        "AccessKeyId": assumed.access_key_id,
+        "SecretAccessKey": assumed.secret_access_key,
+        "Token": assumed.session_token,
+        "AccountId": ACCOUNT,
+        "Expiration": stamp(datetime.now(UTC) + LIFE),
+    }

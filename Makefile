@@ -44,7 +44,7 @@ test: setup ## Run all tests (ARGS="-k name" selects, JOBS=1 runs one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 nightly: setup ## Run property tests with ten times as many examples, and the slow variants
-	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_jobs.py $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_jobs.py tests/clouds/test_clouds_kubernetes_nodes.py tests/clouds/test_clouds_kubernetes_preflight.py $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 
 # Checkov takes a minute and 300 MB to install and pins its own versions, so it has its own environment.

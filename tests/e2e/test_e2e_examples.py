@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from e2e_elastic import ElasticLive
-from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
+from e2e_helpers import BUCKETS, PLAIN, REGION, LiveCluster, everspot
+from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.manifest import FleetOffer, Manifest
 from everspot_core.jobs.records import EventKind, Market, Role
 
@@ -167,7 +168,9 @@ def test_the_audit_of_a_run_that_waits_for_its_data_shows_that_workers_help(live
     assert (comparison["metric"], slow["metric"]) == ("test_accuracy", fast["metric"])
 
 
-def test_bf16_on_a_smaller_type_costs_less_and_the_metric_holds(elastic: ElasticLive, tmp_path: Path) -> None:
+def test_bf16_reaches_the_same_accuracy_on_a_smaller_type_of_a_lower_price(
+    elastic: ElasticLive, tmp_path: Path
+) -> None:
     print(run_page("exercise-precision", elastic, tmp_path))
     command = ("ab", "train.yaml", "--precision", "fp32,bf16", "--metric", "test_accuracy", "--tolerance", "2%")
     with contextlib.chdir(tmp_path / "checkout" / "examples" / "lower_precision"):
@@ -183,7 +186,9 @@ def test_bf16_on_a_smaller_type_costs_less_and_the_metric_holds(elastic: Elastic
     show("format, type, $ per trial, accuracy, peak GiB", rows)
     assert (answer["passed"], answer["arms"][1]["verdict"], answer["winner"]) == (True, "equivalent", "bf16")
     assert (trial["passed"], trial["ran_on"]) == (True, "c6i.large")
-    assert [kind["instance_type"] for kind in answer["arms"][1]["smaller_types"]]
+    (smaller,) = [kind for kind in answer["arms"][1]["smaller_types"] if kind["instance_type"] == "c6i.large"]
+    price = builtin().on_demand("m6i.large", REGION)
+    assert price is not None and smaller["usd_per_hour"] < price.usd_per_hour
 
 
 def test_the_sweep_for_a_budget_states_its_cost_before_and_the_spending_of_each_rung_after(

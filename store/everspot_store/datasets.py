@@ -207,6 +207,15 @@ class Datasets:
                 raise UnsafeArchive(f"dataset {dataset.id}: {file.path!r} must not be written")
         _each(lambda file: self._receive(file, root / file.name), dataset.files)
 
+    def download(self, sha256: str, path: Path) -> None:
+        """Download one file by the digest of its content, and check it.
+
+        Raises:
+            FileNotFoundError: if the content is gone from the bucket.
+            DigestMismatch: if the bytes are others.
+        """
+        self._data.download(f"{_FILES}{sha256}", path, sha256)
+
     def _complete(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:
         """Send missing files until a listing shows all of them."""
         for _ in range(_ROUNDS):

@@ -15,7 +15,7 @@ DIGESTED = {"code", "datasets", "requirements", "after"}
 IRRELEVANT = {
     "name", "priority", "deadline", "expected_duration", "start_after", "window", "every", "skip_if", "clouds",
     "clusters", "checkpoint", "budget", "limits", "cache", "retries", "tags", "run_if",
-    "continue_from", "tracking",
+    "continue_from", "tracking", "stream",
 }  # fmt: skip
 """Fields that decide whether, when and where a program runs, and not what it computes."""
 SPEC = {"name": "prepare", "code": "src", "entrypoint": ["main.py", "--fast"], "env": {"SEED": "1"}, "cache": True}

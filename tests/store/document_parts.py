@@ -75,7 +75,8 @@ def a_rule() -> StopRule:
 def a_spec(**program: Any) -> JobSpec:
     fields = {
         "name": "resnet", "recipe": None, "entrypoint": None, "code": None, "parameters": {},
-        "env": {"SEED": "1"}, "datasets": ["fashion@0f0f0f"], "image": None, "requirements": "requirements.lock",
+        "env": {"SEED": "1"}, "datasets": ["fashion@0f0f0f"], "stream": ["fashion"], "image": None,
+        "requirements": "requirements.lock",
         "setup": ["make"], "secrets": {"TOKEN": "ssm:/token"},
         "resources": every_field(Resources, vcpus=4, memory_gib=8, gpus=1, gpu_memory_gib=24, gpu="A10G",
                                  shared=True),

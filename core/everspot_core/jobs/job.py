@@ -40,6 +40,7 @@ from everspot_core.jobs.job_rules import (
     secret_faults,
     setup_faults,
     stop_faults,
+    stream_faults,
     tag_faults,
     travel_faults,
     written_faults,
@@ -91,6 +92,11 @@ class JobSpec(Frozen):
         default_factory=list,
         description="Datasets of `everspot data put`, by `name` (its newest version when the job is submitted) or "
         "`name@digest`. The program finds each as a folder of its name in `EVERSPOT_DATA`.",
+    )
+    stream: list[str] = Field(
+        default_factory=list,
+        description="Names of `datasets` that are not fetched before the start, but read through a limited cache by "
+        "`everspot_train.shards`.",
     )
     image: str | None = Field(
         default=None,
@@ -277,6 +283,7 @@ class JobSpec(Frozen):
         values = dict(self)
         faults = [
             *program_faults(values),
+            *stream_faults(values),
             *container_faults(values, gpus=self.resources.gpus),
             *process_faults(self.processes, self.resources.gpus),
             *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),

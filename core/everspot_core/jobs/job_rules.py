@@ -215,6 +215,16 @@ def dataset_faults(value: Any) -> list[Problem]:
     return problems
 
 
+def stream_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the faults of the field `stream`, which depends on others."""
+    names = {reference.partition("@")[0] for reference in values["datasets"]}
+    return [
+        Problem("stream", f"{cut(repr(name), 80)} is none of the job's `datasets`")
+        for name in values["stream"]
+        if name not in names
+    ]
+
+
 def image_faults(value: Any) -> list[Problem]:
     """Return the faults of the field `image`."""
     if not isinstance(value, str) or _DATASET.fullmatch(value):

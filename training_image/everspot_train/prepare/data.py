@@ -12,10 +12,13 @@ from everspot_store import DatasetCache, DatasetMissing, NoRoom, Store
 from everspot_train.prepare.errors import NotReady
 
 DATA_VARIABLE = "EVERSPOT_DATA"
+STREAMED = ".streamed"
+"""The folder beside the datasets with the lists of files of those that the program streams."""
 
 
 def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:
-    """Fetch the datasets that are not on this machine yet, and make `folder` with a link for each, by its name.
+    """Fetch the datasets that are not on this machine yet, and make `folder` with a link for each, by its name. Of
+    those that the program streams write the list of files alone.
 
     Returns the variable that names the folder, or nothing for a job without datasets. The copies are locked against
     removal until the last process that was started from here has ended.
@@ -35,6 +38,10 @@ def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: P
             description = f"{size(dataset.size)} in {counted(len(dataset.files), 'file')}"
             sys.stdout.write(f"everspot: dataset {name}, {description}\n")
             sys.stdout.flush()
+            if name in submission.spec.stream:
+                (folder / STREAMED).mkdir(exist_ok=True)
+                (folder / STREAMED / f"{name}.json").write_bytes(dataset.to_json())
+                continue
             used = dataset_cache.use(dataset)
         except DatasetMissing as error:
             raise NotReady(f"dataset {name}: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
@@ -64,15 +65,19 @@ class BatchOrder:
 
     def __iter__(self) -> Iterator[list[int]]:
         """Return the batches of this rank from the position to the end of the epoch."""
-        indices = np.arange(self.length)
-        if self.shuffle:
-            indices = np.random.default_rng([self.seed, self.epoch]).permutation(self.length)
+        indices = self.order_indices()
         end = len(self) * self.stride if self.drop_last else self.length
         starts = range(self.consumed, end, self.stride)
         if self.drop_last:  # a position left by another number of ranks need not lie on a multiple of the stride
             starts = range(self.consumed, end - self.stride + 1, self.stride)
         offset = self.rank * self.batch_size
         return iter([indices[s + offset : s + offset + self.batch_size].tolist() for s in starts])
+
+    def order_indices(self) -> NDArray[np.int64]:
+        """Return the samples of the present epoch, in their order."""
+        if not self.shuffle:
+            return np.arange(self.length)
+        return np.random.default_rng([self.seed, self.epoch]).permutation(self.length)
 
     def advance(self) -> None:
         """Move the position: the training loop has got one batch on every rank."""

@@ -1,0 +1,38 @@
+"""Downloads files of streamed datasets for its parent process: `python -m everspot_train.shard_cache DIR BYTES`.
+
+A request is a line of JSON on standard input, and its answer one on standard output. It ends with its input.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from everspot_store import Store, SystemClock
+
+from everspot_train.rundir import RunContext, RunDir
+from everspot_train.shard_cache.cache import ShardCache
+
+_ARGUMENTS = 2
+
+
+def main(arguments: list[str]) -> None:
+    """Answer requests until there are no more."""
+    rundir = RunDir.from_environment()
+    context = rundir.read(RunContext) if rundir is not None else None
+    if context is None or len(arguments) != _ARGUMENTS:
+        sys.exit("everspot: no run directory: a streamed dataset needs the agent")
+    store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
+    cache = ShardCache(Path(arguments[0]), int(arguments[1]), store.datasets.download, store.clock)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer: dict[str, Any] = {"fetched": cache.fetch(request["digest"], request["length"])}
+        except Exception as error:  # the process that asks for it raises it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,122 @@
+"""The files of streamed datasets on one machine: at most so many bytes, shared by all of its jobs and processes.
+
+A file lies under its digest. Its mark of use is its modification time, and the longest unused ones are removed first:
+a process that reads one has it open, and reads on. A download is `{digest}.{size}.part` until every byte is checked,
+and holds the lock of its digest, so that a part without a lock was left by a killed process.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_store import NoRoom
+
+_LOCK_DIGITS = 2  # of a digest: 256 locks, however many files there are
+_DIGEST_DIGITS = 64
+_LOOK_EVERY = timedelta(seconds=0.2)
+_PATIENCE = timedelta(hours=1)
+"""How long a download waits for the space of others."""
+
+
+class ShardCache:
+    """The cache, for one process at a time.
+
+    Args:
+        limit: bytes of all files, downloads included.
+        download: writes the file of a digest to a path, and checks its bytes.
+    """
+
+    def __init__(self, folder: Path, limit: int, download: Callable[[str, Path], object], clock: Clock) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._download = download
+        self._clock = clock
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, digest: str, length: int) -> bool:
+        """Make sure that a file is there. Returns whether it had to be downloaded.
+
+        Raises:
+            NoRoom: if the file alone is larger than the cache, or no space is left for an hour.
+            DigestMismatch, FileNotFoundError, StoreError: as of the download.
+        """
+        if length > self._limit:
+            raise NoRoom(length, self._limit)
+        path = self._folder / digest
+        with self._locked(digest[:_LOCK_DIGITS]):
+            if path.exists():
+                return False
+            part = self._reserve(digest, length)
+            try:
+                self._download(digest, part)
+                part.rename(path)
+            finally:
+                part.unlink(missing_ok=True)
+        return True
+
+    def _reserve(self, digest: str, length: int) -> Path:
+        """Make space for a download. Its part counts with its whole length from now on."""
+        deadline = self._clock.monotonic() + _PATIENCE
+        while True:
+            with self._locked("all"):
+                self._remove_stale_parts(digest)
+                free = self._limit - self._evict(length)
+                if free >= length:
+                    part = self._folder / f"{digest}.{length}.part"
+                    part.touch()
+                    return part
+            if self._clock.monotonic() >= deadline:
+                raise NoRoom(length, free)
+            self._clock.sleep(_LOOK_EVERY)
+
+    def _evict(self, length: int) -> int:
+        """Remove the longest unused files as far as needed. Returns the bytes that stay."""
+        used, files = 0, []
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if path.suffix == ".part":
+                    used += int(path.name.split(".")[1])
+                elif len(path.name) == _DIGEST_DIGITS:
+                    status = path.stat()
+                    used += status.st_size
+                    files.append((status.st_mtime_ns, status.st_size, path))
+        for _, freed, path in sorted(files):
+            if used + length <= self._limit:
+                break
+            path.unlink(missing_ok=True)
+            used -= freed
+        return used
+
+    def _remove_stale_parts(self, own_digest: str) -> None:
+        own = own_digest[:_LOCK_DIGITS]
+        for part in self._folder.glob("*.part"):
+            name = part.name[:_LOCK_DIGITS]
+            if name == own:  # its lock is held here
+                part.unlink(missing_ok=True)
+                continue
+            with suppress(BlockingIOError), self._locked(name, wait=False):
+                part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, name: str, *, wait: bool = True) -> Iterator[None]:
+        handle = os.open(self._folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield
+        finally:
+            os.close(handle)
+
+
+def open_cached(folder: Path, digest: str) -> int | None:
+    """Open a file of the cache and mark it as used. None: it is not there."""
+    try:
+        handle = os.open(folder / digest, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):
+        os.utime(handle)
+    return handle

@@ -1,0 +1,47 @@
+"""The number of samples in each shard, in a file of the dataset: without it every shard would have to be read first."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from everspot_train.shards.readers import TAR, Shard, open_shard
+from everspot_train.trainer.errors import TrainerError
+
+INDEX = "everspot-shards.json"
+OpenShard = Callable[[str, Path], Shard]
+
+
+def write_index(folder: str | Path, open_shard: OpenShard = open_shard) -> dict[str, int]:
+    """Count the samples of the files below a folder, and write the numbers beside them, before `everspot data put`.
+
+    Args:
+        folder: with the shards.
+        open_shard: returns the samples of a file, which is given as its path below the folder and its path.
+    """
+    root = Path(folder)
+    paths = sorted(Path(parent, name) for parent, _, names in os.walk(root) for name in names if name != INDEX)
+    names = [path.relative_to(root).as_posix() for path in paths]
+    counts = {name: len(open_shard(name, path)) for name, path in zip(names, paths, strict=True)}
+    (root / INDEX).write_text(json.dumps({"samples": counts}) + "\n")
+    return counts
+
+
+def read_counts(index: bytes | None, names: Iterable[str]) -> dict[str, int]:
+    """Return the number of samples in each shard.
+
+    Args:
+        index: the content of the dataset's index; None: it has none, and each file but a tar is one sample.
+        names: of the shards.
+
+    Raises:
+        TrainerError: if the number of a shard is not known.
+    """
+    counts = json.loads(index)["samples"] if index is not None else {n: 1 for n in names if not n.endswith(TAR)}
+    missing = [name for name in names if not isinstance(counts.get(name), int)]
+    if missing:
+        raise TrainerError(
+            f"the number of samples in {missing[0]} is not known: run everspot_train.shards.write_index(folder), and "
+            "`everspot data put` again"
+        )
+    return {name: int(counts[name]) for name in names}

@@ -1,0 +1,77 @@
+"""Reads the samples of one shard: a tar as WebDataset writes it, or a file that is one sample."""
+
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+Sample = dict[str, Any]
+TAR = ".tar"
+
+
+class Shard(Protocol):
+    """The samples of one file."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class TarShard:
+    """The samples of an uncompressed tar. Files with the same path up to the first dot of their name are one sample: a
+    dictionary of their contents by the rest of their names, with the path as `__key__`."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._samples: list[tuple[str, dict[str, tuple[int, int]]]] = []
+        with os.fdopen(os.dup(self._handle), "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            for member in archive:
+                if member.isfile():
+                    self._add(member)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> Sample:
+        key, parts = self._samples[index]
+        contents = {name: os.pread(self._handle, length, offset) for name, (offset, length) in parts.items()}
+        return {"__key__": key, **contents}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            os.close(self._handle)
+
+    def _add(self, member: tarfile.TarInfo) -> None:
+        key, name = split_name(member.name)
+        if not self._samples or self._samples[-1][0] != key or name in self._samples[-1][1]:
+            self._samples.append((key, {}))
+        self._samples[-1][1][name] = (member.offset_data, member.size)
+
+
+class FileShard(Sequence[Sample]):
+    """A file that is one sample, of the same form."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._key, self._name = split_name(name)
+        self._content = path.read_bytes()
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if index not in (0, -1):
+            raise IndexError(index)
+        return {"__key__": self._key, self._name: self._content}
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Return the key of a sample and the rest of the name: `a/b.c.jpg` is `a/b` and `c.jpg`."""
+    pure = PurePosixPath(path)
+    stem, _, ending = pure.name.partition(".")
+    return str(pure.with_name(stem)) if stem else path, ending
+
+
+def open_shard(name: str, path: Path) -> Shard:
+    """Return the samples of a file. `name`: its path in the dataset; `path`: where its content is."""
+    return TarShard(path) if name.endswith(TAR) else FileShard(name, path)

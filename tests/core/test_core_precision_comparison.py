@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.experiments.arm_results import ArmVerdict, Interval, compare_arms, interval, judge, seeds_needed
 from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance, default_direction
 from everspot_core.experiments.sweep import Direction
@@ -216,3 +216,20 @@ def test_without_a_measurement_or_a_price_no_type_is_named() -> None:
     assert on_processors and all(catalogue.get(each.instance_type).gpus == 0 for each in on_processors)
     assert all(each.epoch_seconds == 60.0 for each in on_processors)
     assert {each.new for each in on_processors} >= {True}
+
+
+@pytest.mark.parametrize(
+    ("name", "burstable"),
+    [("t3.micro", True), ("t4g.small", True), ("e2-micro", True), ("e2-small", True), ("m6i.large", False),
+     ("trn1.2xlarge", False), ("e2-standard-4", False), ("n2-standard-4", False)],
+)  # fmt: skip
+def test_the_types_whose_processors_are_their_own_for_a_part_of_the_time(name: str, burstable: bool) -> None:
+    assert InstanceType(name=name, vcpus=2, memory_gib=1).is_burstable == burstable
+
+
+def test_no_burstable_type_is_named() -> None:
+    catalogue, region, footprint = builtin(), "us-east-1", Footprint(memory_gib=0.1)
+    assert "t3.micro" in catalogue.offered(region)
+    declared = Resources(vcpus=1, memory_gib=0.5)
+    cheaper = smaller_types(catalogue, region, catalogue.get("m6i.xlarge"), declared, footprint, footprint, 1.0)
+    assert cheaper and not any(catalogue.get(each.instance_type).is_burstable for each in cheaper)

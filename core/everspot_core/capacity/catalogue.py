@@ -20,6 +20,9 @@ _LETTER_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z]
 _DASHED_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]\Z")
 
 
+_BURSTABLE = re.compile(r"t\d[a-z]*\.|(e2-(micro|small|medium)|f1-micro|g1-small)$")
+
+
 class InstanceType(Frozen):
     """An instance type and its resources. Memory is in GiB; `gpu_memory_gib` is the memory of each GPU."""
 
@@ -54,6 +57,13 @@ class InstanceType(Frozen):
         le=10_000,
         description="Only for types declared in place; the catalogue keeps prices by region and date.",
     )
+
+    @property
+    def is_burstable(self) -> bool:
+        """Whether its processors are its own for a part of the time only, by its name. Under the steady load of
+        training the rest costs credits, or is not there. Sources: the EC2 User Guide, "Burstable performance
+        instances"; Compute Engine, "Shared-core machine types"."""
+        return _BURSTABLE.match(self.name) is not None
 
     @field_validator("*", mode="before")
     @classmethod

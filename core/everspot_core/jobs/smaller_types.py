@@ -63,7 +63,8 @@ def smaller_types(
     first: Footprint,
     epoch_seconds: float | None,
 ) -> list[SmallerType]:
-    """Return the types of a region that hold an arm and cost less than the current one, the cheapest first.
+    """Return the types of a region that hold an arm and cost less than the current one, the cheapest first. Burstable
+    types are left out: neither their time nor their price holds for hours of training.
 
     An epoch takes the same time on another type with the same GPU. On processors it does, because a job's threads
     follow from what it asks for and not from the machine; a processor's own speed is not known.
@@ -83,7 +84,7 @@ def smaller_types(
         cheaper = listed is not None and listed.usd_per_hour < price.usd_per_hour
         if listed is None or not cheaper or kind.arch != current.arch or not fits(needed, Shape.from_machine(kind)):
             continue
-        if bool(kind.gpus) != bool(current.gpus):
+        if bool(kind.gpus) != bool(current.gpus) or kind.is_burstable:
             continue
         seconds = epoch_seconds if kind.gpu == current.gpu else None
         is_new = first.peak_gib is not None and not fits(before, Shape.from_machine(kind))

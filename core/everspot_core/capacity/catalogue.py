@@ -61,8 +61,8 @@ class InstanceType(Frozen):
     @property
     def is_burstable(self) -> bool:
         """Whether its processors are its own for a part of the time only, by its name. Under the steady load of
-        training the rest costs credits, or is not there. Sources: the EC2 User Guide, "Burstable performance
-        instances"; Compute Engine, "Shared-core machine types"."""
+        training the rest costs credits, or is not there. Sources: the clouds' user guides, "Burstable performance
+        instances" and "Shared-core machine types"."""
         return _BURSTABLE.match(self.name) is not None
 
     @field_validator("*", mode="before")

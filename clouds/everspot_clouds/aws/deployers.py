@@ -52,12 +52,12 @@ DEPLOY = _actions(
         GetInstanceProfile GetRolePolicy ListAttachedRolePolicies ListInstanceProfilesForRole ListRolePolicies PassRole
         PutRolePolicy RemoveRoleFromInstanceProfile TagInstanceProfile TagRole
         UntagInstanceProfile UntagRole""",
-    s3="""CreateBucket DeleteBucket DeleteBucketPolicy DeleteObject GetAccelerateConfiguration GetBucketAcl
-        GetBucketCORS GetBucketLogging GetBucketObjectLockConfiguration GetBucketPolicy GetBucketPublicAccessBlock
-        GetBucketRequestPayment GetBucketVersioning GetBucketWebsite GetEncryptionConfiguration
-        GetLifecycleConfiguration GetObjectTagging GetReplicationConfiguration ListBucketVersions
-        ListTagsForResource PutBucketPolicy PutBucketPublicAccessBlock PutBucketVersioning PutEncryptionConfiguration
-        PutLifecycleConfiguration PutObject TagResource UntagResource""",
+    s3="""CreateBucket DeleteBucket DeleteBucketPolicy DeleteObject DeleteObjectVersion GetAccelerateConfiguration
+        GetBucketAcl GetBucketCORS GetBucketLogging GetBucketObjectLockConfiguration GetBucketPolicy
+        GetBucketPublicAccessBlock GetBucketRequestPayment GetBucketVersioning GetBucketWebsite
+        GetEncryptionConfiguration GetLifecycleConfiguration GetObjectTagging GetReplicationConfiguration
+        ListBucketVersions ListTagsForResource PutBucketPolicy PutBucketPublicAccessBlock PutBucketVersioning
+        PutEncryptionConfiguration PutLifecycleConfiguration PutObject TagResource UntagResource""",
     sqs="CreateQueue DeleteQueue GetQueueAttributes ListQueueTags SetQueueAttributes TagQueue UntagQueue",
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
@@ -112,9 +112,7 @@ UNSEEN: Mapping[str, str] = {
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
     "cloudwatch:UntagResource": "where a tag is taken out of the settings: the services' API references",
-    "iam:UpdateAssumeRolePolicy, s3:DeleteObjectVersion": "where a later release changes a role's trust, and where a "
-    "bucket still has versions: IAM API Reference; Amazon S3 User Guide, Required permissions for Amazon S3 API "
-    "operations",
+    "iam:UpdateAssumeRolePolicy": "where a later release changes a role's trust: IAM API Reference, by this name",
 }
 """Permissions that no call in the tests shows, each with AWS's documentation of it."""
 

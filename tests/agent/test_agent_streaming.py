@@ -16,7 +16,7 @@ from everspot_train.shards import ShardOrder, write_index
 PROGRAM = Path(__file__).parent / "programs" / "streaming"
 SHARDS, SAMPLES, PADDING = 8, 12, 20_000
 LONG = 300.0
-STEPS = 30  # of 4 samples on each rank: 24 make an epoch of one rank
+STEPS = 150  # of 4 samples on each rank: 24 make an epoch of one rank
 
 
 def write_shards(folder: Path) -> Path:
@@ -35,7 +35,7 @@ def write_shards(folder: Path) -> Path:
 def submit(cluster: Cluster, dataset: Dataset, tmp_path: Path, ranks: int) -> None:
     shard = next(file.size for file in dataset.files if file.path.endswith(".tar"))
     env = {
-        "TRACE": str(tmp_path / "trace-"), "FIT_STEPS": str(STEPS), "FIT_STEP_SECONDS": "0.4",
+        "TRACE": str(tmp_path / "trace-"), "FIT_STEPS": str(STEPS), "FIT_FAST": str(tmp_path / "fast"),
         "CACHE_GB": str(3.5 * shard / 1e9), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     fields = {
@@ -76,10 +76,16 @@ def test_a_killed_job_goes_on_at_the_very_sample_of_a_streamed_dataset(
     launcher = {"EVERSPOT_LAUNCHER": ""} if ranks > 1 else {}  # torchrun
     killed = cluster.start_agent("i-1", **launcher)
     eventually("it trains", lambda: len(read_trace(tmp_path / f"trace-{ranks - 1}")) >= 4, LONG)
-    eventually("there is a checkpoint", lambda: cluster.store.checkpoints("job-1").head() is not None, LONG)
+
+    def last_step() -> int:
+        head = cluster.store.checkpoints("job-1").head()
+        return max((checkpoint.step for checkpoint in head.checkpoints), default=0) if head is not None else 0
+
+    eventually("there is a checkpoint of a step", last_step, LONG)
     killed.signal_tree(signal.SIGKILL)
     before = len(read_trace(tmp_path / "trace-0"))
     assert before < STEPS
+    (tmp_path / "fast").touch()
     cluster.expire("job-1")
     cluster.assign("job-1", "i-2")
     cluster.start_agent("i-2", **launcher)
@@ -101,7 +107,7 @@ def test_a_killed_job_goes_on_at_the_very_sample_of_a_streamed_dataset(
 
 def test_a_shard_that_is_larger_than_the_cache_is_an_error_of_one_sentence(cluster: Cluster, tmp_path: Path) -> None:
     dataset = cluster.store.datasets.put("web", write_shards(tmp_path / "shards"))
-    env = {"TRACE": str(tmp_path / "t"), "FIT_STEPS": "1", "FIT_STEP_SECONDS": "0", "CACHE_GB": "0.0001"}
+    env = {"TRACE": str(tmp_path / "t"), "FIT_STEPS": "1", "FIT_FAST": str(tmp_path), "CACHE_GB": "0.0001"}
     fields = {"name": "web", "entrypoint": ["fit.py"], "code": str(PROGRAM), "datasets": ["web"], "stream": ["web"]}
     spec = JobSpec.model_validate(fields | {"env": env, "retries": {"errors": 0}})
     job = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), datasets=[dataset.id])

@@ -1,4 +1,5 @@
-"""A program that streams a dataset through a small cache, and writes down which samples each step of each rank got."""
+"""A program that streams a dataset through a small cache, and writes down which samples each step of each rank got. Its
+steps take a while until FIT_FAST exists."""
 
 import os
 import time
@@ -26,7 +27,8 @@ def main() -> None:
             run.step(loss)
             with Path(os.environ["TRACE"] + rank).open("a") as trace:
                 trace.write(f"{run.steps_done} {' '.join(keys)}\n")
-            time.sleep(float(os.environ["FIT_STEP_SECONDS"]))
+            if not Path(os.environ["FIT_FAST"]).exists():
+                time.sleep(0.4)
         traffic = dataset.traffic()
         print(f"fetched {traffic.fetched} cached {traffic.cached}", flush=True)
 

@@ -1,14 +1,17 @@
 """A cluster whose instances boot the image, and what a job on it must show after one of them has ended."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from e2e_helpers import LiveCluster
-from everspot_core.jobs.records import EventKind
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import EventKind, JobState
 from everspot_local.market.delays import Delays
 from image_machine import BootedMachine
 
 SCALE = 4.0
+HUNGRY = Path(__file__).parent / "programs" / "hungry.py"
 
 
 class ImageCluster(LiveCluster):
@@ -38,6 +41,12 @@ class ImageCluster(LiveCluster):
         """Wait until a job trains, on another instance than one; return which."""
         return self.until(lambda: next((o for o in [self.trains(job)] if o not in (None, other_than)), None))
 
+    def beats(self, instance_id: str) -> int:
+        """Return how many heartbeats an instance's agent has written since it started."""
+        heartbeat = self.store.instances.get(instance_id)
+        assert heartbeat is not None
+        return heartbeat.value.beat
+
     def step(self, job: str) -> int:
         record = self.store.records.get(job)
         assert record is not None
@@ -57,6 +66,22 @@ def check_resumption(live: ImageCluster, job: str, instance_id: str, step: int) 
     (training,) = live.until(lambda: find_events(live, job, EventKind.TRAINING, owner))
     assert (training.data["from_step"], training.data["restored"]) == (durable, True)
     return owner
+
+
+def check_out_of_memory(live: ImageCluster) -> None:
+    """Let a job take more than its part of an instance's memory: the kernel ends it at that limit, its error says so,
+    and the agent goes on reporting."""
+    live.store.write_manifest(live.store.manifest().model_copy(update={"shared_instances": True}))
+    live.until(lambda: "cluster.json has changed" in live.consoles() or None)
+    words = {"name": "hungry", "entrypoint": [HUNGRY.name], "code": str(HUNGRY.parent), "retries": {"errors": 0}}
+    spec = JobSpec.model_validate(words | {"resources": {"vcpus": 1, "memory_gib": 0.5, "shared": True}})
+    live.store.submit(JobSubmission(job_id="hungry", spec=spec, submitted_at=live.clock.now()), HUNGRY.parent)
+    assert live.until(lambda: live.ended("hungry")) is JobState.FAILED
+    (failed,) = live.list_events("hungry", EventKind.ERROR)
+    message = "it took more memory than its part of the instance, 0.5 GiB: raise resources.memory_gib"
+    assert failed.data["message"] == message
+    before = live.beats(failed.instance_id)
+    live.until(lambda: live.beats(failed.instance_id) > before or None)
 
 
 def check_shutdown(live: ImageCluster, job: str, instance_id: str) -> None:

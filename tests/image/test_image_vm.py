@@ -14,7 +14,7 @@ import pytest
 from everspot_core.cluster.manifest import Limits
 from everspot_local.machines.vm import Kernel
 from everspot_local.options import DELAYS, DOORS, EMULATED_SCALE, emulated_delays
-from image_cluster import ImageCluster, check_resumption, check_shutdown
+from image_cluster import ImageCluster, check_out_of_memory, check_resumption, check_shutdown
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
 PATIENCE = timedelta(minutes=40)
@@ -57,6 +57,12 @@ def live(tmp_path_factory: pytest.TempPathFactory, image: Path, kernel: Kernel) 
     boot = (sys.executable, str(BY_ROLE), *program, *DOORS["aws"])
     with EmulatedCluster(tmp_path_factory.mktemp("vm"), agent_env=LAUNCHER, boot=boot) as cluster:
         yield cluster
+
+
+def test_a_job_that_takes_too_much_memory_ends_and_its_agent_lives(live: EmulatedCluster) -> None:
+    """Its kernel counts the memory of control groups, whatever that of this machine does."""
+    live.until(lambda: len(live.store.instances.names()) == 2 or None)
+    check_out_of_memory(live)
 
 
 def test_a_job_on_a_virtual_machine_meets_its_notice_and_goes_on_in_another(live: EmulatedCluster) -> None:

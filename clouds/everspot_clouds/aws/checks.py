@@ -55,6 +55,16 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     return checks
 
 
+def account_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+    """Check what the instances of any kind of cluster need of an account: the credentials first, and if they work and
+    there is a manifest the service-linked roles and the quotas."""
+    checks = guarded("credentials", "credentials", lambda: credential_checks(client(region, "sts"), clock))
+    if checks[0].verdict is Verdict.OK and manifest is not None:
+        checks += guarded("service-linked roles", "user", lambda: linked_role_checks(client(region, "iam")))
+        checks += guarded("quota", "quota", lambda: quota_checks(client(region, "service-quotas"), manifest, catalogue))
+    return checks
+
+
 def client_missing() -> list[Check] | None:
     """Return the only check that can be made without boto3; None if it is installed."""
     if find_spec("boto3") is not None:

@@ -1,6 +1,5 @@
 """Checks of `everspot doctor`: AWS's, the way to the API server, the rights, the PodTemplate, Karpenter and images."""
 
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.base import Check, CloudError, Verdict
-from everspot_clouds.kubernetes.requirements import guarded, pull_checks, requirement_checks
+from everspot_clouds.kubernetes.requirements import guarded, missing_rights, pull_checks, requirement_checks
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
@@ -33,14 +32,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     from everspot_clouds.aws import checks as aws
 
     if (checks := aws.client_missing()) is None:
-        connect = partial(aws.client, region)
-        checks = aws.guarded("credentials", "credentials", lambda: aws.credential_checks(connect("sts"), clock))
-        if checks[0].verdict is Verdict.OK and manifest is not None:
-            declared = manifest
-            checks += aws.guarded("service-linked roles", "user", lambda: aws.linked_role_checks(connect("iam")))
-            checks += aws.guarded(
-                "quota", "quota", lambda: aws.quota_checks(connect("service-quotas"), declared, catalogue)
-            )
+        checks = aws.account_checks(region, manifest, catalogue, clock)
     return checks + kubernetes_checks(manifest, catalogue)
 
 
@@ -78,13 +70,8 @@ def open_client(manifest: Manifest | None, namespace: str = "", context: str = "
 
 def _node_pool(client: "KubernetesClient", cluster: str) -> list[Check]:
     """Check that Karpenter accepts the NodePool of a cluster that a stack has declared."""
-    from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
-
-    try:
-        pool = client.read(f"/apis/karpenter.sh/v1/nodepools/{cluster}")
-    except Exception as error:
-        if not is_status(error, NOT_FOUND):
-            raise
+    pool = client.find(f"/apis/karpenter.sh/v1/nodepools/{cluster}")
+    if pool is None:
         detail = f"there is no NodePool {cluster}: nodes come from those that the pods' requests fit"
         return [Check("capacity", "node pool", Verdict.WARN, detail, "pulumi up declares one")]
     ready = next((c for c in pool.get("status", {}).get("conditions", []) if c["type"] == "Ready"), None)
@@ -97,12 +84,7 @@ def _node_pool(client: "KubernetesClient", cluster: str) -> list[Check]:
 
 def _rights(client: "KubernetesClient") -> list[Check]:
     """Check what the caller may do of what a scheduler does. Of a person less may be right, so it is a warning."""
-    missing = [
-        f"{verb} {resource}"
-        for resource, group, verbs in RIGHTS
-        for verb in verbs
-        if not client.may(verb, resource, group)
-    ]
+    missing = missing_rights(client, RIGHTS)
     if not missing:
         detail = f"the API server answers, and you may do in {client.namespace} what a scheduler does"
         return [Check("credentials", "kubernetes", Verdict.OK, detail)]

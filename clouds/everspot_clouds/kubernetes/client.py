@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from http import HTTPStatus
 from typing import Any
 
 from everspot_core.cluster.manifest import Manifest
@@ -15,6 +14,7 @@ from kubernetes import client, config, watch
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
 from everspot_clouds.kubernetes.service_account import find_account
 
 Document = dict[str, Any]
@@ -157,7 +157,7 @@ class KubernetesClient:
         try:
             self._custom.delete_cluster_custom_object(*_CLAIMS, name, _request_timeout=_TIMEOUT)
         except client.ApiException as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if not is_status(error, NOT_FOUND):
                 raise
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
@@ -174,6 +174,15 @@ class KubernetesClient:
                 _request_timeout=_TIMEOUT,
             )
         )
+
+    def find(self, path: str) -> Document | None:
+        """Return what a path of the API has; None if there is nothing."""
+        try:
+            return self.read(path)
+        except client.ApiException as error:
+            if not is_status(error, NOT_FOUND):
+                raise
+            return None
 
     @property
     def server(self) -> str:

@@ -12,8 +12,8 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.checks import Check, Verdict
 from everspot_core.cluster.preflight import PreflightPlan
 
+from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
-from everspot_clouds.aws.checks import client_missing, credential_checks, linked_role_checks, quota_checks
 from everspot_clouds.aws.checks import guarded as aws_guarded
 from everspot_clouds.kubernetes.requirements import guarded, requirement_checks, rights_check
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
@@ -47,15 +47,11 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
 
     if (checks := client_missing()) is not None:
         return checks
-    connect = partial(aws_client, plan.manifest.region)
-    checks = aws_guarded("credentials", "credentials", lambda: credential_checks(connect("sts"), clock))
+    checks = account_checks(plan.manifest.region, plan.manifest, plan.catalogue, clock)
     if checks[0].verdict is not Verdict.OK:
         return checks
-    checks += aws_guarded("service-linked roles", "user", lambda: linked_role_checks(connect("iam")))
-    checks += aws_guarded(
-        "quota", "quota", lambda: quota_checks(connect("service-quotas"), plan.manifest, plan.catalogue)
-    )
     checks += aws_guarded("image", "user", lambda: _image(plan.image))
+    eks = partial(aws_client, plan.manifest.region, "eks")
     client = open_client(None, plan.namespace, plan.context)
     if isinstance(client, Check):
         return [*checks, client]
@@ -64,7 +60,7 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
         if reached[0].verdict is not Verdict.OK:
             return checks + reached
         checks += reached
-        checks += aws_guarded("eks cluster", "user", lambda: _eks(connect("eks"), plan, client))
+        checks += aws_guarded("eks cluster", "user", lambda: _eks(eks(), plan, client))
         checks.append(rights_check(client, RIGHTS, "let an administrator bind you to cluster-admin, or run it for you"))
         checks += requirement_checks(client, gpus=any(kind.gpus for kind in plan.types))
         return checks + guarded("user", "namespace", lambda: _taken_names(client, plan))
@@ -123,8 +119,6 @@ def _image(image: str) -> list[Check]:
 
 def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:
     """Check that the namespace and the names of the nodes' objects are free, or this cluster's already."""
-    from everspot_clouds.kubernetes import errors
-
     cluster = plan.manifest.cluster
     places = {
         f"namespace {plan.namespace}": f"/api/v1/namespaces/{plan.namespace}",
@@ -133,13 +127,8 @@ def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]
     }
     conflicts = []
     for name, path in places.items():
-        try:
-            labels = client.read(path)["metadata"].get("labels", {})
-        except errors.ERRORS as error:
-            if not errors.is_status(error, errors.NOT_FOUND):
-                raise
-            continue
-        if labels.get(CLUSTER_LABEL) != cluster:
+        existing = client.find(path)
+        if existing is not None and existing["metadata"].get("labels", {}).get(CLUSTER_LABEL) != cluster:
             conflicts.append(name)
     if conflicts:
         fix = "name another namespace (namespace), or delete what is there"

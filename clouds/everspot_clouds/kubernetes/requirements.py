@@ -56,14 +56,19 @@ def requirement_checks(client: "KubernetesClient", *, gpus: bool) -> list[Check]
     return checks
 
 
-def rights_check(client: "KubernetesClient", rights: Iterable[tuple[str, str, Sequence[str]]], lack: str) -> Check:
-    """Return the check of rights: resources, their API groups, and verbs. `lack`: what to do about missing ones."""
-    missing = [
+def missing_rights(client: "KubernetesClient", rights: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
+    """Return what the caller may not do of some rights: resources, their API groups, and verbs."""
+    return [
         f"{verb} {resource}"
         for resource, group, verbs in rights
         for verb in verbs
         if not client.may(verb, resource, group)
     ]
+
+
+def rights_check(client: "KubernetesClient", rights: Iterable[tuple[str, str, Sequence[str]]], lack: str) -> Check:
+    """Return the check of rights: resources, their API groups, and verbs. `lack`: what to do about missing ones."""
+    missing = missing_rights(client, rights)
     if missing:
         detail = f"in the namespace {client.namespace} you may not {first_few(missing, _SHOWN)}"
         return Check("credentials", "rights", Verdict.FAIL, detail, lack)
@@ -87,18 +92,12 @@ def pull_checks(pods: Iterable["Document"]) -> list[Check]:
 
 
 def _definitions(client: "KubernetesClient") -> list[Check]:
-    from everspot_clouds.kubernetes import errors
-
     lacks = []
     for name, version in DEFINITIONS.items():
-        try:
-            definition = client.read(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-        except errors.ERRORS as error:
-            if not errors.is_status(error, errors.NOT_FOUND):
-                raise
+        definition = client.find(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+        if definition is None:
             lacks.append(name)
-            continue
-        if version not in {served["name"] for served in definition["spec"]["versions"] if served.get("served")}:
+        elif version not in {served["name"] for served in definition["spec"]["versions"] if served.get("served")}:
             lacks.append(f"{name} in {version}")
     if lacks:
         detail = f"Karpenter's definitions are missing: {', '.join(lacks)}"
@@ -138,13 +137,8 @@ def _queue(deployment: "Document") -> Check:
 
 
 def _pod_identity(client: "KubernetesClient") -> list[Check]:
-    from everspot_clouds.kubernetes import errors
-
-    try:
-        daemons = client.read(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{POD_IDENTITY}")
-    except errors.ERRORS as error:
-        if not errors.is_status(error, errors.NOT_FOUND):
-            raise
+    daemons = client.find(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{POD_IDENTITY}")
+    if daemons is None:
         detail = f"kube-system has no DaemonSet {POD_IDENTITY}: pods get no credentials for the store"
         fix = f"aws eks create-addon --addon-name {POD_IDENTITY} --cluster-name NAME; EKS Auto Mode needs none"
         return [Check("cluster", "pod identity", Verdict.FAIL, detail, fix)]

@@ -441,6 +441,18 @@ def _precise_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def run_until_terminated(kubelet: Kubelet) -> None:
+    """Register a node and run its pods until SIGTERM, which ends this process."""
+
+    def end(_number: int, _frame: object) -> None:
+        kubelet.close()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    kubelet.register()
+    kubelet.run()
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a node until SIGTERM. The token of an administrator comes by standard input."""
     parser = argparse.ArgumentParser(prog="kubelet", description="Runs pods as processes. Its token comes by stdin.")
@@ -460,15 +472,8 @@ def main(arguments: list[str] | None = None) -> None:
         capacity={"cpu": options.cpu, "memory": options.memory, "pods": "110", "ephemeral-storage": "20Gi"},
         provider_id=f"process:///{options.node}",
     )
-    kubelet = Kubelet(KubeApi(options.server, sys.stdin.readline().strip(), options.certificate), node, options.folder)
-
-    def end(_number: int, _frame: object) -> None:
-        kubelet.close()
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, end)
-    kubelet.register()
-    kubelet.run()
+    api = KubeApi(options.server, sys.stdin.readline().strip(), options.certificate)
+    run_until_terminated(Kubelet(api, node, options.folder))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
 import urllib.request
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from everspot_clouds.price_files import project_catalogue
 
 from everspot_local.kubernetes import pod_identity as pod_identities
 from everspot_local.kubernetes.api import KubeApi
-from everspot_local.kubernetes.kubelet import Kubelet, KubeNode
+from everspot_local.kubernetes.kubelet import Kubelet, KubeNode, run_until_terminated
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 """The taint with which a node of Karpenter registers. Karpenter takes it off when the node has its labels."""
@@ -71,15 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
     identity = MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/"))
     pod_identity = options.kubeconfig.with_name(pod_identities.FILE).read_text()
     variables = {ENDPOINT_VARIABLE: NO_METADATA, **{name: os.environ[name] for name in AWS if name in os.environ}}
-    kubelet = Kubelet(read_api(options.kubeconfig), describe_node(identity), Path.cwd(), pod_identity, variables)
-
-    def end(_number: int, _frame: object) -> None:
-        kubelet.close()
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, end)
-    kubelet.register()
-    kubelet.run()
+    run_until_terminated(
+        Kubelet(read_api(options.kubeconfig), describe_node(identity), Path.cwd(), pod_identity, variables)
+    )
 
 
 def read_api(kubeconfig: Path) -> KubeApi:

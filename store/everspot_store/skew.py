@@ -22,7 +22,7 @@ def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
     Raises:
         StoreError: if the object cannot be written, listed or deleted.
     """
-    if clock.to_real(timedelta(seconds=1)) != timedelta(seconds=1):
+    if not _runs_like_the_store(clock):
         return timedelta(0)
     key = f"clocks/{secrets.token_hex(8)}"
     before = clock.now()
@@ -44,7 +44,7 @@ def skew_of_write(bucket: Bucket, clock: Clock, key: str, before: datetime) -> t
     Raises:
         StoreError: if it cannot be listed.
     """
-    if clock.to_real(timedelta(seconds=1)) != timedelta(seconds=1):
+    if not _runs_like_the_store(clock):
         return timedelta(0)
     after = clock.now()
     written = next((entry.modified for entry in bucket.list(f"{key.rpartition('/')[0]}/") if entry.key == key), None)
@@ -55,3 +55,8 @@ def skew_of_write(bucket: Bucket, clock: Clock, key: str, before: datetime) -> t
     if written + PRECISION < before - TOLERANCE:
         return written + PRECISION - before
     return timedelta(0)
+
+
+def _runs_like_the_store(clock: Clock) -> bool:
+    """Return whether market time runs at the speed of the store's time."""
+    return clock.to_real(timedelta(seconds=1)) == timedelta(seconds=1)

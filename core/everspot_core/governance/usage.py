@@ -154,9 +154,9 @@ def usage_rows(
     all_rows: list[UsageRow] = []
     for instance in bill.instances:
         agents = [pod.name for pod in instance.pods] or [instance.launch.instance_id]
-        held = [attempt for agent in agents for attempt in attempts_by_instance.get(agent, ())]
+        attempts = [attempt for agent in agents for attempt in attempts_by_instance.get(agent, ())]
         reports = [reported_at[agent] for agent in agents if reported_at and agent in reported_at]
-        all_rows += _of_instance(instance, sorted(held, key=lambda a: a.start), min(reports, default=None), window)
+        all_rows += _of_instance(instance, sorted(attempts, key=lambda a: a.start), min(reports, default=None), window)
     for job_id, record in sorted((records or {}).items()):
         all_rows += (row for row in visit_rows(job_id, record, bill.as_of) if window.contains(row.hour))
     return sorted(all_rows, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))

@@ -136,7 +136,6 @@ class Session:
 
     @cached_property
     def catalogue(self) -> "Catalogue":
-        """Types and prices: the newest that were read for the cluster, and the types that it declares."""
         """Types and prices: those of the project around the command, else the newest that were read for the cluster,
         and the types that it declares.
 

@@ -9,6 +9,7 @@ from typing import Any
 from everspot_core.counting import size
 from everspot_core.jobs.records import Event, EventKind
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_number
+from everspot_core.jobs.shard_traffic import SHARD_TRAFFIC
 from everspot_core.jobs.utilization import UTILIZATION
 from rich.table import Table
 from rich.text import Text
@@ -33,7 +34,7 @@ _STYLE = {
 HEAD, TAIL = 8, 32
 """Number of rows at the beginning and at the end of a shortened history."""
 _LONGEST = 160  # characters of a value
-_LEFT_OUT = ("traceback", UTILIZATION)  # shown above the history
+_LEFT_OUT = ("traceback", UTILIZATION, SHARD_TRAFFIC)  # shown above the history
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from everspot_core.jobs.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_core.jobs.shard_traffic import SHARD_TRAFFIC
 from everspot_core.jobs.utilization import UTILIZATION
 from everspot_core.jobs.visit_records import Trip
 from everspot_store import Store
@@ -76,6 +77,8 @@ class History:
         data: dict[str, JsonValue] = {"cause": cause, "step": record.progress.step}
         if record.progress.attempt_use is not None:
             data[UTILIZATION] = record.progress.attempt_use.model_dump(mode="json", exclude_none=True)
+        if record.progress.shard_traffic is not None:
+            data[SHARD_TRAFFIC] = record.progress.shard_traffic.model_dump(mode="json")
         self.write(EventKind.LOST, record.job_id, epoch, record.changed_at, record.last_owner, **data)
 
     def departed(self, record: JobRecord) -> None:

@@ -68,6 +68,10 @@ class Dataset(Document):
     digest: str = Field(description="SHA-256 of the list of its files.")
     created_at: Utc
     files: list[DatasetFile]
+    region: str | None = Field(
+        default=None,
+        description="Of the cluster in whose bucket this copy lies; None: not recorded.",
+    )
 
     @property
     def size(self) -> int:
@@ -92,12 +96,20 @@ class Datasets:
         self._table = Table(data, "datasets", Dataset)
         self._sweeps = sweeps
 
-    def put(self, name: str, folder: Path, *, on_file: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
+    def put(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        region: str | None = None,
+        on_file: Callable[[DatasetFile, bool], None] | None = None,
+    ) -> Dataset:
         """Upload a folder as a version of the dataset `name`.
 
         Files that are there already are not sent again. The version exists once its list is written, which happens when
         all files are there together: files that no version names yet may be removed during a long upload, and are then
-        sent again. `on_file` is called for each file, from several threads, with whether the file was sent.
+        sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with whether the
+        file was sent.
 
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
@@ -126,14 +138,16 @@ class Datasets:
 
         _each(send, unique)
         self._complete(upload, unique)
-        dataset = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
+        dataset = Dataset(
+            name=name, digest=_digest(files), created_at=self._clock.now(), files=files, region=region or None
+        )
         created = self._table.create(f"{name}/{dataset.digest}", dataset)
         self._secure(upload, unique, dataset)  # files that were removed just before the version named them
         return dataset if created is not None else self.find(name, dataset.digest)
 
-    def take_over(self, dataset: Dataset, other: "Datasets") -> int:
+    def take_over(self, dataset: Dataset, other: "Datasets", *, region: str | None = None) -> int:
         """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were not
-        here. It may be cut off, and is then continued.
+        here. It may be cut off, and is then continued. `region`: of this cluster.
 
         Raises:
             FileNotFoundError: if the content of a file is gone there.
@@ -152,7 +166,8 @@ class Datasets:
         _each(send, missing)
         self._complete(send, unique)
         if self._table.get(f"{dataset.name}/{dataset.digest}") is None:
-            self._table.create(f"{dataset.name}/{dataset.digest}", dataset)
+            copy = dataset.model_copy(update={"region": region or None})
+            self._table.create(f"{dataset.name}/{dataset.digest}", copy)
         self._secure(send, unique, dataset)
         return sum(file.size for file in missing)
 

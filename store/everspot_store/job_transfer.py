@@ -17,7 +17,15 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.chunks import Stream
-from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreDenied, StoreUnavailable
+from everspot_store.errors import (
+    CheckpointCorrupt,
+    DigestMismatch,
+    Fenced,
+    KeyTaken,
+    NoCluster,
+    StoreDenied,
+    StoreUnavailable,
+)
 from everspot_store.store import Store
 
 _ROUNDS = 5
@@ -38,7 +46,7 @@ def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epo
         sent += _carry(home.data, wheel.key, wheel.sha256, host.data, wheel.key)
     for reference in job.datasets:
         name, _, digest = reference.partition("@")
-        sent += host.datasets.take_over(home.datasets.find(name, digest), home.datasets)
+        sent += host.datasets.take_over(home.datasets.find(name, digest), home.datasets, region=_region(host))
     checkpoint = _newest(head, home.data, host.data, visit.job_id, 0)
     if checkpoint is not None:
         sent += sum(part.size for part in checkpoint.parts)
@@ -91,6 +99,14 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
     ):  # fmt: skip
         brought += _stream(source, visit, target, job.job_id, epoch)
     return CopiedVisit(size=brought, not_copied=tuple(not_copied))
+
+
+def _region(store: Store) -> str | None:
+    """Return the region of a cluster; None if it says none."""
+    try:
+        return store.manifest().region or None
+    except NoCluster:
+        return None
 
 
 def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:

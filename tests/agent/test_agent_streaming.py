@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
-from everspot_core.jobs.records import JobState
+from everspot_core.jobs.records import EventKind, JobState
 from everspot_store import Dataset
 from everspot_train.shards import ShardOrder, write_index
 
@@ -103,6 +103,10 @@ def test_a_killed_job_goes_on_at_the_very_sample_of_a_streamed_dataset(
     traffic = re.findall(r"fetched (\d+) cached (\d+)", cluster.printed())
     assert traffic
     assert all(int(number) > 0 for number in traffic[-1])
+    ended = next(event for event in cluster.events("job-1") if event.kind is EventKind.FINISHED)
+    assert ended.data["shard_traffic"] == dict(
+        zip(("fetched_bytes", "cached_bytes"), map(int, traffic[-1]), strict=True)
+    )
 
 
 def test_a_shard_that_is_larger_than_the_cache_is_an_error_of_one_sentence(cluster: Cluster, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ from everspot_core.jobs.records import (
     Resident,
     Role,
 )
+from everspot_core.jobs.shard_traffic import ShardTraffic
 from everspot_core.jobs.tracking import Tracking
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Berth, Trip, TripEnd
@@ -159,6 +160,7 @@ def a_record() -> JobRecord:
         steps_per_epoch=25,
         recent_use=a_use(),
         attempt_use=a_use(),
+        shard_traffic=every_field(ShardTraffic, fetched_bytes=4096, cached_bytes=12288),
     )
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,

@@ -75,11 +75,12 @@ def _put(session: Session, folder: Path, name: str) -> None:
     with _progress(session) as progress:
         task = progress.add_task(f"uploading {folder}", total=None)
         try:
-            dataset = session.store.datasets.put(name, folder, on_file=count_file)
+            dataset = session.store.datasets.put(name, folder, region=session.manifest.region, on_file=count_file)
         except (ValueError, NotADirectoryError, UnsafeArchive) as error:
             raise CliError(str(error)) from None
     if session.json:
         answer = {"dataset": dataset.id, "files": len(dataset.files), "bytes": dataset.size, "sent_bytes": sum(sent)}
+        answer["region"] = dataset.region
         session.answer(answer)
     else:
         new = size(sum(sent)) if sent else "nothing"
@@ -99,17 +100,18 @@ def _list(session: Session) -> None:
     if not datasets:
         session.console.print("No datasets. `everspot data put DIR NAME` uploads one.")
         return
-    table = sheet(["DATASET", "VERSION", "FILES", "SIZE", "PUT"], text_columns=2)
+    table = sheet(["DATASET", "VERSION", "REGION", "FILES", "SIZE", "PUT"], text_columns=3)
     for dataset in datasets:
         when = f"{dataset.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(dataset.name, dataset.digest[:12], f"{len(dataset.files):,}", size(dataset.size), when)
+        region = dataset.region or "—"
+        table.add_row(dataset.name, dataset.digest[:12], region, f"{len(dataset.files):,}", size(dataset.size), when)
     session.console.print(table)
 
 
 def _row(dataset: Any) -> dict[str, Any]:
     return {
         "name": dataset.name, "digest": dataset.digest, "files": len(dataset.files), "bytes": dataset.size,
-        "put_at": dataset.created_at,
+        "put_at": dataset.created_at, "region": dataset.region,
     }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from everspot_cli.report.early_stops import describe_early_stop
 from everspot_cli.report.gather import Material
 from everspot_cli.report.reused_stages import describe_reuse, sum_reused
 from everspot_cli.report.run_figures import RunFigures
+from everspot_cli.report.shard_traffic import describe_traffic, sum_streamed
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
 from everspot_cli.rows import last_word, restarts_from_zero
@@ -59,6 +60,9 @@ DEFINITIONS = {
     "series that began from scratch, and the difference, which is negative where it cost more",
     "reused": "of a job that was not run because of `cache`: the hours and the cost_usd of the run whose outputs it "
     "has, as that run was billed; a dash if a price of it is unknown",
+    "streamed": "of streamed datasets: fetched_bytes were downloaded; cached_bytes are the sizes of the shards that a "
+    "process opened and found in its machine's cache, and would otherwise have fetched; an attempt without a last word "
+    "counts as of its lease's last renewal, and visits to other clusters are in the reports there",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -83,6 +87,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "egress_usd": round(sum((job["egress_usd"] for job in jobs), 0.0), 6),
         "jobs": jobs,
         "reused_stages": sum_reused(jobs),
+        "streamed": sum_streamed(jobs),
         "cost_by_tag": shares(jobs),
         "sweeps": [] if only else sweep_rows(material.sweeps, jobs),
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
@@ -253,6 +258,7 @@ def _job(material: Material, own: JobBill, runs: _Runs) -> dict[str, Any]:
             runs.figures(scratch_run),
         ),
         "reused": describe_reuse(record, runs.figures(record.reused_from)),
+        "streamed": describe_traffic(record, material.events[own.job_id]),
         "machine": _machine(material, own),
     }
 

@@ -16,6 +16,7 @@ from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.continued_runs import CONTINUED_COLUMNS, continued_cells
 from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.reused_stages import REUSED_COLUMNS, describe_saving, reused_cells
+from everspot_cli.report.shard_traffic import describe_streamed
 from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, money, sheet, stamp, state_text
 
@@ -95,6 +96,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("saved", saved),
             ("  free beside it", describe_free_hours(report)),
             ("cache saved", describe_saving(report)),
+            ("streamed", describe_streamed(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{redone(report, 'steps_redone_total')} in total"),

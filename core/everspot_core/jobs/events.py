@@ -13,7 +13,8 @@ class EventKind(StrEnum):
     SUBMITTED = "submitted"  # by the submitter
     ASSIGNED = "assigned"  # scheduler: instance_type, zone, market; share and gpus, if it has but a seat there
     STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is;
-    # again and step_before (what the agent before had reported), by one that took it up again under the same epoch
+    # again, step_before and shard_traffic (what the agent before had reported), by one that took it up again under the
+    # same epoch
     TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);
     # agent, for a program that does not use the trainer: from_step (the first that it reported; 0: none), restored,
     # by "agent"

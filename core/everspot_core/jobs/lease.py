@@ -29,6 +29,8 @@ _FINAL = {
 _ENDED_THERE = (Reason.SHUTDOWN, Reason.FENCED)
 """Ends of an attempt that neither the cloud nor the scheduler ordered. In a row without progress they have a back-off,
 since the next attempt may end for the same reason at once."""
+_OF_ONE_ATTEMPT = ("recent_use", "attempt_use", "shard_traffic", "low_gpu_share", "new_checkpoints")
+"""The fields of the progress that begin anew with each owner."""
 DETAIL_LIMIT = 4000
 """The most characters of a detail. The record is rewritten at every renewal and must stay small."""
 START_BACKOFF = timedelta(seconds=10)
@@ -113,9 +115,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "assigned_at": now,
             "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
             "assigned_durable_step": record.progress.durable_step,
-            "progress": record.progress.model_copy(
-                update={"recent_use": None, "attempt_use": None, "low_gpu_share": None, "new_checkpoints": None}
-            ),
+            "progress": record.progress.model_copy(update=dict.fromkeys(_OF_ONE_ATTEMPT)),
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }

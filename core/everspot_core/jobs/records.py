@@ -20,6 +20,7 @@ from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.events import Event as Event
 from everspot_core.jobs.events import EventKind as EventKind
 from everspot_core.jobs.reported_values import Gib, PerEpoch, Rate, Seconds, Share, Step, Steps
+from everspot_core.jobs.shard_traffic import ShardTraffic
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Away, Trip
 
@@ -163,6 +164,9 @@ class Progress(Stored):
     )
     attempt_use: Utilization | None = Field(
         default=None, description="What it used of its machine in this attempt so far; None: not measured."
+    )
+    shard_traffic: ShardTraffic | None = Field(
+        default=None, description="The bytes that it streamed in this attempt so far; None: it streams nothing."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.records import EventKind, JobRecord, Reason
+from everspot_core.jobs.shard_traffic import SHARD_TRAFFIC
 from everspot_core.jobs.utilization import UTILIZATION, Utilization
 from pydantic import JsonValue
 
@@ -48,6 +49,8 @@ def write_outcome(
     """
     reason = ending.reason
     measured: dict[str, JsonValue] = {UTILIZATION: use.model_dump(mode="json", exclude_none=True)} if use else {}
+    if record.progress.shard_traffic is not None:
+        measured[SHARD_TRAFFIC] = record.progress.shard_traffic.model_dump(mode="json")
     if reason is Reason.FINISHED:
         stopped = record.progress.early_stop
         cause: dict[str, JsonValue] = {"message": stopped.sentence} if stopped is not None else {}

@@ -14,6 +14,7 @@ from everspot_core.documents import format_duration
 from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
+from everspot_core.jobs.shard_traffic import ShardTraffic, sum_traffic
 from everspot_core.jobs.utilization_limit import GpuUseWatch
 from everspot_store import Lease, Store, StoreError, StoreUnavailable, remove_tree
 from pydantic import JsonValue
@@ -42,6 +43,7 @@ from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, SavedState, Status, append_regular
+from everspot_train.shard_cache.traffic import DATA_FOLDER, STREAMED, TrafficFile
 from everspot_train.sound_end import count_ended
 
 _log = logging.getLogger(__name__)
@@ -90,12 +92,15 @@ class JobSession:
         self._events = Outbox(store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id))
         self._logs = LogShipper(store, self.key, run_dir, clock)
         self._profiles = ProfileRelay(store, self.key, self._mailbox, clock, self.note)
+        streamed = self.run_dir.path / DATA_FOLDER / STREAMED
+        self._traffic_files = [TrafficFile(streamed, name) for name in submission.spec.stream]
         rule = submission.spec.stop
         self._stop_watch = StopWatch(store, self.key, rule) if rule is not None else None
         self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock, self._stop_watch)
         self._steps_failed = False
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
+        self._traffic_lock = threading.Lock()
         self._renewal = DueTimer(renewal_interval(limits), clock)
         self._renewal.due()  # taking the job up was the first beat
         self._concluding = False
@@ -477,6 +482,7 @@ class JobSession:
         measured = self._utilization
         used["recent_use"] = measured.recent if measured is not None else None
         used["attempt_use"] = measured.total if measured is not None else None
+        used["shard_traffic"] = self._shard_traffic()
         used["early_stop"] = self.early_stop()
         used["low_gpu_share"] = measured.low_gpu_share if measured is not None else None
         if status is None and self._stalled is not None and self._life is not None:
@@ -494,6 +500,16 @@ class JobSession:
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
         return report_progress(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
+
+    def _shard_traffic(self) -> ShardTraffic | None:
+        """Return the bytes that this attempt has streamed; None if it streams nothing. Until the program is started
+        they are those of an agent before, under the same epoch."""
+        if self.process is None:
+            return self._lease.record.progress.shard_traffic
+        if not self._traffic_files:
+            return None
+        with self._traffic_lock:
+            return sum_traffic(file.read() for file in self._traffic_files)
 
     def _write_ending(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:

@@ -21,6 +21,7 @@ from everspot_core.jobs.access import job_access
 from everspot_core.jobs.job import JobSubmission, Precision
 from everspot_core.jobs.lower_precision import trains_mixed
 from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
+from everspot_core.jobs.shard_traffic import SHARD_TRAFFIC
 from everspot_core.jobs.tracking import Spending, wandb_settings
 from everspot_store import (
     CheckpointCorrupt,
@@ -33,6 +34,7 @@ from everspot_store import (
     UnsafeArchive,
     remove_tree,
 )
+from pydantic import JsonValue
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending, agent_failure
@@ -321,7 +323,10 @@ class Starter:
             vcpus=seat.vcpus if seat is not None else vcpus,
             gpus=range(spec.resources.gpus) if gpus is None else gpus,
         )
-        again = {"again": session.incarnation, "step_before": session.record.progress.step}
+        before = session.record.progress
+        again: dict[str, JsonValue] = {"again": session.incarnation, "step_before": before.step}
+        if before.shard_traffic is not None:
+            again[SHARD_TRAFFIC] = before.shard_traffic.model_dump(mode="json")
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
     def _serve(self, session: JobSession, grant: JobGrant, environment: Mapping[str, str]) -> dict[str, str]:

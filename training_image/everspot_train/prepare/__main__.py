@@ -26,6 +26,7 @@ from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import SECRETS_VARIABLE, read_secrets
 from everspot_train.prepare.setup import run_setup
 from everspot_train.rundir import Ready, RunContext, RunDir
+from everspot_train.shard_cache.traffic import DATA_FOLDER
 from everspot_train.worker import ERROR_FILE_VARIABLE, record
 
 
@@ -41,7 +42,7 @@ def main(command: list[str]) -> int:
     try:
         store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
         home = Path(context.scratch_dir).parent
-        data_folder = home / "data"
+        data_folder = home / DATA_FOLDER
         environment |= lay_datasets(store, submission, cache, data_folder)
         environment |= lay_inputs(store, submission, home / "inputs")
         environment |= lay_packages(store, submission, cache, environment)

@@ -10,10 +10,9 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_store import DatasetCache, DatasetMissing, NoRoom, Store
 
 from everspot_train.prepare.errors import NotReady
+from everspot_train.shard_cache.traffic import STREAMED
 
 DATA_VARIABLE = "EVERSPOT_DATA"
-STREAMED = ".streamed"
-"""The folder beside the datasets with the lists of files of those that the program streams."""
 
 
 def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from everspot_train.prepare.data import DATA_VARIABLE, STREAMED
+from everspot_train.prepare.data import DATA_VARIABLE
 from everspot_train.rundir import RunContext, RunDir
 from everspot_train.shard_cache.cache import open_cached
+from everspot_train.shard_cache.traffic import CACHED, FETCHED, STREAMED, TrafficFile
 from everspot_train.shards.fetcher import Fetcher
 from everspot_train.shards.index import INDEX, OpenShard, read_counts
 from everspot_train.shards.readers import Shard, open_shard
@@ -115,7 +116,7 @@ class ShardedDataset(TorchDataset[Any]):
         if context is None or context.cache_dir is None or not description.is_file():
             raise TrainerError(f"the job does not stream a dataset {name}: name it in `datasets` and in `stream`")
         self._dataset = Dataset.read(description.read_bytes())
-        self._traffic_file = description.with_suffix(".traffic")
+        self._traffic_file = TrafficFile(description.parent, name)
         self._folder = Path(context.cache_dir, "shards")
         self._limit = int(cache_gb * _GIGABYTE)
         self._window = window
@@ -155,11 +156,8 @@ class ShardedDataset(TorchDataset[Any]):
 
     def traffic(self) -> Traffic:
         """Return the bytes that this attempt has fetched and found in the cache, over all of its processes."""
-        totals = {"fetched": 0, "cached": 0}
-        lines = self._traffic_file.read_text().splitlines() if self._traffic_file.exists() else []
-        for kind, length in map(str.split, lines):
-            totals[kind] += int(length)
-        return Traffic(**totals)
+        traffic = self._traffic_file.read()
+        return Traffic(fetched=traffic.fetched_bytes, cached=traffic.cached_bytes)
 
     def _reset(self) -> None:
         """Begin anew in this process: it is a fork of the one that made the data set, or another one."""
@@ -191,17 +189,13 @@ class ShardedDataset(TorchDataset[Any]):
         for _ in range(_TRIES):
             handle = open_cached(self._folder, file.sha256)
             if handle is not None:
-                self._count("fetched" if was_fetched else "cached", file.size)
+                if not was_fetched:
+                    self._traffic_file.add(CACHED, file.size)
                 return handle
-            was_fetched = self._fetcher.fetch(file.sha256, file.size) or was_fetched
+            if self._fetcher.fetch(file.sha256, file.size):
+                self._traffic_file.add(FETCHED, file.size)
+                was_fetched = True
         raise TrainerError(f"{file.path} is removed from the cache as fast as it is fetched: cache_gb is too small")
-
-    def _count(self, kind: str, length: int) -> None:
-        handle = os.open(self._traffic_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            os.write(handle, f"{kind} {length}\n".encode())
-        finally:
-            os.close(handle)
 
     def _read_index(self) -> bytes | None:
         file = next((file for file in self._dataset.files if file.path == INDEX), None)

@@ -64,7 +64,7 @@ def read_job(file: Path, overrides: Overrides, arguments: Sequence[str], process
         "secrets": {},
         "requirements": None,
         **dict.fromkeys(("deadline", "start_after", "window", "every", "skip_if")),
-        **{name: [] for name in ("after", "clouds", "clusters")},
+        **{name: [] for name in ("stream", "after", "clouds", "clusters")},
     }
     folder = Path(spec.code) if spec.code is not None else None
     return RehearsedJob(spec.model_copy(update=changed), folder, _notes(spec))
@@ -116,6 +116,8 @@ def _notes(spec: JobSpec) -> list[str]:
     missing = [name for name in spec.secrets if name not in os.environ]
     if missing:
         notes.append(f"the secrets {', '.join(missing)} are not set here: the program runs without them")
+    if spec.stream:
+        notes.append(f"{', '.join(spec.stream)} is read from {DATA_VARIABLE}, not streamed through a cache")
     if spec.after:
         notes.append("the outputs of earlier jobs (after) are not there")
     return notes

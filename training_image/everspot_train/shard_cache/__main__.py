@@ -1,5 +1,6 @@
-"""Downloads files of streamed datasets for its parent process: `python -m everspot_train.shard_cache DIR BYTES`.
+"""Downloads files of streamed datasets for its parent process: `python -m everspot_train.shard_cache DIR BYTES [URL]`.
 
+URL is the control bucket of a cluster; without it the agent's run directory names the bucket.
 A request is a line of JSON on standard input, and its answer one on standard output. It ends with its input.
 """
 
@@ -13,16 +14,20 @@ from everspot_store import Store, SystemClock
 from everspot_train.rundir import RunContext, RunDir
 from everspot_train.shard_cache.cache import ShardCache
 
-_ARGUMENTS = 2
+_WITH_URL = 3
 
 
 def main(arguments: list[str]) -> None:
     """Answer requests until there are no more."""
-    rundir = RunDir.from_environment()
-    context = rundir.read(RunContext) if rundir is not None else None
-    if context is None or len(arguments) != _ARGUMENTS:
-        sys.exit("everspot: no run directory: a streamed dataset needs the agent")
-    store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
+    clock = SystemClock.from_environment()
+    if len(arguments) == _WITH_URL:
+        store = Store.open(arguments[2], clock=clock)
+    else:
+        rundir = RunDir.from_environment()
+        context = rundir.read(RunContext) if rundir is not None else None
+        if context is None:
+            sys.exit("everspot: no run directory and no bucket: a streamed dataset needs one of them")
+        store = Store.open(context.control_url, context.data_url, clock=clock)
     cache = ShardCache(Path(arguments[0]), int(arguments[1]), store.datasets.download, store.clock)
     for line in sys.stdin:
         request = json.loads(line)

@@ -5,6 +5,7 @@ ends with it. A request is a line of JSON, and so is its answer.
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,24 @@ from everspot_train.trainer.errors import TrainerError
 
 
 class Fetcher:
-    """The fetcher of this process, which starts with the first request. Not thread-safe."""
+    """The fetcher of this process, which starts with the first request. Not thread-safe.
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    A fork, or a copy by pickle, starts its own.
+
+    Args:
+        folder: of the cache.
+        limit: bytes of the cache.
+        control_url: the control bucket of the cluster; None: that of the run directory.
+    """
+
+    def __init__(self, folder: Path, limit: int, control_url: str | None = None) -> None:
         self._command = [sys.executable, "-P", "-m", "everspot_train.shard_cache", str(folder), str(limit)]
+        self._command += [] if control_url is None else [control_url]
         self._process: subprocess.Popen[str] | None = None
+        self._pid = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_process": None}
 
     def fetch(self, digest: str, length: int) -> bool:
         """Bring a file into the cache. Returns whether it had to be downloaded.
@@ -26,6 +40,8 @@ class Fetcher:
         Raises:
             TrainerError: if it cannot be had.
         """
+        if self._pid != os.getpid():  # a fork
+            self._process, self._pid = None, os.getpid()
         if self._process is None:
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)  # noqa: S603

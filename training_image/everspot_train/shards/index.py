@@ -5,10 +5,12 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from everspot_train.shards.readers import TAR, Shard, open_shard
+from everspot_train.shards.readers import ARROW, PARQUET, TAR, Shard, open_shard
 from everspot_train.trainer.errors import TrainerError
 
 INDEX = "everspot-shards.json"
+_MANY = (TAR, PARQUET, ARROW)
+"""The endings of files of many samples."""
 OpenShard = Callable[[str, Path], Shard]
 
 
@@ -31,13 +33,13 @@ def read_counts(index: bytes | None, names: Iterable[str]) -> dict[str, int]:
     """Return the number of samples in each shard.
 
     Args:
-        index: the content of the dataset's index; None: it has none, and each file but a tar is one sample.
+        index: the content of the dataset's index; None: it has none, and each file but a tar or a table is one sample.
         names: of the shards.
 
     Raises:
         TrainerError: if the number of a shard is not known.
     """
-    counts = json.loads(index)["samples"] if index is not None else {n: 1 for n in names if not n.endswith(TAR)}
+    counts = json.loads(index)["samples"] if index is not None else {n: 1 for n in names if not n.endswith(_MANY)}
     missing = [name for name in names if not isinstance(counts.get(name), int)]
     if missing:
         raise TrainerError(

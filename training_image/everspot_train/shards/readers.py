@@ -1,13 +1,16 @@
-"""Reads the samples of one shard: a tar as WebDataset writes it, or a file that is one sample."""
+"""Reads the samples of one shard: a tar as WebDataset writes it, a table, or a file that is one sample."""
 
+import importlib
 import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+from everspot_train.trainer.errors import TrainerError
+
 Sample = dict[str, Any]
-TAR = ".tar"
+TAR, PARQUET, ARROW = ".tar", ".parquet", ".arrow"
 
 
 class Shard(Protocol):
@@ -65,6 +68,35 @@ class FileShard(Sequence[Sample]):
         return {"__key__": self._key, self._name: self._content}
 
 
+class TableShard(Sequence[Sample]):
+    """The rows of a table, as dictionaries of Python's values by column.
+
+    A file of Parquet is read into memory as a whole. One of Arrow, also as Hugging Face's `save_to_disk` writes it, is
+    mapped.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        try:
+            arrow = importlib.import_module("pyarrow")
+            parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError as error:
+            raise TrainerError(f"{name}: shards in this format need pyarrow, among the job's `requirements`") from error
+        if name.endswith(PARQUET):
+            self._table = parquet.read_table(path)
+            return
+        source = arrow.memory_map(str(path))
+        try:
+            self._table = arrow.ipc.open_stream(source).read_all()
+        except arrow.ArrowInvalid:
+            self._table = arrow.ipc.open_file(source).read_all()
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._table.slice(index, 1).to_pylist()[0]
+
+
 def split_name(path: str) -> tuple[str, str]:
     """Return the key of a sample and the rest of the name: `a/b.c.jpg` is `a/b` and `c.jpg`."""
     pure = PurePosixPath(path)
@@ -74,4 +106,6 @@ def split_name(path: str) -> tuple[str, str]:
 
 def open_shard(name: str, path: Path) -> Shard:
     """Return the samples of a file. `name`: its path in the dataset; `path`: where its content is."""
-    return TarShard(path) if name.endswith(TAR) else FileShard(name, path)
+    if name.endswith(TAR):
+        return TarShard(path)
+    return TableShard(name, path) if name.endswith((PARQUET, ARROW)) else FileShard(name, path)

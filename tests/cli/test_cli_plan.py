@@ -39,18 +39,22 @@ def test_without_past_runs_the_plan_is_by_expected_duration_and_the_cheapest_typ
     answer = plan(world, tmp_path, "--budget", "12", "--out", str(out), "--json", expected_duration="10h").json
     dry = world.run("submit", str(tmp_path / "train.yaml"), "--dry-run", "--json").json
     dearest = [row["spot_usd_per_hour"][1] for row in dry["candidates"] if row["spot_usd_per_hour"]]
-    assert answer["run_usd"] == pytest.approx(10 * min(dearest))
-    assert answer["run_source"].startswith("assumption: expected_duration (10 h) on ")
+    start = 210 / 3600  # of a cluster without measurements
+    assert answer["run_usd"] == pytest.approx((10 + start) * min(dearest), abs=1e-6)
+    assert answer["start_usd"] == pytest.approx(start * min(dearest), abs=1e-6)
+    assert answer["run_range_usd"][0] <= answer["run_usd"] < answer["run_range_usd"][1]
+    assert answer["run_source"].startswith("assumption: expected_duration (10 h) and a start (210 s) on ")
     spec = SweepSpec.model_validate(yaml.safe_load(out.read_text()))
     assert spec.fidelity is not None
     assert spec.fidelity.values == [1, 3, 9]
     sizes, usd = answer["rung_sizes"], answer["run_usd"]
     assert sizes == spec.fidelity.rung_sizes(spec.trials)
-    spent = sum(size * value / 9 * usd for size, value in zip(sizes, (1, 3, 9), strict=True))
-    assert answer["expected_usd"] == pytest.approx(spent, abs=1e-6)
+    paid = answer["start_usd"]
+    spent = sum(size * (paid + value / 9 * (usd - paid)) for size, value in zip(sizes, (1, 3, 9), strict=True))
+    assert answer["expected_usd"] == pytest.approx(spent, abs=1e-4)
     assert spent <= 12 * (1 - RESERVE)
     estimate = world.run("sweep", str(out), "--dry-run", "--json").json
-    assert estimate["expected_spot_usd"][0] <= spent + 1e-6
+    assert estimate["expected_spot_usd"][0] <= spent + 1e-4 <= estimate["expected_spot_usd"][1]
     assert estimate["budget_usd"] == 12
     assert world.store.jobs.names() == []
     again = plan(world, tmp_path, "--budget", "12", "--out", str(out), expected_duration="10h")
@@ -70,8 +74,13 @@ def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) 
     assert answer["run_source"] == "measured: the median of 3 past runs of train"
     largest = answer["sweep"]["trials"]
     rungs = [largest + 1, (largest + 1) // 3, (largest + 1) // 9]
-    beyond = sum(size * value / 9 for size, value in zip(rungs, (1, 3, 9), strict=True)) * answer["run_usd"]
+    start_usd = answer["start_usd"]
+    assert start_usd == pytest.approx(210 / 3600 * HOURLY, rel=1e-3)
+    training_usd = answer["run_usd"] - start_usd
+    beyond = sum(size * (start_usd + training_usd * n / 9) for size, n in zip(rungs, (1, 3, 9), strict=True))
     assert answer["expected_usd"] <= 4 < beyond, "one more trial would not leave the reserve"
+    assert answer["run_range_usd"] == pytest.approx([1 * HOURLY, 6 * HOURLY], rel=1e-3)
+    assert answer["expected_range_usd"] == pytest.approx([answer["expected_usd"] * n for n in (0.5, 3)], rel=1e-3)
     assert answer["sweep"]["direction"] == "maximize"
     assert "parameters.learning_rate" in answer["sweep"]["fields"]
     assert "# types that fit, the cheapest first (catalogue)" in answer["file"]
@@ -95,17 +104,18 @@ def test_what_cannot_be_planned_is_refused_with_its_reason(
     assert message in " ".join(answer.err.split())
 
 
-@given(st.floats(0.01, 1e4), st.floats(0.001, 1e3), st.integers(2, 5), st.integers(2, 5))
+@given(st.floats(0.01, 1e4), st.floats(0.001, 1e3), st.floats(0, 1), st.integers(2, 5), st.integers(2, 5))
 def test_a_plan_is_within_its_budget_and_one_more_trial_is_not(
-    budget: float, usd: float, rungs: int, keep: int
+    budget: float, usd: float, start: float, rungs: int, keep: int
 ) -> None:
+    start_usd = start * usd
     values = [keep**n for n in range(rungs)]
     fidelity = Fidelity(field="env.EPOCHS", values=values, keep=keep)
-    size = plan_sweep(budget, usd, fidelity)
+    size = plan_sweep(budget, usd, fidelity, start_usd)
 
     def cost(trials: int) -> float:
         pairs = zip(fidelity.rung_sizes(trials), values, strict=True)
-        return sum(count * usd * value / values[-1] for count, value in pairs)
+        return sum(count * (start_usd + (usd - start_usd) * value / values[-1]) for count, value in pairs)
 
     if size.trials:
         assert size.expected_usd == pytest.approx(cost(size.trials))

@@ -133,7 +133,7 @@ def test_a_warm_start_goes_on_from_the_checkpoint_of_the_rung_before(play: Playg
         store.heads.create("rates-t0001", CheckpointHead(job_id="rates-t0001", epoch=1, checkpoints=[checkpoint]))
     play_out(play, trials=2, fidelity=fidelity, parallel=2)
     promoted = store.jobs.get("rates-t0001-r1").value
-    assert promoted.retry_of == "rates-t0001"
+    assert (promoted.retry_of, promoted.warm_start) == ("rates-t0001", True)
     assert promoted.spec.parameters["epochs"] == 3
     head = store.heads.get("rates-t0001-r1")
     assert [c.step for c in head.value.checkpoints] == [100] if has_checkpoint else head is None
@@ -147,19 +147,25 @@ def test_a_dry_run_states_what_each_rung_is_expected_to_cost_and_writes_nothing(
     answer = play.world.run("sweep", str(path), "--dry-run", "--json").json
     hours = [row["hours_per_trial"] for row in answer["rungs"]]
     assert hours == [1, 3, 9]
-    assert [row["on_demand_usd"] for row in answer["rungs"]] == pytest.approx([9 * HOURLY, 9 * HOURLY, 9 * HOURLY])
-    assert answer["expected_on_demand_usd"] == pytest.approx((9 * 1 + 3 * 3 + 1 * 9) * HOURLY)
+    first, longest = (seconds / 3600 for seconds in answer["start_seconds"])
+    assert 0 < first < longest
+    rungs = ((9, 1), (3, 3), (1, 9))
+    for start, side in ((first, 0), (longest, 1)):
+        expected = [trials * (hours + start) * HOURLY for trials, hours in rungs]
+        assert [row["on_demand_usd"][side] for row in answer["rungs"]] == pytest.approx(expected, abs=2e-6)
+        assert answer["expected_on_demand_usd"][side] == pytest.approx(sum(expected), abs=2e-6)
     low, high = answer["expected_spot_usd"]
-    assert 0 < low <= high < answer["expected_on_demand_usd"]
+    assert 0 < low <= high < answer["expected_on_demand_usd"][0]
     assert play.waiting() == []
     assert play.world.store.studies.get("rates") is None
     shown = " ".join(play.world.run("sweep", str(path), "--dry-run").out.split())
     assert "rung 2 (9): 1 trial, 9.00 h each" in shown
     assert "The time of a trial is proportional to parameters.epochs." in shown
+    assert "Each trial pays for its start beside it: 210 s, 420 s at most, by past changeovers." in shown
     assert "The budget of $1.00 may be used up before the last trial ends." in shown
     play.write(**RUNGS | {"fidelity": {**FIDELITY, "warm_start": True}})
     answer = play.world.run("sweep", str(path), "--dry-run", "--json").json
-    assert answer["expected_on_demand_usd"] == pytest.approx((9 * 1 + 3 * 2 + 1 * 6) * HOURLY)
+    assert answer["expected_on_demand_usd"][0] == pytest.approx((21 + 13 * first) * HOURLY, abs=2e-6)
     job.write_text("name: train\nrecipe: image-classification\n")
     unknown = play.world.run("sweep", str(path), "--dry-run", "--json").json
     assert (unknown["expected_on_demand_usd"], unknown["expected_spot_usd"]) == (None, None)

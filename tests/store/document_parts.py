@@ -117,6 +117,7 @@ def a_submission(spec: JobSpec) -> JobSubmission:
         stage_key=SHA,
         same_stage=["resnet-3"],
         retry_of="resnet-0",
+        warm_start=True,
         visit=every_field(Visit, home="c", control_url="s3://c", job_id="resnet", number=1, waits_since=AT),
     )
 

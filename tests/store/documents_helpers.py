@@ -120,7 +120,9 @@ def examples() -> dict[str, Document]:
         **pool,
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA, escaped=True)
-    documents["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
+    documents["Dataset"] = every_field(
+        Dataset, name="fashion", digest=SHA, created_at=AT, files=[file], region="eu-west-1"
+    )
     entry = every_field(
         TreeEntry, path="step-1/model.pt", kind=EntryKind.LINK, mode=0o640, mtime_ns=1, ctime_ns=2, size=9,
         content="f0", same_as="best.pt", target="step-0", inside=True, unit="step-1",

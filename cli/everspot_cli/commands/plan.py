@@ -10,7 +10,7 @@ from everspot_core.jobs.job import JobSubmission
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.submit.checks import run_checks
-from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.context import SubmissionContext, read_experience
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping.planning import (
@@ -54,7 +54,7 @@ def plan(
     if refused is not None:
         raise refused
     fidelity, candidates = find_rungs(spec), job_context.candidates
-    cost = measure_run(session, spec, fidelity, candidates)
+    cost = measure_run(session, spec, fidelity, candidates, read_experience(session).start())
     size = choose_size(spec, budget, cost, fidelity)
     text = write_plan(
         spec,

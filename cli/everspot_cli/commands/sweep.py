@@ -14,7 +14,7 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.submit.checks import WAIT_HINT, run_checks
 from everspot_cli.commands.submit.command import skew_warnings
-from everspot_cli.commands.submit.context import SubmissionContext
+from everspot_cli.commands.submit.context import SubmissionContext, read_experience
 from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
@@ -72,7 +72,8 @@ def sweep(
 
 
 def _print_estimate(session: Session, spec: SweepSpec, context: SubmissionContext) -> None:
-    document = estimate_document(spec, context.submission.spec.expected_duration, context.candidates)
+    start = read_experience(session).start()
+    document = estimate_document(spec, context.submission.spec.expected_duration, context.candidates, start)
     if session.json:
         session.answer(document)
     else:

@@ -15,6 +15,7 @@ from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import Direction, SweepSpec
 from everspot_core.experiments.sweep_plan import PARALLEL, RESERVE, SweepPlan, find_fidelity, is_same_size, plan_sweep
 from everspot_core.jobs.candidates import Candidate
+from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.early_stop import StopMode, infer_mode
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.job_archive import Dossier
@@ -26,6 +27,7 @@ from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.session import Session
 from everspot_cli.tables import money
 
+_HOUR = timedelta(hours=1)
 _TYPES = 3
 """Types that the file names."""
 
@@ -35,11 +37,15 @@ class RunCost:
     """The cost of one run of full size, and where the figure comes from.
 
     Attributes:
+        range_usd: of the cheapest and the dearest past run, or of the assumption.
+        start_usd: the part of `usd` until it trains, which a smaller trial pays in full.
         source: in words.
         runs: past runs that were measured; 0 if it is an assumption.
     """
 
     usd: float
+    range_usd: tuple[float, float]
+    start_usd: float
     hours: float | None
     source: str
     runs: int
@@ -63,9 +69,11 @@ def find_direction(metric: str, direction: Direction | None) -> Direction:
     return Direction.MINIMIZE if mode is StopMode.MIN else Direction.MAXIMIZE
 
 
-def measure_run(session: Session, spec: JobSpec, fidelity: Fidelity | None, candidates: list[Candidate]) -> RunCost:
+def measure_run(
+    session: Session, spec: JobSpec, fidelity: Fidelity | None, candidates: list[Candidate], start: Changeover
+) -> RunCost:
     """Return what a run of full size costs: the median of the job's past runs, or else its `expected_duration` on the
-    cheapest type, at its highest spot price of the zones.
+    cheapest type, at its highest spot price of the zones, and a start. `start`: of a trial, until it trains.
 
     Raises:
         CliError: if neither is known.
@@ -76,10 +84,17 @@ def measure_run(session: Session, spec: JobSpec, fidelity: Fidelity | None, cand
     if costs:
         hours = [d.record.held_seconds / 3600 for d in past.values() if d.record is not None and d.record.held_seconds]
         source = f"measured: the median of {counted(len(costs), 'past run')} of {spec.name}"
-        return RunCost(usd=median(costs), hours=median(hours) if hours else None, source=source, runs=len(costs))
-    prices = [(c.spot[1] if c.spot is not None else c.on_demand, c) for c in candidates]
+        usd, span = median(costs), median(hours) if hours else None
+        start_usd = min(usd, usd / span * (start.expected / _HOUR)) if span else 0.0
+        return RunCost(
+            usd=usd, range_usd=(min(costs), max(costs)), start_usd=start_usd, hours=span, source=source,
+            runs=len(costs),
+        )  # fmt: skip
+    prices = [(c.spot or (c.on_demand, c.on_demand), c) for c in candidates]
     listed = [
-        (price.usd_per_hour, c.instance_type.name, c.spot is not None) for price, c in prices if price is not None
+        (high.usd_per_hour, low.usd_per_hour, c.instance_type.name, c.spot is not None)
+        for (low, high), c in prices
+        if low is not None and high is not None
     ]
     if spec.expected_duration is None or not listed:
         problem = (
@@ -89,11 +104,22 @@ def measure_run(session: Session, spec: JobSpec, fidelity: Fidelity | None, cand
             f"what a run of {spec.name} costs is not known: {problem}",
             hint="give expected_duration in its file, or run it once",
         )
-    usd_per_hour, name, is_spot = min(listed)
-    span = spec.expected_duration / timedelta(hours=1)
+    usd_per_hour, least_usd_per_hour, name, is_spot = min(listed)
+    span = spec.expected_duration / _HOUR
+    first, longest = start.expected / _HOUR, start.upper / _HOUR
     market = "spot, its dearest zone" if is_spot else "on-demand"
-    source = f"assumption: expected_duration ({span:g} h) on {name} at ${usd_per_hour:g}/h ({market})"
-    return RunCost(usd=span * usd_per_hour, hours=span, source=source, runs=0)
+    source = (
+        f"assumption: expected_duration ({span:g} h) and a start ({start.expected.total_seconds():.0f} s) on {name} at "
+        f"${usd_per_hour:g}/h ({market})"
+    )
+    return RunCost(
+        usd=(first + span) * usd_per_hour,
+        range_usd=((first + span) * least_usd_per_hour, (longest + span) * usd_per_hour),
+        start_usd=first * usd_per_hour,
+        hours=first + span,
+        source=source,
+        runs=0,
+    )
 
 
 def list_fields(spec: JobSpec) -> dict[str, Any]:
@@ -143,7 +169,8 @@ def write_plan(
         f"# types that fit, the cheapest first (catalogue): {types}",
         f"# checkpoint interval of the job: {interval}",
         f"# one run of full size: {money(cost.usd)} ({cost.source})",
-        f"# expected: {rungs} trials, {money(plan.expected_usd)}; {RESERVE:.0%} of the budget is left for boot,",
+        f"# expected: {rungs} trials, {money(plan.expected_usd)} ({_describe_range(plan, cost)}), the start of each in",
+        f"# full ({money(cost.start_usd)}); {RESERVE:.0%} of the budget is left for boot,",
         "# idling, interruptions and retries (assumption)",
         f"name: {spec.name[:32].rstrip('-')}-sweep",
         f"job: {file.name}",
@@ -170,11 +197,14 @@ def plan_document(text: str, spec: SweepSpec, cost: RunCost, plan: SweepPlan, bu
         "sweep": spec.model_dump(mode="json", exclude_none=True),
         "file": text,
         "run_usd": round(cost.usd, 6),
+        "run_range_usd": [round(usd, 6) for usd in cost.range_usd],
+        "start_usd": round(cost.start_usd, 6),
         "run_hours": round(cost.hours, 4) if cost.hours is not None else None,
         "run_source": cost.source,
         "past_runs": cost.runs,
         "rung_sizes": list(plan.sizes),
         "expected_usd": round(plan.expected_usd, 6),
+        "expected_range_usd": [round(usd, 6) for usd in _expected_range(plan, cost)],
         "reserve_usd": round(budget - plan.expected_usd, 6),
     }
 
@@ -185,7 +215,7 @@ def choose_size(spec: JobSpec, budget: float, cost: RunCost, fidelity: Fidelity 
     Raises:
         CliError: if the budget does not suffice for the smallest sweep.
     """
-    plan = plan_sweep(budget, cost.usd, fidelity)
+    plan = plan_sweep(budget, cost.usd, fidelity, cost.start_usd)
     if not plan.trials:
         raise CliError(
             f"{money(budget)} does not suffice for a sweep of {spec.name}: one run of full size costs "
@@ -197,6 +227,17 @@ def choose_size(spec: JobSpec, budget: float, cost: RunCost, fidelity: Fidelity 
 def find_rungs(spec: JobSpec) -> Fidelity | None:
     """Return the rungs that the job's fields allow; None if no field says how long it trains."""
     return find_fidelity(list_fields(spec))
+
+
+def _expected_range(plan: SweepPlan, cost: RunCost) -> tuple[float, float]:
+    """Return what all trials cost if each is as cheap, or as dear, as its run may be."""
+    low, high = (plan.expected_usd * usd / cost.usd for usd in cost.range_usd)
+    return low, high
+
+
+def _describe_range(plan: SweepPlan, cost: RunCost) -> str:
+    low, high = _expected_range(plan, cost)
+    return f"{money(low)} to {money(high)}" if high > low else "one past run gives no range"
 
 
 def _describe_type(candidate: Candidate) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from everspot_core.counting import counted
 from everspot_core.experiments.sweep import SweepCost, SweepSpec, Value
 from everspot_core.jobs.candidates import Candidate
+from everspot_core.jobs.changeover import Changeover
 
 from everspot_cli.tables import money
 
@@ -28,13 +29,17 @@ def describe_rung(row: dict[str, Any]) -> str:
     return f"rung {row['rung']} ({row['value']}): {trials}, {row['useful_trials']} useful, {money(row['cost_usd'])}"
 
 
+_HOUR = timedelta(hours=1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RungEstimate:
     """The expected cost of a rung, without boot, interruptions and retries.
 
     Attributes:
-        hours: of one trial; None if nobody has said how long one of full size takes.
-        spot_usd: of all its trials, at the lowest and at the highest spot price of the cheapest type.
+        hours: one trial trains; None if nobody has said how long one of full size takes.
+        spot_usd: of all its trials: at the lowest spot price of the cheapest type with starts of the expected length,
+            and at the highest one with starts as long as they may be.
         on_demand_usd: the same on-demand.
     """
 
@@ -43,15 +48,18 @@ class RungEstimate:
     trials: int
     hours: float | None
     spot_usd: tuple[float, float] | None
-    on_demand_usd: float | None
+    on_demand_usd: tuple[float, float] | None
 
 
-def estimate_rungs(spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate]) -> list[RungEstimate]:
+def estimate_rungs(
+    spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate], start: Changeover
+) -> list[RungEstimate]:
     """Return the expected cost of each rung; without a fidelity field of the only one.
 
     Args:
         length: of a trial of full size.
         candidates: the types that a trial may run on. The cheapest counts.
+        start: of a trial, until it trains.
     """
     fidelity = spec.fidelity
     sizes = fidelity.rung_sizes(spec.trials) if fidelity is not None else [spec.trials]
@@ -61,21 +69,21 @@ def estimate_rungs(spec: SweepSpec, length: timedelta | None, candidates: Sequen
     estimates = []
     for rung, (size, share) in enumerate(zip(sizes, shares, strict=True)):
         hours = share * length.total_seconds() / 3600 if length is not None else None
-        total = size * hours if hours is not None else None
+        low, high = ((size * (hours + x / _HOUR)) if hours is not None else None for x in start)
         estimates.append(
             RungEstimate(
                 rung=rung,
                 value=fidelity.values[rung] if fidelity is not None else None,
                 trials=size,
                 hours=hours,
-                spot_usd=(total * spot[0].usd_per_hour, total * spot[1].usd_per_hour) if total and spot else None,
-                on_demand_usd=total * listed if total and listed is not None else None,
+                spot_usd=(low * spot[0].usd_per_hour, high * spot[1].usd_per_hour) if low and high and spot else None,
+                on_demand_usd=(low * listed, high * listed) if low and high and listed is not None else None,
             )
         )
     return estimates
 
 
-def describe_assumptions(spec: SweepSpec, length: timedelta | None) -> list[str]:
+def describe_assumptions(spec: SweepSpec, length: timedelta | None, start: Changeover) -> list[str]:
     """Return what the expected cost assumes, a sentence each."""
     if length is None:
         return ["Without expected_duration in the job's file nobody knows what a trial costs."]
@@ -84,20 +92,22 @@ def describe_assumptions(spec: SweepSpec, length: timedelta | None) -> list[str]
         sentences.append(f"The values of {spec.fidelity.field} are no ascending numbers: all rungs count in full.")
     elif spec.fidelity is not None:
         sentences.append(f"The time of a trial is proportional to {spec.fidelity.field}.")
+    expected, upper = (round(x.total_seconds()) for x in start)
+    sentences.append(f"Each trial pays for its start beside it: {expected} s, {upper} s at most, by past changeovers.")
     return [*sentences, "Boot, idling, interruptions, retries and trials that end early are not counted."]
 
 
-def estimate_document(spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate]) -> dict[str, Any]:
+def estimate_document(
+    spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate], start: Changeover
+) -> dict[str, Any]:
     """Return the expected cost of a sweep, for programs."""
-    rungs = estimate_rungs(spec, length, candidates)
-    spot = [rung.spot_usd for rung in rungs]
-    listed = [rung.on_demand_usd for rung in rungs]
-    is_known, is_listed = None not in spot, None not in listed
+    rungs = estimate_rungs(spec, length, candidates, start)
     return {
         "sweep": spec.name,
         "trials": sum(rung.trials for rung in rungs),
-        "expected_spot_usd": [round(sum(s[side] for s in spot if s), 6) for side in (0, 1)] if is_known else None,
-        "expected_on_demand_usd": round(sum(usd for usd in listed if usd), 6) if is_listed else None,
+        "start_seconds": [round(x.total_seconds(), 1) for x in start],
+        "expected_spot_usd": _sum_ranges([rung.spot_usd for rung in rungs]),
+        "expected_on_demand_usd": _sum_ranges([rung.on_demand_usd for rung in rungs]),
         "budget_usd": spec.budget.dollars,
         "rungs": [
             {
@@ -105,12 +115,12 @@ def estimate_document(spec: SweepSpec, length: timedelta | None, candidates: Seq
                 "value": rung.value,
                 "trials": rung.trials,
                 "hours_per_trial": round(rung.hours, 4) if rung.hours is not None else None,
-                "spot_usd": [round(usd, 6) for usd in rung.spot_usd] if rung.spot_usd is not None else None,
-                "on_demand_usd": round(rung.on_demand_usd, 6) if rung.on_demand_usd is not None else None,
+                "spot_usd": _sum_ranges([rung.spot_usd]),
+                "on_demand_usd": _sum_ranges([rung.on_demand_usd]),
             }
             for rung in rungs
         ],
-        "assumptions": describe_assumptions(spec, length),
+        "assumptions": describe_assumptions(spec, length, start),
     }
 
 
@@ -129,6 +139,18 @@ def describe_estimate(document: dict[str, Any]) -> list[str]:
     return [*lines, *document["assumptions"]]
 
 
-def _costs(spot: list[float] | None, listed: float | None) -> str:
-    spot_text = f", {money(spot[0])} to {money(spot[1])} on spot" if spot is not None else ""
-    return spot_text + (f", {money(listed)} on-demand" if listed is not None else "")
+def _sum_ranges(ranges: Sequence[tuple[float, float] | None]) -> list[float] | None:
+    """Return the sum of ranges in dollars; None if one is not known."""
+    known = [usd for usd in ranges if usd is not None]
+    if len(known) < len(ranges):
+        return None
+    return [round(sum(usd[side] for usd in known), 6) for side in (0, 1)]
+
+
+def _costs(spot: list[float] | None, listed: list[float] | None) -> str:
+    texts = [
+        f", {money(usd[0])} to {money(usd[1])} {market}"
+        for usd, market in ((spot, "on spot"), (listed, "on-demand"))
+        if usd is not None
+    ]
+    return "".join(texts)

@@ -257,7 +257,8 @@ class SweepRun:
         names = ("after", "code_digest", "datasets", "wheels")
         inputs = {name: getattr(dossier.submission, name) for name in names}
         try:
-            return self._session.store.retry(submission.model_copy(update={**inputs, "retry_of": source}), source)
+            update = {**inputs, "retry_of": source, "warm_start": True}
+            return self._session.store.retry(submission.model_copy(update=update), source)
         except NothingLeft:
             return send(self._session, submission)
 

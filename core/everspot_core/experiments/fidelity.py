@@ -36,8 +36,8 @@ class Fidelity(Frozen):
     keep: Whole = Field(default=3, ge=2, le=100, description="One in so many trials of a rung comes to the next.")
     warm_start: Flag = Field(
         default=False,
-        description="A promoted trial goes on from its newest checkpoint in the rung before. For fields that only make "
-        "training longer; another resolution or model has other shapes.",
+        description="A promoted trial goes on from its newest checkpoint in the rung before. What does not fit, "
+        "such as weights of another shape, is named in its log, and skipped.",
     )
 
     def rung_sizes(self, trials: int) -> list[int]:

@@ -38,21 +38,23 @@ class SweepPlan:
     trial_cap_usd: float
 
 
-def plan_sweep(budget_usd: float, run_usd: float, fidelity: Fidelity | None) -> SweepPlan:
+def plan_sweep(budget_usd: float, run_usd: float, fidelity: Fidelity | None, start_usd: float = 0.0) -> SweepPlan:
     """Return the largest sweep whose expected cost leaves the reserve of the budget.
 
     Args:
-        run_usd: the cost of one run of full size.
+        run_usd: the cost of one run of full size, with its start.
+        start_usd: the part of it that each trial pays in full, however small it is: until it trains.
         fidelity: its rungs, whose values are ascending numbers; None for full size only.
     """
     most = budget_usd * (1 - RESERVE)
     least = len(fidelity.values) if fidelity is not None else 1
-    shares = (fidelity.rung_shares() if fidelity is not None else None) or [1.0]
+    shares = (fidelity.rung_shares() if fidelity is not None else None) or [1.0] * least
+    trial_usd = [start_usd + (run_usd - start_usd) * share for share in shares]
     trials, usd = 0, 0.0
     sizes: tuple[int, ...] = (0,)
     for number in range(least, MOST_TRIALS + 1):
         more = tuple(fidelity.rung_sizes(number)) if fidelity is not None else (number,)
-        cost = run_usd * sum(size * share for size, share in zip(more, shares, strict=True))
+        cost = sum(size * usd_each for size, usd_each in zip(more, trial_usd, strict=True))
         if cost > most:
             break
         trials, sizes, usd = number, more, cost

@@ -81,6 +81,8 @@ BELIEVED: Mapping[ChangeoverPart, Changeover] = {
 """The prior without any measurements. A notice is two minutes at most, so no `save` is longer."""
 OWN = (ChangeoverPart.DATA, ChangeoverPart.RESTORE, ChangeoverPart.FIRST_STEP, ChangeoverPart.SAVE)
 """Parts that depend on the job at least as much as on the machine."""
+PAID = (ChangeoverPart.DATA, ChangeoverPart.RESTORE, ChangeoverPart.FIRST_STEP)
+"""Parts that are in the job's own cost: from its assignment until it trains."""
 
 
 class PartTimes(Stored):
@@ -197,6 +199,12 @@ class Experience:
         parts = {part: self.part(part, instance_type, zone, market, own_measurements) for part in ChangeoverPart}
         expected = sum((c.expected for part, c in parts.items() if part is not ChangeoverPart.SAVE), timedelta(0))
         return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
+
+    def start(self) -> Changeover:
+        """Return the estimate of the part of a start that is in the job's own cost, on any type."""
+        parts = [self.part(part) for part in PAID]
+        expected = sum((part.expected for part in parts), timedelta(0))
+        return Changeover(expected, sum((part.upper for part in parts), timedelta(0)))
 
     def lasting(self) -> timedelta:
         """Return the lasting bound of a changeover, on any type: the sum over its parts."""

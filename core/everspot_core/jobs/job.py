@@ -163,7 +163,8 @@ class JobSpec(Frozen):
     continue_from: ContinueFrom | None = Field(
         default=None,
         description="With `every`: `last` gives each run the `outputs/` of the last successful run of the series, in a "
-        "folder of the job's own name below `EVERSPOT_INPUTS`. The first run finds none.",
+        "folder of the job's own name below `EVERSPOT_INPUTS`. The first run finds none. Its checkpoints are not given "
+        "on: save what the next run loads in `outputs/`.",
     )
     every: Span | None = Field(
         default=None,
@@ -365,4 +366,7 @@ class JobSubmission(Document):
         default_factory=list, description="Earlier jobs of the same stage: if one succeeds, this job is not run."
     )
     retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")
+    warm_start: bool = Field(
+        default=False, description="Of a promoted trial: what does not fit of the checkpoint of `retry_of` is skipped."
+    )
     visit: Visit | None = Field(default=None, description="Whose job it is, if it came from another cluster.")

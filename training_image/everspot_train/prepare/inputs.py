@@ -14,6 +14,10 @@ from everspot_train.prepare.errors import NotReady
 
 INPUTS_VARIABLE = "EVERSPOT_INPUTS"
 _SPARE = 1 << 30  # bytes that stay free
+_NOTHING_TO_CONTINUE = (
+    "everspot: warning: continue_from gives outputs, not checkpoints, and that run left nothing in outputs/: this run "
+    "begins from scratch\n"
+)
 
 
 def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[str, str]:
@@ -38,6 +42,8 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
         total = sum(output.size for output in files)
         description = f"{size(total)} in {counted(len(files), 'file')}"
         sys.stdout.write(f"everspot: outputs of {earlier.name} ({earlier.job_id}), {description}\n")
+        if not files and submission.spec.continue_from is not None and earlier.name == submission.spec.name:
+            sys.stdout.write(_NOTHING_TO_CONTINUE)
         sys.stdout.flush()
         if total + _SPARE > shutil.disk_usage(folder).free:
             # In the system's words, by which the agent knows that the machine is too small and not the job wrong.

@@ -107,13 +107,19 @@ class Checkpointer:
         if self.fetch() is None:
             return None
         directory, streams = restore_directory(self._context), restored_streams(self._context)
-        step, took_part = self._state.load(directory, self._ranks.rank, streams)
+        # Under epoch 0 lies the checkpoint of another job, from which this one began.
+        fitting = self._context.submission.warm_start and self._restored_epoch() == 0
+        step, took_part = self._state.load(directory, self._ranks.rank, streams, fitting=fitting)
         if not took_part:
             log.warning("rank %d took no part in the checkpoint: its random numbers start afresh", self._ranks.rank)
         self._ranks.meet()
         if self._link:
             self._link.drop_restored()
         return step
+
+    def _restored_epoch(self) -> int:
+        """Return the epoch under which the restored checkpoint was published."""
+        return self._on_first(lambda link: self._restored.epoch if self._restored is not None else 0)
 
     def begin(self, step: int, total_steps: int, metrics: dict[str, float], timing: LoopTiming) -> None:
         """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts; `timing`: of

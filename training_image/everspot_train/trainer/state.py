@@ -35,6 +35,7 @@ from everspot_train.trainer.trackable import (
     signature,
 )
 from everspot_train.trainer.verification import differences
+from everspot_train.trainer.warm_start import load_fitting
 
 log = logging.getLogger("everspot.trainer")
 
@@ -123,7 +124,9 @@ class TrainState:
         begin(streams.sizes)
         saver.copy()
 
-    def load(self, directory: Path, rank: int, streams: Path | None = None) -> tuple[int, bool]:
+    def load(
+        self, directory: Path, rank: int, streams: Path | None = None, *, fitting: bool = False
+    ) -> tuple[int, bool]:
         """Restore every piece, and verify each of them. Return the step, and whether this rank has saved the
         checkpoint. A new rank takes the first rank's data position and keeps its own random numbers.
 
@@ -131,6 +134,7 @@ class TrainState:
             directory: with the files of the checkpoint.
             rank: of this process.
             streams: the folder with the files of the streams; None: `directory`.
+            fitting: load what fits, and log what does not.
 
         Raises:
             StateMismatch: if a piece is missing, does not fit, or has not taken back what was stored.
@@ -138,7 +142,7 @@ class TrainState:
         state = self._read(directory, rank, streams or directory)
         stored, local = dict(state.shared), state.local
         unused = sorted(stored.keys() - self.shared.keys() - set(RESERVED))
-        if unused:
+        if unused and not fitting:
             raise StateMismatch(
                 f"the checkpoint has {unused[0]!r}, which is not tracked now: name it in run.track as the attempt "
                 "before did"
@@ -148,6 +152,12 @@ class TrainState:
             stored[name] = {**stored[name], **part} if merge else part
         pieces = [(n, p, stored) for n, p in self.shared.items() if n in stored or n not in _ADDED]
         pieces += [(n, p, local) for n, p in self.local.items() if state.took_part or n != "randomness"]
+        if fitting:
+            own = [(n, p, {**s, n: _fit_names(p, s[n])} if n in s else s) for n, p, s in pieces]
+            skipped = load_fitting([(n, p, s) for n, p, s in own if n in s or n not in RESERVED], _load_and_verify)
+            for sentence in [*skipped, *(f"{name} is not tracked now" for name in unused)] if rank == 0 else []:
+                log.warning("warm start: skipped: %s", sentence)
+            return state.step, state.took_part
         for name, piece, source in pieces:
             if name not in source:
                 raise StateMismatch(f"the checkpoint has no {name!r}: was it written by another version of the loop?")
@@ -352,6 +362,12 @@ def _load(name: str, piece: Stateful, state: Any) -> None:
         reason = " ".join(str(error).split()).rstrip(".: ")  # torch's text has lines, and ends with a period
         raise StateMismatch(f"{name!r} in the checkpoint does not fit: {reason}{hint}") from error
     restore_dtypes(piece, state)
+
+
+def _load_and_verify(name: str, piece: Stateful, state: Any) -> None:
+    _load(name, piece, state)
+    if name not in RESERVED:
+        _verify(name, piece, state)
 
 
 def _copy_containers(state: Any) -> Any:

@@ -16,6 +16,7 @@ from everspot_cli.session import Session
 
 if TYPE_CHECKING:
     from everspot_core.cluster.manifest import Manifest
+    from everspot_core.jobs.changeover import Experience
     from everspot_core.schedule.provisioning.feasibility import Feasibility
 
 
@@ -73,15 +74,20 @@ class ClusterFacts:
     def longest_changeover(self) -> timedelta:
         """The usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers, and the
         longest time until the scheduler sees that the instance is ready."""
-        from everspot_core.jobs.changeover import Experience
-
-        try:
-            changeovers = self.session.store.notes.changeovers.read()
-        except BadDocument:  # the same as no measurement
-            changeovers = None
-        bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
+        bound = read_experience(self.session).lasting()
         tick = self.session.store.clock.to_market(self.manifest.limits.longest_tick)
         return timedelta(seconds=ceil((bound + tick).total_seconds()))
+
+
+def read_experience(session: Session) -> "Experience":
+    """Return what changeovers take by the measurements of the cluster's schedulers, if a cluster is chosen."""
+    from everspot_core.jobs.changeover import Experience
+
+    try:
+        changeovers = session.store.notes.changeovers.read() if session.has_cluster else None
+    except BadDocument:  # the same as no measurement
+        changeovers = None
+    return Experience(changeovers.times if changeovers is not None else ())
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
 _AT_ONCE = 1000  # objects that are deleted between two looks at who names what
 _LOOK_EVERY, _LOOKS = 25, 4  # deletions between two looks at one's own announcement; looks until it is young
-_CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics", "utilization", "profiles")
+_CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics", "utilization", "profiles", "event-files")
 
 
 class GarbageKind(StrEnum):

@@ -95,7 +95,7 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
     outputs.describe(epoch, described)
     for source, target in (
         (host.logs, home.logs), (host.metrics, home.metrics), (host.utilization, home.utilization),
-        (host.profiles, home.profiles),
+        (host.profiles, home.profiles), (host.event_files, home.event_files),
     ):  # fmt: skip
         brought += _stream(source, visit, target, job.job_id, epoch)
     return CopiedVisit(size=brought, not_copied=tuple(not_copied))

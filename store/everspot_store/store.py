@@ -98,6 +98,7 @@ class Store(ClusterDocuments):
         self.metrics = Stream(data, "metrics", ".jsonl")
         self.utilization = Stream(data, "utilization", ".jsonl")
         self.profiles = Stream(data, "profiles", ".json")
+        self.event_files = Stream(data, "event-files", ".tfevents")
         self.agent_logs = Stream(data, "", ".log", root="agents")
         self.following = LogFollowers(Table(control, "follows", Request), clock)
 

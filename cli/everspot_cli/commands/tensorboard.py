@@ -48,8 +48,9 @@ def tensorboard(
 ) -> None:
     """Show the metrics of jobs, or of a sweep's trials, in TensorBoard, kept up to date until Ctrl-C.
 
-    Only this machine can reach it. Steps that were done again after an interruption are there once. Without TensorBoard
-    the files are kept up to date until the jobs have ended. With --json they are written once, and nothing is started.
+    Only this machine can reach it. Steps that were done again after an interruption are there once. Event files that
+    the program writes are beside them, as runs of each attempt, a minute old at most. Without TensorBoard the files are
+    kept up to date until the jobs have ended. With --json they are written once, and nothing is started.
     """
     session = current_session(context, json)
     folder = (logdir or _cache_folder(session, names)).absolute()
@@ -60,7 +61,8 @@ def tensorboard(
         if session.json:
             rows = [
                 {"job_id": run.job_id, "state": run.state.value, "points": run.file.points,
-                 "last_step": run.file.last_step, "folder": str(folder / run.job_id)}
+                 "last_step": run.file.last_step, "program_files": run.program.count,
+                 "folder": str(folder / run.job_id)}
                 for run in runs
             ]  # fmt: skip
             session.answer({"logdir": str(folder), "runs": rows, "tensorboard": program is not None})
@@ -93,7 +95,7 @@ def _find_tensorboard() -> list[str] | None:
 
 def _print_runs(session: Session, runs: Runs, folder: Path) -> None:
     session.console.print(f"{counted(len(list(runs)), 'run')} in {folder}", soft_wrap=True)
-    empty = [run.job_id for run in runs if not run.file.points]
+    empty = [run.job_id for run in runs if not (run.file.points or run.program.count)]
     if empty:
         words = f"no metric has arrived yet of {first_few(empty, _SHOWN)}"
         session.errors.print(words, style="dim", soft_wrap=True)

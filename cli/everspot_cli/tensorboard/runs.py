@@ -1,4 +1,5 @@
-"""Brings the metrics of jobs from the store into a folder of TensorBoard's event files: a run for each job.
+"""Brings the metrics of jobs from the store into a folder of TensorBoard's event files: a run for each job, and one
+for each folder of the event files that its program writes itself.
 
 A run has each step once. An attempt that goes on from a checkpoint does some steps again: what the attempt before has
 reported of them is left out, or marked as replaced where it is in the file already.
@@ -20,6 +21,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 from everspot_cli.tensorboard.event_file import EventFile
+from everspot_cli.tensorboard.program_files import ProgramFiles
 
 FILE = "events.out.tfevents.0000000000.everspot"
 """The name of a run's file. TensorBoard reads every file whose name has `tfevents`."""
@@ -98,13 +100,17 @@ class JobRun:
         state: of the job, as of the last look.
         is_complete: whether the job has ended, and all of its metrics are in the file.
         after: the position of the last piece that was read.
+        program: the files that its program has written itself.
+        program_after: the position of the last piece of them that was read.
     """
 
     job_id: str
     file: CurveFile
+    program: ProgramFiles
     state: JobState = JobState.PENDING
     is_complete: bool = False
     after: tuple[int, int] | None = None
+    program_after: tuple[int, int] | None = None
 
 
 class Runs:
@@ -156,6 +162,9 @@ class Runs:
         chunks = list(self._session.store.metrics.read(source, run.after))
         run.file.add(chunks)
         run.after = chunks[-1].position if chunks else run.after
+        for chunk in self._session.store.event_files.read(source, run.program_after):
+            run.program.add([chunk])
+            run.program_after = chunk.position
         if record is not None:
             _add_newest(run.file, record)
             run.state, run.is_complete = record.state, record.state.final
@@ -175,7 +184,7 @@ class Runs:
             file = CurveFile(self._logdir / job_id, self._session.now)
         except OSError as error:
             raise CliError(f"{self._logdir / job_id} cannot be written: {error.strerror or error}") from None
-        self._runs[job_id] = JobRun(job_id, file)
+        self._runs[job_id] = JobRun(job_id, file, ProgramFiles(self._logdir / job_id))
 
 
 def _add_newest(file: CurveFile, record: JobRecord) -> None:

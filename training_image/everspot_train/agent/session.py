@@ -36,6 +36,7 @@ from everspot_train.agent.profiles import ProfileRelay
 from everspot_train.agent.program import ENDED
 from everspot_train.agent.progress import report_progress
 from everspot_train.agent.start_events import StartEvents
+from everspot_train.agent.steps.event_shipper import EventFileShipper
 from everspot_train.agent.steps.recorder import StepRecorder
 from everspot_train.agent.steps.stop_watch import StopWatch
 from everspot_train.agent.threads import DueTimer
@@ -97,6 +98,7 @@ class JobSession:
         rule = submission.spec.stop
         self._stop_watch = StopWatch(store, self.key, rule) if rule is not None else None
         self._steps = StepRecorder(store, self.key, run_dir / OUTPUT, clock, self._stop_watch)
+        self._event_files: EventFileShipper | None = None
         self._steps_failed = False
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
@@ -220,8 +222,9 @@ class JobSession:
 
     def watch_steps(self, folder: Path) -> None:
         """Look for the steps of a program that does not use the trainer library in TensorBoard's files below `folder`,
-        too. Call it before the program begins."""
+        too, and copy these files to the store. Call it before the program begins."""
         self._steps.watch(folder)
+        self._event_files = EventFileShipper(self._store, self.key, folder, self._clock, self.note)
 
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """Note that the program was launched."""
@@ -320,6 +323,8 @@ class JobSession:
             self._steps.write()
             if self._utilization is not None:
                 self._utilization.write()
+            if self._event_files is not None:
+                self._event_files.ship()
             if self._stop_watch is not None:
                 self._stop_watch.look(self._steps.total_steps)
 
@@ -397,6 +402,7 @@ class JobSession:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
                 self._quietly("profile", lambda: self._profiles.publish(self.artifacts.outputs))
+                self._quietly("event files", self._ship_last_events)
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
@@ -412,6 +418,7 @@ class JobSession:
                 self._quietly("logs", self._logs.ship_rest)
                 remaining = stop.deadline - self._clock.monotonic()
                 self._quietly("outputs", lambda: self.artifacts.keep_outputs(remaining))
+                self._quietly("event files", self._ship_last_events)
                 self._quietly("events", self._events.write)
         return True
 
@@ -421,6 +428,10 @@ class JobSession:
         silent = self._silent() and self._mailbox.stop_report() is None
         if ending.reason is Reason.FINISHED and watch is not None and silent and not watch.has_evaluations:
             self.note(f"warning: stop: the program has never reported {watch.rule.metric}")
+
+    def _ship_last_events(self) -> None:
+        if self._event_files is not None:
+            self._event_files.ship(last=True)
 
     def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
         if self.process is not None and not self._ending_told and self._silent():

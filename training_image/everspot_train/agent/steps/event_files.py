@@ -69,7 +69,7 @@ class EventFiles:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
         self._due = DueTimer(LOOK_EVERY, clock)
-        self._positions = {path: _Position(size) for path, size in self._find()}
+        self._positions = {path: _Position(size) for path, size in find_event_files(root)}
         self._clock = clock
         self._looks = 0
         self._parse: Any = None
@@ -88,7 +88,9 @@ class EventFiles:
         moments: dict[int, timedelta] = {}
         remaining = MOST_PER_LOOK
         self._looks += 1
-        files = [(path, size, self._positions.setdefault(path, _Position(0))) for path, size in self._find()]
+        files = [
+            (path, size, self._positions.setdefault(path, _Position(0))) for path, size in find_event_files(self._root)
+        ]
         grown = [file for file in files if not file[2].broken and file[1] > file[2].offset]
         for path, size, position in sorted(grown, key=lambda file: file[2].read_at):
             if remaining <= 0:
@@ -113,29 +115,6 @@ class EventFiles:
             )
             self._missing = True
         return not self._missing
-
-    def _find(self) -> list[tuple[Path, int]]:
-        """Return the event files with their sizes, at most MOST_FILES, the newest first."""
-        files: list[tuple[float, Path, int]] = []
-        visited, folders = 0, [(self._root, 0)]
-        while folders and visited < MOST_ENTRIES:
-            folder, depth = folders.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        visited += 1
-                        if visited >= MOST_ENTRIES:
-                            break
-                        if entry.is_dir(follow_symlinks=False):
-                            if depth < DEEPEST and entry.name not in _LEFT_OUT:
-                                folders.append((Path(entry.path), depth + 1))
-                        elif "tfevents" in entry.name:
-                            status = entry.stat(follow_symlinks=False)
-                            if stat.S_ISREG(status.st_mode):
-                                files.append((status.st_mtime, Path(entry.path), status.st_size))
-            except OSError:
-                continue
-        return [(path, size) for _, path, size in sorted(files, key=lambda item: item[0], reverse=True)[:MOST_FILES]]
 
     def _read_file(self, path: Path, position: _Position) -> Iterator[tuple[int, timedelta, str, float]]:
         try:
@@ -178,6 +157,30 @@ class EventFiles:
             number = _number(value)
             if number is not None and (value.tag, number) != _PLACEHOLDER:
                 yield event.step, moment, to_metric_name(value.tag), number
+
+
+def find_event_files(root: Path) -> list[tuple[Path, int]]:
+    """Return the event files below a folder with their sizes, at most MOST_FILES, the newest first."""
+    files: list[tuple[float, Path, int]] = []
+    visited, folders = 0, [(root, 0)]
+    while folders and visited < MOST_ENTRIES:
+        folder, depth = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    visited += 1
+                    if visited >= MOST_ENTRIES:
+                        break
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < DEEPEST and entry.name not in _LEFT_OUT:
+                            folders.append((Path(entry.path), depth + 1))
+                    elif "tfevents" in entry.name:
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            files.append((status.st_mtime, Path(entry.path), status.st_size))
+        except OSError:
+            continue
+    return [(path, size) for _, path, size in sorted(files, key=lambda item: item[0], reverse=True)[:MOST_FILES]]
 
 
 def _number(value: Any) -> float | None:

@@ -102,8 +102,8 @@ def test_nothing_is_read_through_a_link_and_a_job_has_a_limit(
     (work / "link.tfevents").symlink_to(secret / "events.tfevents")
     (work / "runs").symlink_to(secret)
     os.mkfifo(work / "pipe.tfevents")
-    found = [(work / name, 6) for name in ("link.tfevents", "runs/events.tfevents", "pipe.tfevents")]
-    monkeypatch.setattr(event_shipper, "find_event_files", lambda _: found)  # as if the links came a moment later
+    links = [(work / name, 6) for name in ("link.tfevents", "runs/events.tfevents", "pipe.tfevents")]
+    monkeypatch.setattr(event_shipper, "find_event_files", lambda _: links)  # as if the links came a moment later
     shipper.ship(last=True)
     assert list(cluster.store.event_files.read("job-1")) == []
     monkeypatch.undo()

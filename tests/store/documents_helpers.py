@@ -189,7 +189,8 @@ def examples() -> dict[str, Document]:
     )
     documents["Profile"] = every_field(
         Profile, id="0a1b2c3d", state="done", message="fine", first_step=121, steps=20, step_seconds=0.012,
-        plain_step_seconds=0.01, stopped_seconds=0.4, ranks=2, cpu_seconds=0.2, gpu_seconds=0.1,
+        median_step_seconds=0.012, plain_step_seconds=0.01, plain_steps=10, stopped_seconds=0.4, ranks=2,
+        cpu_seconds=0.2, gpu_seconds=0.1,
         data=every_field(DataLoading, wait_seconds=0.06, loader="DataLoader", workers=3),
         operations=(every_field(Operation, name="aten::mm", calls=40, cpu_seconds=0.02, gpu_seconds=0.075),),
         trace="steps-121-140-0a1b2c3d.trace.json.gz", trace_bytes=9, trace_note="why",

@@ -91,10 +91,10 @@ class Loop:
         self.model = nn.Linear(4, 4)
         self.profiler = StepProfiler(self.rundir, times=lambda: LoopTimes(self.seconds))
 
-    def go(self, steps: int) -> None:
+    def go(self, steps: int, seconds: float = 1.0) -> None:
         for _ in range(steps):
             self.model(torch.ones(2, 4)).sum().backward()
-            self.step, self.seconds = self.step + 1, self.seconds + 1.0
+            self.step, self.seconds = self.step + 1, self.seconds + seconds
             self.profiler.between_steps(self.step)
 
 
@@ -118,6 +118,23 @@ def test_one_order_is_carried_out_once_and_the_next_one_too(loop: Loop) -> None:
     loop.profiler.close()
     second = read_profile(loop.rundir)
     assert (second.id, second.steps, second.step_seconds, second.plain_step_seconds) == ("ffffffff", 2, 1.0, 1.0)
+
+
+def test_one_slow_step_beside_the_recording_changes_no_figure_of_its_cost(loop: Loop) -> None:
+    """Given a step of a minute among those before, one among the recorded and one behind, then the medians count."""
+    loop.rundir.write(ProfileOrder(id=ORDER.id, steps=5))
+    loop.go(2)  # finds the order, and a first step without the profiler
+    loop.go(1, seconds=60.0)
+    loop.go(4)  # three more, and one to warm up
+    loop.go(4, seconds=1.25)
+    loop.go(1, seconds=60.0)
+    loop.go(1, seconds=60.0)
+    loop.go(6)
+    loop.profiler.close()
+    profile = read_profile(loop.rundir)
+    assert (profile.steps, profile.median_step_seconds) == (5, 1.25)
+    assert (profile.plain_steps, profile.plain_step_seconds, profile.slowdown) == (10, 1.0, 0.25)
+    assert profile.profiler_seconds == pytest.approx(5 * 0.25 + profile.stopped_seconds)
 
 
 def test_an_order_that_is_taken_back_in_time_is_not_carried_out(loop: Loop) -> None:

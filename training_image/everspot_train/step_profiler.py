@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from everspot_train.rundir import OUTPUT_DIR_VARIABLE, ProfileOrder, ProfileReport, RunDir, RunDirError
 
 PLAIN_STEPS = 5
-"""The most steps without the profiler whose time is the measure of what it costs."""
+"""The steps without the profiler, before a recording and again behind it, whose median is the measure of what it
+costs."""
 LONGEST_RECORDING = 120.0
 """Seconds after which a recording ends behind its present step, because its events fill the memory."""
 MOST_TRACE_EVENTS = 2_000_000
@@ -57,15 +59,31 @@ class _Recording(NamedTuple):
 
     Attributes:
         before: the steps that were done when it began.
-        plain_step_seconds: of a step without the profiler.
+        plain: seconds of each step without the profiler before it.
+        recorded: seconds of each recorded step.
         stopped_seconds: in which training stood still for the profiler so far.
     """
 
     order: ProfileOrder
     before: int
-    plain_step_seconds: float | None
+    plain: list[float]
+    recorded: list[float]
     stopped_seconds: float
     profiler: profile
+
+
+class _Recorded(NamedTuple):
+    """A recording that has ended, and waits for the steps without the profiler behind it.
+
+    Attributes:
+        before: the step behind which it ended.
+        plain: seconds of each step without the profiler so far.
+    """
+
+    profiler: profile
+    described: Profile
+    before: int
+    plain: list[float]
 
 
 class StepProfiler:
@@ -81,12 +99,13 @@ class StepProfiler:
         self._times = times or (lambda: LoopTimes(time.monotonic()))
         self._last_order_id = ""
         self._order: ProfileOrder | None = None
-        self._plain_since: tuple[int, LoopTimes] | None = None
         self._recording: _Recording | None = None
+        self._recorded: _Recorded | None = None
+        self._plain: list[float] = []
         self._warm: tuple[int, LoopTimes] | None = None
         self._analysis: threading.Thread | None = None
         self._loader: Any = None
-        self._step = 0
+        self._step, self._stepped_at = 0, 0.0
         with suppress(OSError):  # a full disk: then the agent says that this program cannot be profiled
             rundir.write(ProfileReport())
 
@@ -98,11 +117,14 @@ class StepProfiler:
             loader: from which the loop gets its batches.
         """
         try:
+            seconds = self._measure_step(step)
             self._loader, self._step = loader, step
-            if self._recording is not None:
-                self._go_on(step, self._recording)
+            if self._recorded is not None:
+                self._measure_steps_behind(step, seconds, self._recorded)
+            elif self._recording is not None:
+                self._go_on(step, seconds, self._recording)
             elif self._order is not None:
-                self._measure_plain_steps(step, self._order)
+                self._measure_plain_steps(step, seconds, self._order)
             else:
                 self._look_for_order(step)
         except Exception as error:  # a profile is no reason to lose a step
@@ -121,6 +143,8 @@ class StepProfiler:
                     self._abandon(recording, words)
             except Exception as error:
                 self._fail(error)
+        if self._recorded is not None:
+            self._analyze_soon(self._recorded)
         if self._analysis is not None:
             self._analysis.join(1.0 if hurry else _CLOSE_SECONDS)
 
@@ -130,12 +154,18 @@ class StepProfiler:
         order = self._rundir.read(ProfileOrder)
         if order is None or order.id == self._last_order_id:
             return
-        self._last_order_id, self._order, self._plain_since = order.id, order, (step, self._times())
+        self._last_order_id, self._order, self._plain = order.id, order, []
 
-    def _measure_plain_steps(self, step: int, order: ProfileOrder) -> None:
-        assert self._plain_since is not None  # noqa: S101 - set with the order
-        before, since = self._plain_since
-        if step - before < min(order.steps, PLAIN_STEPS):
+    def _measure_step(self, step: int) -> float | None:
+        """Return the mean time of the steps since the last call; None if none was done."""
+        now, before = self._times().loop, self._stepped_at
+        self._stepped_at = now
+        return (now - before) / (step - self._step) if step > self._step else None
+
+    def _measure_plain_steps(self, step: int, seconds: float | None, order: ProfileOrder) -> None:
+        if seconds is not None:
+            self._plain.append(seconds)
+        if len(self._plain) < min(order.steps, PLAIN_STEPS):
             return
         current = self._rundir.read(ProfileOrder)
         if current is None or current.id != order.id:  # taken back
@@ -143,22 +173,23 @@ class StepProfiler:
             return
         if _profiler_enabled():
             raise RuntimeError("the program has a profiler of its own running, which a second one would end")
-        plain = (self._times().loop - since.loop) / (step - before)
         began = time.monotonic()
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
         profiler = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=order.steps, repeat=1))
         profiler.start()
         atexit.register(self.close)
         stopped = time.monotonic() - began
-        self._recording = _Recording(order, step, plain, stopped, profiler)
+        self._recording = _Recording(order, step, self._plain, [], stopped, profiler)
         self._order = self._warm = None
         self._report(Profile(id=order.id, state=ProfileState.RECORDING, first_step=step + 2, ranks=self._ranks))
 
-    def _go_on(self, step: int, recording: _Recording) -> None:
+    def _go_on(self, step: int, seconds: float | None, recording: _Recording) -> None:
         """Tell the profiler that a step is over: the first one warms it up, the last one ends it."""
         if step <= recording.before:
             return
         warm, began = self._warm, time.monotonic()
+        if warm is not None and seconds is not None:
+            recording.recorded.append(seconds)
         if warm is None:
             recording.profiler.step()
             stopped = recording.stopped_seconds + time.monotonic() - began
@@ -169,7 +200,7 @@ class StepProfiler:
             recording.profiler.step()
 
     def _finish(self, recording: _Recording, warm: tuple[int, LoopTimes]) -> None:
-        """End the recording behind the present step, and begin to evaluate it."""
+        """End the recording behind the present step."""
         now, began, steps = self._times(), time.monotonic(), self._step - warm[0]
         self._stop(recording)
         waited = now.waited - warm[1].waited if now.waited is not None and warm[1].waited is not None else None
@@ -179,13 +210,27 @@ class StepProfiler:
             first_step=warm[0] + 1,
             steps=steps,
             step_seconds=(now.loop - warm[1].loop) / steps,
-            plain_step_seconds=recording.plain_step_seconds,
+            median_step_seconds=median(recording.recorded) if recording.recorded else None,
             stopped_seconds=recording.stopped_seconds + time.monotonic() - began,
             ranks=self._ranks,
             data=_describe_loader(self._loader, waited),
         )
+        self._recorded = _Recorded(recording.profiler, described, self._step, list(recording.plain))
+
+    def _measure_steps_behind(self, step: int, seconds: float | None, recorded: _Recorded) -> None:
+        """Measure as many steps behind the recording, then begin to evaluate it."""
+        if seconds is not None:
+            recorded.plain.append(seconds)
+        if step - recorded.before >= min(recorded.described.steps, PLAIN_STEPS):
+            self._analyze_soon(recorded)
+
+    def _analyze_soon(self, recorded: _Recorded) -> None:
+        self._recorded, plain = None, recorded.plain
+        described = recorded.described.model_copy(
+            update={"plain_step_seconds": median(plain) if plain else None, "plain_steps": len(plain)}
+        )
         self._analysis = threading.Thread(
-            target=self._analyze, args=(recording.profiler, described), name="everspot-profile", daemon=True
+            target=self._analyze, args=(recorded.profiler, described), name="everspot-profile", daemon=True
         )
         self._analysis.start()
 

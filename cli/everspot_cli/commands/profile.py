@@ -69,17 +69,24 @@ def _document(name: str, result: Profile) -> dict[str, Any]:
         for operation, share in zip(result.operations, shares, strict=True)
     ]
     trace = f"outputs/{PROFILE_FOLDER}/{result.trace}" if result.trace else None
-    derived = {"slowdown": result.slowdown, "data_wait_share": result.data_wait_share}
+    derived = {
+        "slowdown": result.slowdown,
+        "profiler_seconds": result.profiler_seconds,
+        "data_wait_share": result.data_wait_share,
+    }
     return {"job_id": name, "profile": result.id, **fields, **derived, "operations": operations, "trace": trace}
 
 
 def _facts(result: Profile) -> list[tuple[str, str]]:
-    first = result.first_step or 0
+    first, step_seconds = result.first_step or 0, result.median_step_seconds or result.step_seconds
     ranks = f", rank 0 of {result.ranks}" if result.ranks > 1 else ""
     return [
         ("recorded", f"steps {first} to {first + result.steps - 1}{ranks}"),
-        ("step", f"{_seconds(result.step_seconds)} while recorded{_describe_cost(result)}"),
-        ("stood still", f"{_seconds(result.stopped_seconds)} in all, to start and to end the profiler"),
+        (
+            "step",
+            f"{_seconds(step_seconds)} while recorded{_describe_cost(result)}",
+        ),
+        ("profiler cost", _describe_profiler(result)),
         ("waits for data", _describe_data(result)),
     ]
 
@@ -88,7 +95,16 @@ def _describe_cost(result: Profile) -> str:
     if result.slowdown is None:
         return ""
     cost = f"{result.slowdown:+.0%}" if result.slowdown else "not slower than the noise"
-    return f", {_seconds(result.plain_step_seconds)} before: {cost}"
+    beside = f"in {result.plain_steps} steps beside it" if result.plain_steps else "before"
+    return f", {_seconds(result.plain_step_seconds)} {beside}: {cost}"
+
+
+def _describe_profiler(result: Profile) -> str:
+    stopped = f"{_seconds(result.stopped_seconds)} to start and to end"
+    if result.profiler_seconds is None or result.stopped_seconds is None:
+        return stopped
+    slower = _seconds(result.profiler_seconds - result.stopped_seconds)
+    return f"{_seconds(result.profiler_seconds)} of training: {stopped}, {slower} in slower steps"
 
 
 def _describe_data(result: Profile) -> str:

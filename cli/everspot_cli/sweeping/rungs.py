@@ -141,10 +141,10 @@ def describe_estimate(document: dict[str, Any]) -> list[str]:
 
 def _sum_ranges(ranges: Sequence[tuple[float, float] | None]) -> list[float] | None:
     """Return the sum of ranges in dollars; None if one is not known."""
-    known = [usd for usd in ranges if usd is not None]
-    if len(known) < len(ranges):
+    complete = [usd for usd in ranges if usd is not None]
+    if len(complete) < len(ranges):
         return None
-    return [round(sum(usd[side] for usd in known), 6) for side in (0, 1)]
+    return [round(sum(usd[side] for usd in complete), 6) for side in (0, 1)]
 
 
 def _costs(spot: list[float] | None, listed: list[float] | None) -> str:

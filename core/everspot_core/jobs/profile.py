@@ -112,7 +112,11 @@ class Profile(Document):
     first_step: Steps = Field(default=None, description="The first recorded step.")
     steps: Step = Field(default=0, description="Steps that were recorded.")
     step_seconds: Seconds = Field(default=None, description="Mean time of a recorded step.")
-    plain_step_seconds: Seconds = Field(default=None, description="Mean time of the steps before, without profiler.")
+    median_step_seconds: Seconds = Field(default=None, description="Median time of a recorded step.")
+    plain_step_seconds: Seconds = Field(
+        default=None, description="Median time of the steps right before and behind them, without profiler."
+    )
+    plain_steps: Step = Field(default=0, description="How many these are.")
     stopped_seconds: Seconds = Field(
         default=None, description="Time in which training stood still while the profiler started and ended."
     )
@@ -147,9 +151,17 @@ class Profile(Document):
 
         The profiler makes no step faster: where the steps before were slower, the difference is noise, and this is 0.
         """
-        if self.step_seconds is None or not self.plain_step_seconds:
+        recorded = self.median_step_seconds if self.median_step_seconds is not None else self.step_seconds
+        if recorded is None or not self.plain_step_seconds:
             return None
-        return max(0.0, self.step_seconds / self.plain_step_seconds - 1)
+        return max(0.0, recorded / self.plain_step_seconds - 1)
+
+    @property
+    def profiler_seconds(self) -> float | None:
+        """The time that the whole profile cost the job; None: not known."""
+        if self.slowdown is None or self.plain_step_seconds is None or self.stopped_seconds is None:
+            return None
+        return self.stopped_seconds + self.slowdown * self.plain_step_seconds * self.steps
 
     def share(self, operation: Operation) -> float | None:
         """Return an operation's fraction of the GPU's time, or without a GPU of the processor's time."""

@@ -95,8 +95,8 @@ def _describe_cost(result: Profile) -> str:
     if result.slowdown is None:
         return ""
     cost = f"{result.slowdown:+.0%}" if result.slowdown else "not slower than the noise"
-    beside = f"in {result.plain_steps} steps beside it" if result.plain_steps else "before"
-    return f", {_seconds(result.plain_step_seconds)} {beside}: {cost}"
+    baseline = f"in {result.plain_steps} steps beside it" if result.plain_steps else "before"
+    return f", {_seconds(result.plain_step_seconds)} {baseline}: {cost}"
 
 
 def _describe_profiler(result: Profile) -> str:

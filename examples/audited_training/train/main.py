@@ -1,7 +1,7 @@
 """Trains a small convolutional network on images that it reads from slow storage, batch by batch.
 
-The storage is simulated: each read of a batch waits, as long as makes the run use 37 % of its processors if nobody reads
-ahead, on a machine of any speed. `WORKERS` processes of the loader wait at once.
+The storage is simulated: each read of a batch waits for as long as makes the run use 37 % of its processors if nobody
+reads ahead. `WORKERS` processes of the loader wait at once.
 """
 
 import gzip

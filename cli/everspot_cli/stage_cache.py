@@ -1,5 +1,6 @@
 """Claims the cached stage of a job at its submission: for an earlier job's result, or for this job to compute."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from everspot_core.jobs.job import JobSubmission
@@ -29,7 +30,7 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
         return submission.model_copy(update={"stage_key": None, "same_stage": []})
     store, now = session.store, session.submission_time
     producers = {earlier.name: find_producer(session, earlier.job_id) for earlier in submission.after}
-    key = stage_key(submission, producers, session.manifest.generation)
+    key = _find_key(session, submission, producers)
     for _ in range(_TRIES):
         claim = store.stages.get(key)
         jobs = claim.value.jobs if claim is not None else []
@@ -44,6 +45,16 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
         if written is not None:
             return submission.model_copy(update={"stage_key": key, "same_stage": ahead})
     raise StoreUnavailable(f"the claim of stage {key} was written by others {_TRIES} times in a row")
+
+
+def _find_key(session: Session, submission: JobSubmission, producers: Mapping[str, str]) -> str:
+    """Return the key of a submission's stage. A retry goes on from work of the same stage, or is a stage of its own:
+    a part of its steps is of other settings."""
+    key = stage_key(submission, producers, session.manifest.generation)
+    source = session.store.dossier(submission.retry_of, brief=True) if submission.retry_of is not None else None
+    if submission.retry_of is None or (source is not None and source.submission.stage_key == key):
+        return key
+    return stage_key(submission, producers, session.manifest.generation, begins_from=submission.retry_of)
 
 
 def find_producer(session: Session, job_id: str) -> str:

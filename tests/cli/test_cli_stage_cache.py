@@ -241,3 +241,22 @@ def test_of_many_submitters_at_once_each_waits_for_all_before_it(stages: Stages)
         queues = sorted(pool.map(claim, range(count)), key=len)
     assert [len(queue) for queue in queues] == list(range(count))
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(queues))
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["other settings", "the same stage"])
+def test_a_retry_from_the_checkpoint_of_other_settings_is_another_stage(stages: Stages, changed: bool) -> None:
+    """Half of its steps are of the settings before: whoever submits the new ones has to get all of them."""
+    failed, store = stages.submit(env={"RATE": "1"}), stages.world.store
+    stages.begin(failed, 100)
+    (part := stages.folder / "model.pt").write_text("half")
+    store.checkpoints(failed, 1).publish(4, {"model.pt": part}, {"world": 1})
+    stages.world.leave(failed, 200, Reason.BUDGET)
+    rate = "2" if changed else "1"
+    retry = stages.world.run("retry", failed, "--env", f"RATE={rate}", "--json").json["job_id"]
+    second = stages.world.run("retry", failed, "--env", f"RATE={rate}", "--json").json["job_id"]
+    assert stages.same_stage(second) == [retry]  # both go on from there
+    stages.begin(retry, 300)
+    stages.finish(retry, 400)
+    assert stages.same_stage(stages.submit(env={"RATE": rate})) == ([] if changed else [retry])
+    from_scratch = stages.world.run("retry", failed, "--from-scratch", "--env", f"RATE={rate}", "--json").json["job_id"]
+    assert (retry in stages.same_stage(from_scratch)) is not changed

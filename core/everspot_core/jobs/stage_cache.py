@@ -43,13 +43,16 @@ class StageClaim(Document):
     changed_at: Utc
 
 
-def stage_key(submission: JobSubmission, producers: Mapping[str, str], generation: str) -> str:
+def stage_key(
+    submission: JobSubmission, producers: Mapping[str, str], generation: str, begins_from: str | None = None
+) -> str:
     """Return the key of a stage, as 64 hexadecimal digits.
 
     Args:
         submission: the job, with the digests of its code, datasets and packages.
         producers: by the name of each earlier job, the id of the job that computed the outputs which it reads.
         generation: of the cluster (`Manifest.generation`): another image, or other machines, make other keys.
+        begins_from: the job from whose checkpoint it goes on, if that job is another stage.
     """
     content = {
         "format": _FORMAT,
@@ -60,5 +63,7 @@ def stage_key(submission: JobSubmission, producers: Mapping[str, str], generatio
         "wheels": sorted(wheel.key for wheel in submission.wheels),
         "inputs": dict(producers),
     }
+    if begins_from is not None:
+        content["begins_from"] = begins_from
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

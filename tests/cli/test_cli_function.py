@@ -386,3 +386,45 @@ def test_cells_of_a_real_kernel_are_submitted(world: World, finish: Finish) -> N
         assert finish(job).returncode == 0
         assert everspot.JobHandle(job, everspot.Client(world.url)).result() == int(result)
     assert [result for result, _ in pairs] == ["12", "-12"]
+
+
+def test_arguments_that_do_not_go_along_are_refused_in_the_words_of_the_function(notebook: Notebook) -> None:
+    train = notebook.run("@everspot.job\ndef train(rows):\n    return rows\n")
+    endless: list[Any] = []
+    endless.append(endless)
+    for rows, words in (
+        (endless, "train: the argument rows has more than 100 levels, or contains itself"),
+        (10**4300, "train: the argument rows is a whole number of more than 4300 digits"),
+        (["x"] * 50_000, "train: the arguments are 250 KB as JSON, and 131 KB go along"),
+    ):
+        with pytest.raises(everspot.CliError, match=words) as refusal:
+            train.submit(rows)
+    assert "everspot data put" in str(refusal.value.hint)
+
+
+def test_no_result_fails_a_job_whose_work_is_done(notebook: Notebook, finish: Finish) -> None:
+    train = notebook.run("""
+        @everspot.job
+        def train(kind):
+            endless = []
+            endless.append(endless)
+            return {"endless": endless, "large": 10**4300}[kind]
+    """)
+    for kind, words in (("endless", "the result has more than 100 levels"), ("large", "the result is a whole number")):
+        handle = train.submit(kind)
+        assert finish(handle.job_id).returncode == 0
+        with pytest.raises(everspot.CliError, match=f"has no result: {words}"):
+            handle.result()
+
+
+def test_the_decorator_may_be_a_partial_with_the_fields_of_a_project(world: World, notebook: Notebook) -> None:
+    train = notebook.run("""
+        import functools
+        gpu_job = functools.partial(everspot.job, tags={"Team": "vision"})
+
+        @gpu_job(name="first")
+        def train(lr):
+            return lr
+    """)
+    spec = world.store.jobs.get(train.submit(1).job_id).value.spec
+    assert (spec.name, spec.tags) == ("first", {"Team": "vision"})

@@ -115,7 +115,7 @@ class JobFunction(Generic[P, R]):
         """
         from everspot_cli.functions.packing import pack_function
 
-        arguments = self._arguments(*args, **kwargs)
+        arguments = self._write_arguments(*args, **kwargs)
         client = self._client or _default_client()
         with tempfile.TemporaryDirectory(prefix="everspot-function-") as scratch:
             module, name, code = pack_function(self._function, self._fields.get("code"), Path(scratch, "code"))
@@ -123,12 +123,15 @@ class JobFunction(Generic[P, R]):
             job = {
                 "name": _job_name(self._function),
                 **self._fields,
-                "entrypoint": [SCRIPT, module, name, json.dumps(arguments), python],
+                "entrypoint": [SCRIPT, module, name, arguments, python],
                 "code": str(code),
             }
             return JobHandle(client.submit(job), client)
 
-    def _arguments(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def _write_arguments(self, *args: Any, **kwargs: Any) -> str:
+        from everspot_core.counting import size
+        from everspot_core.jobs.job_rules import LONGEST_WORD
+
         arguments: dict[str, Any] = {}
         signature = inspect.signature(self._function)
         call = signature.bind(*args, **kwargs)
@@ -140,9 +143,14 @@ class JobFunction(Generic[P, R]):
             takes_more = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             arguments |= value if takes_more else {name: value}
         try:
-            return {name: to_plain(value, f"the argument {name}", exact=True) for name, value in arguments.items()}
+            text = json.dumps({name: to_plain(a, f"the argument {name}", exact=True) for name, a in arguments.items()})
         except TypeError as error:
             raise CliError(f"{self._function.__name__}: {error}") from None
+        if len(text) > LONGEST_WORD:
+            words = f"the arguments are {size(len(text))} as JSON, and {size(LONGEST_WORD)} go along"
+            hint = "`everspot data put` uploads them as a dataset; or write them to a file of `code`"
+            raise CliError(f"{self._function.__name__}: {words}", hint=hint)
+        return text
 
 
 class JobDecorator:

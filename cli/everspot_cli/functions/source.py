@@ -7,6 +7,7 @@ import __future__
 
 import ast
 import builtins
+import functools
 import importlib.util
 import inspect
 import linecache
@@ -207,6 +208,8 @@ def _is_job(decorator: ast.expr, namespace: dict[str, Any]) -> bool:
     value = namespace.get(first)
     for part in others:
         value = getattr(value, part, None)
+    while isinstance(value, functools.partial):
+        value = value.func
     return getattr(value, JOB_MARK, False) is True
 
 

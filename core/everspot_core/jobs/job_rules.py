@@ -264,7 +264,8 @@ def entrypoint_faults(value: Any) -> list[Problem]:
 
 _MOST = {"entrypoint": 1000, "env": 1000, "secrets": 100, "tags": 100}
 """Most entries of a field that has no other limit."""
-_LONGEST_WORD = 128 * 1024 - 1  # bytes of one argument that Linux hands to a program (execve(2), MAX_ARG_STRLEN)
+LONGEST_WORD = 128 * 1024 - 1
+"""Bytes of one argument that Linux hands to a program (execve(2), MAX_ARG_STRLEN)."""
 _OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn the direction of reading. Lines may end, and letters may be joined."""
 
@@ -282,7 +283,7 @@ def written_faults(name: str, value: Any) -> list[Problem]:
         where = f"[{key}]" if isinstance(key, int) else cut(str(key), 40)
         if _OBEYED.search(text):
             problems.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
-        if name == "entrypoint" and len(text.encode(errors="replace")) > _LONGEST_WORD:
+        if name == "entrypoint" and len(text.encode(errors="replace")) > LONGEST_WORD:
             problems.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
     return problems
 

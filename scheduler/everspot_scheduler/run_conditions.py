@@ -91,7 +91,8 @@ class RunConditions:
             final_metrics(dossier.record, dossier.events) if dossier is not None and dossier.record is not None else {}
         )
         if ref.name not in metrics:
-            raise _Missing(f"{dossier.job_id if dossier is not None else ref.job} has reported no metric {ref.name}")
+            job = dossier.job_id if dossier is not None else ref.job
+            raise _Missing(f"{job} has no metric {ref.name}: it never reported it, or at last as NaN or infinite")
         return metrics[ref.name]
 
     def _find_chain(self, submission: JobSubmission, observation: Observation) -> set[str]:

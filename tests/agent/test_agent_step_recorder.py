@@ -160,3 +160,17 @@ def test_a_store_out_of_reach_costs_bounded_memory(tmp_path: Path, clock: Manual
         recorder.look()
     recorder.write(last=True)
     assert recorded_steps(store) == list(range(32_000, 42_000))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity"])
+def test_a_metric_that_ends_as_no_finite_number_has_no_last_value(tmp_path: Path, store: Store, value: str) -> None:
+    """A stage behind it must not be let through by what the model was before it diverged."""
+    output = tmp_path / "output.log"
+    output.write_text(f"EVERSPOT step=1 accuracy=0.9 loss=0.5\nEVERSPOT step=2 accuracy={value} loss=0.4\n")
+    recorder = StepRecorder(store, JOB, output, store.clock)
+    recorder.look(last=True)
+    assert recorder.metrics == recorder.add_to(Progress()).metrics == {"loss": 0.4}
+    with output.open("a") as file:
+        file.write("EVERSPOT step=3 accuracy=0.8\n")
+    recorder.look(last=True)
+    assert recorder.metrics == {"loss": 0.4, "accuracy": 0.8}

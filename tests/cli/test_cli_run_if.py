@@ -167,7 +167,8 @@ def test_a_job_that_never_reported_the_metric_fails_the_stage_by_name(pipeline: 
         pipeline.tick()
     assert (pipeline.state(deployed), pipeline.state(announce)) == ("FAILED", "FAILED")
     detail = pipeline.world.record(deployed).detail
-    assert detail == f"its run_if cannot be judged: {train} has reported no metric accuracy"
+    words = f"{train} has no metric accuracy: it never reported it, or at last as NaN or infinite"
+    assert detail == f"its run_if cannot be judged: {words}"
 
 
 @pytest.mark.parametrize("archived", [False, True])

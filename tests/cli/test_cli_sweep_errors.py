@@ -154,6 +154,22 @@ def test_a_sweep_whose_trials_never_report_the_metric_stops(play: Playground) ->
     assert play.world.store.jobs.names() == [job]
 
 
+def test_a_sweep_goes_on_behind_a_trial_that_has_diverged(play: Playground) -> None:
+    """Given a first trial whose metric ended as NaN, when it has ended, then it has failed and the next one begins."""
+    play.world.store.studies.begin(record(play, parallel=1))
+    run = play.sweep(parallel=1)
+    run.turn()
+    (job,) = play.waiting()
+    play.start(job)
+    play.world.store.metrics.append(job, 1, 0, b'{"step": 5, "metrics": {"test_accuracy": null}}\n')
+    play.ends(job, Reason.FINISHED)
+
+    run.turn()
+
+    assert len(play.world.store.jobs.names()) == 2
+    assert "failed" in play.world.run("sweep", str(play.write(parallel=1)), "--show").out
+
+
 def test_a_trial_whose_job_is_refused_fails_and_the_next_command_goes_on(play: Playground) -> None:
     """Given a job file that broke while a sweep goes on, when it is repaired, then the sweep continues."""
     run = play.sweep(parallel=1)

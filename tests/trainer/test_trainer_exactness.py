@@ -515,6 +515,28 @@ def test_a_notice_in_the_code_after_the_loop_loses_neither_loss_nor_metrics(agen
     assert second.status.metrics == {"loss": loss, "final_loss": loss, "inside": 6.0}
 
 
+def test_a_metric_that_ends_as_nan_has_no_last_value_in_this_attempt_and_the_next(agent: Callable[[int], Post]) -> None:
+    """A stage behind it must not be let through by what the model was before it diverged."""
+
+    def train(dies: bool) -> None:
+        with Run.open(seed=1, precision="fp32") as run:
+            model = network()
+            track(run, model, torch.optim.Adam(model.parameters()))
+            for (x,) in run.batches(3):
+                run.step(model(x).square().mean())
+                run.log(accuracy=float("nan") if run.steps_done == 3 else 0.9, other=0.5)
+            if dies:
+                raise KeyboardInterrupt
+
+    first = agent(1)
+    with contextlib.suppress(KeyboardInterrupt):
+        train(dies=True)
+    assert first.status.metrics.keys() == {"loss", "other"}
+    second = agent(2)
+    train(dies=False)
+    assert second.status.metrics.keys() == {"loss", "other"}
+
+
 def test_code_after_the_loop_is_in_the_final_checkpoint_and_runs_on_what_was_before_it(
     agent: Callable[[int], Post],
 ) -> None:

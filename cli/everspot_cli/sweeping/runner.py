@@ -22,6 +22,7 @@ from everspot_core.experiments.sweep import (
     is_useful,
     trial_job,
 )
+from everspot_core.jobs.curves import read_metric
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobState, Request
@@ -165,8 +166,15 @@ class SweepRun:
         """
         for dossier in dossiers.values():
             if dossier.record is not None and dossier.record.state is JobState.SUCCEEDED:
+                if self._was_reported(dossier.job_id):
+                    continue
                 metrics = last_word(dossier.record, dossier.events).metrics
                 raise _unreported(dossier.job_id, self._spec.metric, metrics)
+
+    def _was_reported(self, job_id: str) -> bool:
+        """Return whether a trial that has no last value of the metric has reported it, as NaN for example."""
+        chunks = self._session.store.read_metrics(job_id)
+        return any(True for chunk in chunks for _ in read_metric(chunk.data, self._spec.metric))
 
     def _begin(self, most: int) -> None:
         """Begin as many trials as there is room for: of the first rung up to `most`, then of the next ones."""

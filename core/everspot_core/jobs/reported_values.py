@@ -3,7 +3,7 @@
 An impossible figure is read as unknown. It is not an error, because the rest of the document is still needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Annotated, Any
 
@@ -34,6 +34,14 @@ def parse_number(value: Any, least: float, most: float) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         return None
     return float(value)
+
+
+def update_metrics(metrics: Mapping[str, float], values: Mapping[str, float]) -> dict[str, float]:
+    """Return the last values of a program's metrics once it has reported `values`.
+
+    A metric whose last value is not finite has none: an earlier value says nothing of a model that has diverged.
+    """
+    return {name: value for name, value in {**metrics, **values}.items() if isfinite(value)}
 
 
 def parse_count(value: Any) -> int | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from everspot_core.jobs.early_stop import EarlyStop, StopRule, StopTracker
+from everspot_core.jobs.reported_values import update_metrics
 
 from everspot_train.trainer.stepper import Stepper
 
@@ -13,7 +14,7 @@ class LoopState:
     """The loop's own state.
 
     Attributes:
-        metrics: the newest value of each metric that is a finite number.
+        metrics: the last value of each metric, of those whose last value is finite.
         total_steps: how many steps `batches` was asked for, in this attempt or the one before; None if it never was.
         restored_total_steps: how many steps the loop of the restored checkpoint was asked for; None without one.
         finished: whether the program said that it is finished, or the job's `stop` did.
@@ -36,7 +37,7 @@ class LoopState:
 
     def log(self, values: dict[str, float]) -> None:
         """Note metrics."""
-        self.metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+        self.metrics = update_metrics(self.metrics, values)
 
     def evaluate(self, step: int, values: dict[str, float]) -> None:
         """Add an evaluation, if these metrics of a step have the one that the job's `stop` names."""

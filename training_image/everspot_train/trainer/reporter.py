@@ -1,7 +1,6 @@
 """Reports the run's progress to the agent (status.json) and its metrics to the store."""
 
 import logging
-import math
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_core.clock import Clock
+from everspot_core.jobs.reported_values import update_metrics
 from everspot_store import Store, StoreError
 
 from everspot_train.metrics_buffer import MetricsBuffer
@@ -66,9 +66,8 @@ class Reporter:
         """Record metrics of `step`. Numbers that are not finite go into the store's chunks as null only."""
         if self.tracker is not None:
             self.tracker.add(step, metrics)
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
-            self._status = self._status.model_copy(update={"metrics": self._status.metrics | finite})
+            self._status = self._status.model_copy(update={"metrics": update_metrics(self._status.metrics, metrics)})
             self._metrics.add(step, metrics)
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """Keeps the steps and metrics of a program that does not use the trainer library, and writes them to the store."""
 
-import math
 import threading
 from collections import deque
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import Progress
+from everspot_core.jobs.reported_values import update_metrics
 from everspot_core.jobs.step_lines import LONGEST_LINE, MOST_METRICS, MOST_NAMES, StepReport
 from everspot_store import Store
 
@@ -78,7 +78,7 @@ class StepRecorder:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The newest finite value of each metric."""
+        """The last value of each metric, of those whose last value is finite."""
         with self._lock:
             return dict(self._metrics)
 
@@ -148,7 +148,7 @@ class StepRecorder:
         if len(values) < len(report.metrics):
             name = next(name for name in report.metrics if name not in values)
             self._warn("job", f"the metric {name} and further ones are left out: a program may have {MOST_NAMES}")
-        self._metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+        self._metrics = update_metrics(self._metrics, values)
         due = dict[str, float]()
         for name, value in values.items():
             recorded_at = self._recorded_at.get(name)

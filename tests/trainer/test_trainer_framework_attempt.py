@@ -1,6 +1,9 @@
 """What an integration of a framework reports, and what it remembers of it."""
 
 import itertools
+import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -55,3 +58,47 @@ def test_a_saved_checkpoint_is_named_to_the_agent_relative_to_its_folder(post: P
     assert post.rundir.read(SavedState) is None
     attempt.note_saved(20, tmp_path / "checkpoints" / "everspot" / "step=20.ckpt")
     assert post.rundir.read(SavedState) == SavedState(step=20, path="everspot/step=20.ckpt")
+
+
+LIGHTNING = """
+import torch
+from everspot_train.frameworks.lightning import fit
+from lightning.pytorch import LightningModule, Trainer
+
+class TwoOptimizers(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.first, self.second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, index):
+        for optimizer, layer in zip(self.optimizers(), (self.first, self.second)):
+            optimizer.zero_grad()
+            self.manual_backward(layer(batch).square().mean())
+            optimizer.step()
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters(), 0.1) for layer in (self.first, self.second)]
+
+settings = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+trainer = Trainer(max_epochs=4, **settings)
+fit(trainer, TwoOptimizers(), torch.utils.data.DataLoader(torch.randn(12, 2), batch_size=4))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+def test_steps_of_two_optimizers_count_as_lightning_counts_them(post: Post, tmp_path: Path) -> None:
+    """Three batches of two steps each are an epoch. Before one has been counted, no figure is better than a wrong one,
+    by which the job's remaining time would be planned."""
+    env = os.environ | {
+        "EVERSPOT_RUN_DIR": str(post.rundir.path), "EVERSPOT_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+    }  # fmt: skip
+
+    command = [sys.executable, "-c", LIGHTNING]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("EVERSPOT ")]
+    assert lines, done.stderr
+    assert lines[0] == "EVERSPOT step=0"
+    assert "EVERSPOT step=6 total_steps=24 steps_per_epoch=6" in lines
+    assert lines[-1].startswith("EVERSPOT step=24 total_steps=24")

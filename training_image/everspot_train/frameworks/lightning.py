@@ -97,6 +97,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._restored: dict[str, Any] | None = None
         self._trainer: Trainer | None = None
         self._total_steps: int | None = None
+        self._epoch_began_at: int | None = None
+        self._steps_per_epoch: int | None = None
         self.finished = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -105,12 +107,16 @@ class LightningCallback(Callback):  # type: ignore[misc]
         if self._trainer is not None and self._trainer.lightning_module._current_fx_name in _EVALUATED_AT:
             self._evaluate(self._trainer)
         stop = self._attempt.stop.state_dict()
-        return {"ranks": self._attempt.gather(rank_states), "finished": self.finished, "stop": stop}
+        return {
+            "ranks": self._attempt.gather(rank_states), "finished": self.finished, "stop": stop,
+            "steps_per_epoch": self._steps_per_epoch,
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` has returned, until training begins."""
         self._restored, self.finished = state_dict, bool(state_dict["finished"])
         self._attempt.stop.load_state_dict(state_dict.get("stop"))
+        self._steps_per_epoch = state_dict.get("steps_per_epoch")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers with which the first epoch's loader is made."""
@@ -127,14 +133,25 @@ class LightningCallback(Callback):  # type: ignore[misc]
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
         self._last_step = trainer.global_step
         self._attempt.note_saved(self._last_step)
-        total_steps = trainer.estimated_stepping_batches
-        self._total_steps = int(total_steps) if 0 <= total_steps < float("inf") else None
-        batches = trainer.num_training_batches
-        self._attempt.report(
-            self._last_step,
-            total_steps=self._total_steps,
-            steps_per_epoch=-(-batches // trainer.accumulate_grad_batches) if batches != float("inf") else None,
-        )
+        if pl_module.automatic_optimization:
+            total_steps, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
+            self._total_steps = int(total_steps) if 0 <= total_steps < float("inf") else None
+            is_known = batches != float("inf")
+            self._steps_per_epoch = -(-batches // trainer.accumulate_grad_batches) if is_known else None
+        else:
+            self._total_steps = self._count_manual_steps(trainer)
+        self._report_plan(trainer)
+
+    def _count_manual_steps(self, trainer: Trainer) -> int | None:
+        """Return the steps of a module that calls its optimizers itself: any number in a batch, so that a whole epoch
+        has to be counted first. None: not known so far."""
+        limits = [trainer.max_steps] if trainer.max_steps >= 0 else []
+        if self._steps_per_epoch and trainer.max_epochs is not None and trainer.max_epochs >= 0:
+            limits.append(self._steps_per_epoch * trainer.max_epochs)
+        return min(limits, default=None)
+
+    def _report_plan(self, trainer: Trainer) -> None:
+        self._attempt.report(trainer.global_step, total_steps=self._total_steps, steps_per_epoch=self._steps_per_epoch)
 
     def _restore(self, trainer: Trainer) -> None:
         """Read the epoch's data again up to the position of the checkpoint, and set the random numbers of then."""
@@ -171,6 +188,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers that order the epoch's data."""
         states = read_random_states()
+        self._epoch_began_at = trainer.global_step if not trainer.fit_loop.is_resuming else None
         if trainer.fit_loop.is_resuming:
             iter(trainer.fit_loop._data_fetcher)  # Lightning's is from before these random numbers
             self._epoch_states = [states]
@@ -208,6 +226,12 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Without a validation the metrics of each epoch are the evaluations of the job's `stop`."""
+        if not pl_module.automatic_optimization and self._epoch_began_at is not None:
+            steps_per_epoch = trainer.global_step - self._epoch_began_at
+            if steps_per_epoch != self._steps_per_epoch:
+                self._steps_per_epoch = steps_per_epoch or None
+                self._total_steps = self._count_manual_steps(trainer)
+                self._report_plan(trainer)
         self._stop_early(trainer)
 
     def _evaluate(self, trainer: Trainer) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,7 +94,8 @@ class MlflowServer:
 
     def history(self, run_id: str, name: str) -> list[tuple[int, float]]:
         """The values of a metric with their steps, in order of steps."""
-        url = f"{self.url}/api/2.0/mlflow/metrics/get-history?run_id={run_id}&metric_key={name}&max_results=10000"
+        query = urllib.parse.urlencode({"run_id": run_id, "metric_key": name, "max_results": 10_000})
+        url = f"{self.url}/api/2.0/mlflow/metrics/get-history?{query}"
         with urllib.request.urlopen(url, timeout=30) as answer:
             metrics = json.load(answer).get("metrics", [])
         return sorted((int(metric["step"]), float(metric["value"])) for metric in metrics)

@@ -33,7 +33,13 @@ def test_an_interrupted_job_is_one_run_with_its_whole_curve(cluster: Cluster, tm
         env = {"NOTES": str(notes), "STRIKE": "step 12", "OMP_NUM_THREADS": "1", "BEGIN": "now"}
         tracking = {"mlflow": server.url, "experiment": "loops"}
         cluster.submit(
-            "job-1", LOOPS, name="loop", entrypoint=[program], env=env, tracking=tracking, tags={"Team": "a"}
+            "job-1",
+            LOOPS,
+            name="loop",
+            entrypoint=[program],
+            env=env,
+            tracking=tracking,
+            tags={"Team": "a", "Cost center (EU)": "7"},
         )
         price = PricePoint(
             instance_type="m5.large", zone="us-east-1a", market=Market.SPOT,
@@ -66,10 +72,13 @@ def test_an_interrupted_job_is_one_run_with_its_whole_curve(cluster: Cluster, tm
         assert ended["info"]["run_id"] == run["info"]["run_id"] and ended["info"]["status"] == "FINISHED"
         assert ended["data"]["params"]["everspot.program"] == program
         tags = ended["data"]["tags"]
-        assert tags["everspot.job"] == "job-1" and tags["Team"] == "a" and tags["everspot.interruptions"] == "1"
+        assert tags["everspot.job"] == "job-1" and tags["Team"] == "a" and tags["Cost center _EU_"] == "7"
+        assert tags["everspot.interruptions"] == "1"
         assert tags["everspot.attempt.2"] == "from step 12 on i-2"
         steps = {step for step, _ in server.history(run_id, "loss")}
         assert max(steps) == 40 if program == "lib.py" else max(steps) >= 17
+        if program == "lib.py":  # names that MLflow refuses, with all metrics of the same request
+            assert {server.history(run_id, name)[-1][1] for name in ("acc_1 ___", "val__loss", "_x")} == {1.0, 2.0, 3.0}
         assert server.history(run_id, "everspot/interruptions") == [(0, 0.0), (12, 1.0)]
         dollars = [value for _, value in server.history(run_id, "everspot/dollars")]
         assert dollars == sorted(dollars) and 0 < dollars[-1] < 1

@@ -5,6 +5,8 @@ https://mlflow.org/docs/latest/api_reference/rest-api.html
 
 import base64
 import json
+import posixpath
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +21,7 @@ MOST_METRICS = 1000
 _TIMEOUT = 10.0
 _MOST_BYTES = 1 << 20
 _TRY_AGAIN = (408, 425, 429)
+_NOT_OF_A_KEY = re.compile(r"[^\w.\- :/]+")
 
 
 class TrackerUnavailable(Exception):
@@ -91,7 +94,9 @@ class MlflowClient:
 
     def log(self, run_id: str, metrics: Sequence[Metric], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add metrics, parameters and tags to a run."""
-        values = [{"key": m.name, "value": m.value, "step": m.step, "timestamp": m.milliseconds} for m in metrics]
+        values = [
+            {"key": to_key(m.name), "value": m.value, "step": m.step, "timestamp": m.milliseconds} for m in metrics
+        ]
         body = {"run_id": run_id, "metrics": values, "params": _pairs(params), "tags": _pairs(tags)}
         self._call("runs/log-batch", body)
 
@@ -148,4 +153,16 @@ def _authorization(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in values.items()]
+    return [{"key": to_key(name), "value": value} for name, value in values.items()]
+
+
+def to_key(name: str) -> str:
+    """Return the key under which MLflow takes a metric, parameter or tag: what it allows in none becomes `_`.
+
+    MLflow refuses a whole request for one wrong key (`mlflow/utils/validation.py`). A key has letters, digits and
+    `_-. :/`, and is a relative path as `normpath` writes it.
+    """
+    key = _NOT_OF_A_KEY.sub("_", name)
+    if key != posixpath.normpath(key) or key.startswith(("/", "..")) or key == ".":
+        key = key.replace("/", "_").strip(".")
+    return key or "_"

@@ -30,6 +30,7 @@ with Run.open(seed=3) as run:
         loss = nn.functional.mse_loss(model(x), y)
         run.step(loss)
         record(step=run.steps_done, loss=loss.item())
+        run.log(**{"acc@1 (%)": 1.0, "val//loss": 2.0, "../x": 3.0})
         strike(f"step {run.steps_done}")
         while run.steps_done == TOTAL and "BEGIN" in os.environ and not (NOTES / "enough").exists():
             time.sleep(0.02)

@@ -58,6 +58,10 @@ class Here(ABC):
     def terminate(self, names: Iterable[str]) -> None:
         """End instances, as a person does."""
 
+    @abstractmethod
+    def queued_messages(self) -> int:
+        """Return the number of messages that are not deleted from the queue, received or not."""
+
     def start(self, urls: tuple[str, str], **update: object) -> None:
         """Begin with a store and a scheduler."""
         clock = SystemClock(SCALE, self.local.market.clock.epoch.timestamp())
@@ -133,6 +137,12 @@ class AwsHere(Here):
     def terminate(self, names: Iterable[str]) -> None:
         self.ec2.terminate_instances(InstanceIds=list(names))
 
+    def queued_messages(self) -> int:
+        names = [f"ApproximateNumberOfMessages{state}" for state in ("", "NotVisible", "Delayed")]
+        url = self.cluster.manifest.queue_url
+        counts = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(int(counts[name]) for name in names)
+
     def client(self, name: str) -> Any:
         client = boto3.client(name, region_name="us-east-1")
         self._clients.append(client)
@@ -144,7 +154,8 @@ class AwsHere(Here):
             client.close()
 
     def _queue(self) -> str:
-        sqs, events = self.client("sqs"), self.client("events")
+        self.sqs = sqs = self.client("sqs")
+        events = self.client("events")
         url = sqs.create_queue(QueueName="interruptions", Attributes={"VisibilityTimeout": "2"})["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         allow = {"Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sqs:SendMessage"}
@@ -195,6 +206,10 @@ class GoogleHere(Here):
 
     def end(self) -> None:
         self.cloud.close()
+
+    def queued_messages(self) -> int:
+        subscription = self.local.provider.products._state.pubsub.subscription(str(self.cluster.manifest.queue_url))
+        return len(subscription.backlog.deliveries)
 
     def open(self, **update: object) -> GcpCloud:
         return GcpCloud.open(self.cluster.manifest.model_copy(update=update), self.cluster.clock)

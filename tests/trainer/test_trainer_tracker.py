@@ -105,13 +105,17 @@ def test_a_server_that_refuses_is_asked_no_more(server: Server, tracker: RunTrac
     assert not tracker._thread.is_alive() and len(server.batches()) == 1
 
 
-def test_closing_does_not_wait_longer_than_it_may(server: Server, tracker: RunTracker) -> None:
+def test_closing_does_not_wait_longer_than_it_may(
+    server: Server, tracker: RunTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tracker, "LONGEST_PAUSE", 0.1)
     server.answers["runs/search"] = (503, {})
     tracker.add(1, {"loss": 1.0})
     began = time.monotonic()
     tracker.close(RunStatus.SCHEDULED, 1, hurry=True)
     assert tracker._thread.is_alive()  # it was left behind
     assert time.monotonic() - began < run_tracker.CLOSE_SECONDS
+    server.answers["runs/search"] = (403, {})  # which ends the thread
 
 
 def test_credentials_are_sent_to_the_server_and_not_to_where_it_redirects(server: Server) -> None:

@@ -1,5 +1,6 @@
 """Fixtures of the trainer's tests. trainer_post.py has helpers for the agent's side, trainer_loop.py the loop."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,14 +10,26 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import trainer_forks
+import trainer_writers
 from trainer_post import Post
 
 
 @pytest.fixture(scope="session", autouse=True)
 def forks() -> Iterator[None]:
-    """The server of the processes that the tests of this folder train in, if there was one, ends with them."""
+    """The servers of the processes that the tests of this folder train and write in, if there were any, end with
+    them."""
     yield
     trainer_forks.close()
+    trainer_writers.close()
+
+
+@pytest.fixture(autouse=True)
+def forked_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers in this process have forked writers. Those in processes of their own start theirs as users' do."""
+    link = sys.modules.get("everspot_train.trainer.agent_link")
+    if link is not None:
+        publisher = functools.partial(link.Publisher, command=trainer_writers.command())
+        monkeypatch.setattr(link, "Publisher", publisher)
 
 
 @pytest.fixture

@@ -88,8 +88,14 @@ def test_a_tenth_of_an_epoch_is_not_a_batch_less_by_rounding() -> None:
         assert run.steps_for(0.29, BatchOrder(100, 1)) == 29
 
 
-@pytest.mark.parametrize("make", [ordered, sampled, Counting])
-@pytest.mark.parametrize("stop_at", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("make", "stop_at"),
+    [
+        pytest.param(make, stop_at, marks=() if stop_at == place else pytest.mark.nightly)
+        for place, make in enumerate([ordered, sampled, Counting], 1)
+        for stop_at in (1, 2, 3)
+    ],
+)
 def test_an_interrupted_loop_goes_on_in_the_middle_of_its_epoch(
     make: Callable[[], Any], stop_at: int, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ pytestmark = [
 ]
 
 STOPS = (2, 4, 5, trainer_habits.TOTAL - 1)  # before and after what happens at step 3, and twice in a row
+EACH_HABIT = [pytest.param(name, STOPS[:2], id=name) for name in trainer_habits.LOOPS]
+OFTEN = [pytest.param(name, STOPS, id=f"{name}, often", marks=pytest.mark.nightly) for name in trainer_habits.LOOPS]
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +32,9 @@ def one_thread() -> Iterator[None]:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("name", trainer_habits.LOOPS)
+@pytest.mark.parametrize(("name", "stops"), EACH_HABIT + OFTEN)
 def test_an_interrupted_loop_ends_like_an_undisturbed_one(
-    name: str, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+    name: str, stops: tuple[int, ...], post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = trainer_habits.LOOPS[name]
     monkeypatch.delenv("EVERSPOT_RUN_DIR", raising=False)
@@ -40,7 +42,7 @@ def test_an_interrupted_loop_ends_like_an_undisturbed_one(
     outcome = flatten("", loop(whole, lambda step: None))
 
     lines: list[str] = []
-    for epoch, at in enumerate((*STOPS, None), 1):
+    for epoch, at in enumerate((*stops, None), 1):
         current = post(epoch)
         monkeypatch.setenv("EVERSPOT_RUN_DIR", str(current.root))
 
@@ -50,7 +52,7 @@ def test_an_interrupted_loop_ends_like_an_undisturbed_one(
 
         with contextlib.suppress(RunStopped):
             weights = loop(lines, stop)
-        assert (current.status.resumed_from or 0) == (STOPS[epoch - 2] if epoch > 1 else 0)
+        assert (current.status.resumed_from or 0) == (stops[epoch - 2] if epoch > 1 else 0)
     assert lines == whole
     assert flatten("", weights) == outcome
     assert (current.status.phase, current.status.complete) == ("finished", True)

@@ -14,7 +14,12 @@ STOP = 7
 
 @pytest.mark.parametrize(
     ("program", "ranks", "precision"),
-    [("optimizers", 1, "fp32"), ("transformers", 2, "fp32"), ("wrapped", 1, "fp16"), ("wrapped", 2, "bf16")],
+    [
+        ("optimizers", 1, "fp32"),
+        ("transformers", 2, "fp32"),
+        ("wrapped", 1, "fp16"),
+        pytest.param("wrapped", 2, "bf16", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_program_that_a_notice_interrupts_ends_as_the_undisturbed_one(
     program: str, ranks: int, precision: str, tmp_path: Path

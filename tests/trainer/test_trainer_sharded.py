@@ -12,7 +12,11 @@ pytestmark = pytest.mark.torch
 
 SCRIPT = Path(__file__).with_name("trainer_sharded.py")
 STOP = 17
-RESUMES = [(1, 2), (2, 1), (2, 2), (2, 3), (4, 2), (4, 3)]
+NIGHTLY = pytest.mark.nightly
+RESUMES = [
+    pytest.param(1, 2, marks=NIGHTLY), (2, 1), (2, 2), (2, 3), pytest.param(4, 2, marks=NIGHTLY),
+    pytest.param(4, 3, marks=NIGHTLY),
+]  # fmt: skip
 """Numbers of ranks before and after an interruption."""
 
 

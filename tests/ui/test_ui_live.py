@@ -129,8 +129,14 @@ def test_why_a_job_left_its_instance_is_told_when_the_cloud_takes_it(
         expect(view.page.locator("#history")).to_contain_text("notice")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280, 2000])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "light"), (1280, "dark"), pytest.param(2000, "light", marks=pytest.mark.nightly),
+        pytest.param(400, "dark", marks=pytest.mark.nightly), pytest.param(1280, "light", marks=pytest.mark.nightly),
+        (2000, "dark"),
+    ],
+)  # fmt: skip
 def test_every_page_is_accessible_and_as_wide_as_the_window(
     live: LiveCluster, page: Served, chromium: Browser, scheme: str, width: int
 ) -> None:

@@ -21,6 +21,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+import trainer_writers
+
 _running: set[int] = set()  # those whose end nobody has waited for yet
 
 
@@ -57,7 +59,7 @@ class Forked:
 def _server() -> "tuple[Path, subprocess.Popen[bytes]]":
     place = Path(tempfile.mkdtemp()) / "forks"
     server = subprocess.Popen(
-        [sys.executable, __file__, str(place)],
+        [sys.executable, __file__, str(place), *trainer_writers.command()],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert server.stdout is not None
@@ -123,6 +125,8 @@ def _become(script: str, environment: dict[str, str], stderr: str) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
+    if "FORKED_WRITER" in environment:
+        trainer_writers.fork_writers(tuple(sys.argv[2:]))
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.argv, sys.path[0] = [script], str(Path(script).parent)

@@ -32,6 +32,13 @@ def command() -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", __file__, "start", _server()[0])
 
 
+def fork_writers(words: tuple[str, ...]) -> None:
+    """Have the trainers of this process start their writers by a command."""
+    from everspot_train.trainer import agent_link
+
+    agent_link.Publisher = functools.partial(agent_link.Publisher, command=words)  # type: ignore[misc, assignment]
+
+
 def close() -> None:
     """End the server if one was started."""
     import shutil

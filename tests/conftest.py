@@ -29,6 +29,8 @@ TESTS = Path(__file__).parent
 WAITING = ("image/test_image_cluster", "e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp",
            "engine/test_engine_bootstrap", "bridge/", "ui/", "engine/test_engine_review", "engine/test_engine_replace",
            "engine/", "e2e/", "image/",
+           "agent/test_agent_loops", "agent/test_agent_frameworks", "agent/test_agent_loop_reports",
+           "agent/test_agent_termination", "agent/test_agent_tracking", "agent/test_agent_profile",
            "faults/test_faults_processes", "agent/test_agent_shared_jobs", "agent/test_agent_plain",
            "faults/test_faults_torch", "setup/test_setup_packages", "agent/test_agent_process",
            "agent/test_agent_survival", "agent/test_agent_prepare", "faults/", "agent/", "review/", "setup/",

@@ -11,10 +11,10 @@ from everspot import (
     AwsTrainingClusterArgs,
 )
 from everspot.aws.account import account_problems
-from everspot.aws.asking import check_signed_in, zones_now
 from everspot.aws.bootstrap import bootstrap_problems
 from everspot.aws.checking import asked_zones, cluster_problems
 from everspot.aws.lacking import LACKS
+from everspot.aws.preview_queries import check_signed_in, zones_now
 
 CHOICE = CloudChoice(
     bootstrap=AwsBootstrap,

@@ -11,10 +11,10 @@ from everspot import (
     GcpTrainingClusterArgs,
 )
 from everspot.gcp.account import account_problems
-from everspot.gcp.asking import check_signed_in, zones_now
 from everspot.gcp.bootstrap import bootstrap_problems
 from everspot.gcp.checking import asked_zones, cluster_problems
 from everspot.gcp.lacking import LACKS
+from everspot.gcp.preview_queries import check_signed_in, zones_now
 
 CHOICE = CloudChoice(
     bootstrap=GcpBootstrap,

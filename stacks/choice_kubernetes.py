@@ -2,7 +2,7 @@
 
 from choices import CloudChoice
 from everspot import AwsKubernetesPool, AwsKubernetesPoolArgs, AwsKubernetesTypeArgs
-from everspot.aws.asking import check_signed_in, zones_now
+from everspot.aws.preview_queries import check_signed_in, zones_now
 from everspot.kubernetes.checking import add_zone_problems, pool_problems
 from everspot.kubernetes.lacking import LACKS
 

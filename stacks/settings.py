@@ -20,7 +20,7 @@ from typing import Any
 
 import pulumi
 from choices import CLOUDS, CloudChoice
-from everspot.common import CLUSTER_AT_MOST
+from everspot.common import MAX_CLUSTER_NAME
 from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
@@ -112,12 +112,12 @@ def cluster_name(stack: str) -> str:
 
 
 def _check_stack(problems: Problems, stack: str) -> None:
-    room = CLUSTER_AT_MOST - len(PREFIX)
+    room = MAX_CLUSTER_NAME - len(PREFIX)
     problems.need(
         len(stack) <= room,
         "",
         f"the stack's name has {len(stack)} characters and may have {room}: with {PREFIX} before it, it names the "
-        f"cluster, and {CLUSTER_AT_MOST} characters of that fit into the names of roles and buckets",
+        f"cluster, and {MAX_CLUSTER_NAME} characters of that fit into the names of roles and buckets",
     )
     problems.need(
         _plain_name(stack), "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes"
@@ -129,7 +129,7 @@ def _plain_name(stack: str) -> bool:
 
 
 def _name_fits(stack: str) -> bool:
-    return _plain_name(stack) and len(stack) <= CLUSTER_AT_MOST - len(PREFIX)
+    return _plain_name(stack) and len(stack) <= MAX_CLUSTER_NAME - len(PREFIX)
 
 
 def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -> Section | None:

@@ -75,13 +75,13 @@ class Costing:
     Attributes:
         region: Of the providers, None if unknown.
         as_of: The day of the list prices that come with Everspot.
-        same: The regions with these prices. The prices were read for the first.
+        listed_regions: The regions with the list prices that come with Everspot. The prices were read for the first.
         listed: The region's own prices of everything but instances, from its price lists; None without price lists.
     """
 
     region: str | None
     as_of: date
-    same: tuple[str, ...] = ()
+    listed_regions: tuple[str, ...] = ()
     listed: PriceTable | None = None
     standing: list[StandingRequest] = field(default_factory=list)
     elastic: list[ElasticRequest] = field(default_factory=list)
@@ -101,11 +101,11 @@ class Costing:
             self._dates.add(self.listed.as_of.date())
             return own
         self._dates.add(self.as_of)
-        if self.region is not None and self.region not in self.same and price.subject:
+        if self.region is not None and self.region not in self.listed_regions and price.subject:
             self._stand_ins.add(price.subject)
         return price
 
-    def pay(
+    def add_monthly(
         self,
         resource: DeclaredResource,
         kind: str,
@@ -120,16 +120,16 @@ class Costing:
             FixedRequest(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high)
         )
 
-    def by_use(self, resource: DeclaredResource, meter: str) -> None:
+    def add_metered(self, resource: DeclaredResource, meter: str) -> None:
         """Note that a resource costs by use. `meter`: the counted units, in words."""
         self.used.setdefault(meter, []).append(resource.name)
 
-    def lack(self, resource: DeclaredResource, reason: str) -> None:
+    def note_unknown_cost(self, resource: DeclaredResource, reason: str) -> None:
         """Note that the cost of a resource is unknown."""
         self.unpriced.append(resource.name)
-        self.lack_part(resource, reason)
+        self.note_unknown_part(resource, reason)
 
-    def lack_part(self, resource: DeclaredResource, reason: str) -> None:
+    def note_unknown_part(self, resource: DeclaredResource, reason: str) -> None:
         """Note that a part of the cost of a resource is unknown."""
         self.unknown.append(f"{resource.name}: {reason}")
 
@@ -138,8 +138,8 @@ class Costing:
             *most, last = sorted(self._stand_ins)
             subjects = f"{', '.join(most)} and {last}" if most else last
             self.unknown.append(
-                f"{self.region}: its list prices of {subjects} are not known here; {self.same[0]}'s stand in for "
-                "them, and are mostly the same or lower"
+                f"{self.region}: its list prices of {subjects} are not known here; {self.listed_regions[0]}'s stand in "
+                "for them, and are mostly the same or lower"
             )
 
     def total(self) -> RequestedCapacity:
@@ -279,7 +279,7 @@ Rule = Callable[[Costing, DeclaredResource], None]
 
 def by_use(meter: str) -> Rule:
     """Return the rule of a type that costs by use alone. `meter`: the counted units, in words."""
-    return lambda costing, resource: costing.by_use(resource, meter)
+    return lambda costing, resource: costing.add_metered(resource, meter)
 
 
 def declared_types(costing: Costing, resource: DeclaredResource) -> None:
@@ -294,7 +294,7 @@ def idle_requests(written: FixedPrice, read: FixedPrice) -> Rule:
     prices of 1,000 requests that write or list, and of 1,000 that read."""
 
     def rule(costing: Costing, resource: DeclaredResource) -> None:
-        costing.pay(resource, "store requests", requests_usd(costing.rate(written).usd, costing.rate(read).usd))
+        costing.add_monthly(resource, "store requests", requests_usd(costing.rate(written).usd, costing.rate(read).usd))
 
     return rule
 
@@ -310,6 +310,6 @@ def apply(
             try:
                 rule(costing, resource)
             except ValueError:  # the provider's to refuse
-                costing.lack(resource, "its inputs cannot be read")
+                costing.note_unknown_cost(resource, "its inputs cannot be read")
         elif resource.type.startswith(own) and resource.type not in free:
-            costing.lack(resource, f"{resource.type} has no price here")
+            costing.note_unknown_cost(resource, f"{resource.type} has no price here")

@@ -20,7 +20,6 @@ from everspot_store import Store
 from everspot_clouds.base import (
     Check,
     CloudInstance,
-    Door,
     Identity,
     LaunchAnswer,
     MetadataError,
@@ -28,6 +27,7 @@ from everspot_clouds.base import (
     Phase,
     Prover,
     Provider,
+    RemoteAccess,
     Site,
     Trouble,
 )
@@ -208,7 +208,7 @@ class FolderProvider(PackageRules):
         """See `Provider`."""
         raise NotOffered("there is no cloud to look into: this cluster is on a folder; stop its agents where they run")
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """See `Provider`."""
         raise NotOffered("there is no cloud that opens an instance: this cluster is on a folder; log in to the machine")
 

@@ -14,9 +14,12 @@ _BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
 _log = logging.getLogger(__name__)
 
 
-class Listening(ABC):
-    """The common part of all queues. `receive` polls a queue once, and `delete` removes messages from it. `noun`: the
-    queue, for the log. `close` ends the thread."""
+class QueueListener(ABC):
+    """The listener of one queue. `receive` polls the queue once, and `delete` removes messages from it.
+
+    Attributes:
+        noun: What the log calls the queue.
+    """
 
     noun: str
 

@@ -53,7 +53,7 @@ class NullCloud:
         """See `Cloud`: there is one for everything."""
         return ""
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`: nothing is written."""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

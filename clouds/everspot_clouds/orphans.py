@@ -1,7 +1,8 @@
 """Orphans: resources with a cluster's tag or label that no stack knows and no scheduler launched.
 
 An update that is killed while the cloud creates a fleet leaves one: the cloud has it, the engine's state does not, and
-nobody ends it. An instance belongs to its fleet or group, so only the latter is an orphan, at the cost of both.
+nobody ends it. An instance belongs to its fleet or group, so only the fleet or group is an orphan, and its
+cost is that of its instances, too.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.counting import counted
 
-from everspot_clouds.base import CloudError, Left, Site
+from everspot_clouds.base import CloudError, RemainingResource, Site
 from everspot_clouds.registry import provider
 
 Prices = Mapping[tuple[str, str], float]
@@ -31,8 +32,8 @@ class Orphan:
         command: The cloud's own command that removes it.
     """
 
-    resource: Left
-    parts: tuple[Left, ...] = ()
+    resource: RemainingResource
+    parts: tuple[RemainingResource, ...] = ()
     usd_per_hour: float | None = None
     command: str = ""
 
@@ -89,7 +90,9 @@ def find_orphans(
     return priced(unknown, site, manifest.region, catalogue or builtin(), prices)
 
 
-def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tuple[Left, tuple[Left, ...]]]:
+def unclaimed(
+    resources: Iterable[RemainingResource], stack_ids: Collection[str]
+) -> list[tuple[RemainingResource, tuple[RemainingResource, ...]]]:
     """Return the resources that nobody claims, each with its instances.
 
     Claimed are the resources that a stack knows, that a scheduler launched, or that are kept on purpose, and everything
@@ -97,7 +100,7 @@ def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tup
     """
     present = [resource for resource in resources if not resource.retained and not resource.ending]
     names = {resource.name for resource in present}
-    parts: dict[str, list[Left]] = {}
+    parts: dict[str, list[RemainingResource]] = {}
     roots = []
     for resource in present:
         if resource.launched or resource.name in stack_ids or resource.part_of in stack_ids:
@@ -110,7 +113,11 @@ def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tup
 
 
 def priced(
-    unknown: Sequence[tuple[Left, tuple[Left, ...]]], site: Site, region: str, catalogue: Catalogue, prices: Prices
+    unknown: Sequence[tuple[RemainingResource, tuple[RemainingResource, ...]]],
+    site: Site,
+    region: str,
+    catalogue: Catalogue,
+    prices: Prices,
 ) -> list[Orphan]:
     """Return these resources with the cost of an hour and the command that removes each, the most expensive first."""
     orphans = []
@@ -121,7 +128,7 @@ def priced(
     return sorted(orphans, key=lambda item: (-(item.usd_per_hour or 0), item.resource.kind, item.resource.name))
 
 
-def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Prices) -> float | None:
+def _usd_per_hour(resource: RemainingResource, region: str, catalogue: Catalogue, prices: Prices) -> float | None:
     """Return the cost of an hour. On Spot without a price: the on-demand one, which it never exceeds by default."""
     if not resource.instance_type:
         return resource.usd_per_hour
@@ -130,7 +137,9 @@ def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Pri
     return spot if spot is not None else price.usd_per_hour if price is not None else None
 
 
-def _spot_prices(manifest: Manifest, clock: Clock, machines: Sequence[Left]) -> dict[tuple[str, str], float]:
+def _spot_prices(
+    manifest: Manifest, clock: Clock, machines: Sequence[RemainingResource]
+) -> dict[tuple[str, str], float]:
     """Return the present spot prices; None if the cloud does not state them: that an orphan exists matters more than
     its price."""
     pools = {(machine.instance_type, machine.zone) for machine in machines if machine.instance_type}

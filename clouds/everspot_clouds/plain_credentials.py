@@ -303,15 +303,15 @@ def without_unseen(text: str) -> str:
     return _GAPS.sub("", text)
 
 
-def strike(text: str, values: Iterable[str], mark: str) -> str:
+def redact(text: str, values: Iterable[str], mark: str) -> str:
     """Return a text with a mark in place of each of these credentials, also if unseen characters are within one, or if
     only its beginning was kept."""
     for value in sorted(dict.fromkeys(map(without_unseen, values)), key=len, reverse=True):
-        text = _strike(text, value, mark) if len(value) >= 3 else text
+        text = _redact(text, value, mark) if len(value) >= 3 else text
     return text
 
 
-def _strike(text: str, value: str, mark: str) -> str:
+def _redact(text: str, value: str, mark: str) -> str:
     parts, done = [], 0
     for start in _starts(text, value):
         if start < done:

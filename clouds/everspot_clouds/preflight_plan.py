@@ -13,7 +13,7 @@ from everspot_core.validation.problems import Problems
 from everspot_clouds.costing import choices, list_markets
 from everspot_clouds.estimating import environment
 from everspot_clouds.price_files import load_catalogue
-from everspot_clouds.registry import DECLARED, LOOKED_AT
+from everspot_clouds.registry import DEPLOYABLE, REVIEWABLE
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
@@ -35,10 +35,10 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
     if settings is None:
         return None
     cloud, problems = str(settings["cloud"]), Problems()
-    missing = f"{cloud} has no preflight; there is one on {', '.join(DECLARED)}"
-    if not problems.need(cloud in DECLARED, "everspot:cluster.cloud", missing):
+    missing = f"{cloud} has no preflight; there is one on {', '.join(DEPLOYABLE)}"
+    if not problems.need(cloud in DEPLOYABLE, "everspot:cluster.cloud", missing):
         problems.raise_any(f"Stack {stack}")
-    if cloud not in LOOKED_AT:
+    if cloud not in REVIEWABLE:
         return _inside_plan(stack, settings, outlined.regions)
     outline = import_module(f"everspot_clouds.{cloud}.settings_estimate")
     capacity, catalogue = outline.read_capacity(problems, settings["capacity"])

@@ -40,14 +40,14 @@ CLOUDS = {
 STORE_URLS = "s3://…, gs://… or file:///…"
 """How the URLs of the clouds' stores begin, for people."""
 
-USUAL = "aws"
+DEFAULT_CLOUD = "aws"
 """The cloud whose metadata service an instance asks if no cloud is named."""
 
 
-LOOKED_AT = ("aws", "gcp")
+REVIEWABLE = ("aws", "gcp")
 """The clouds that have resources to review. The types of these begin with the cloud's name."""
 
-DECLARED = (*LOOKED_AT, "kubernetes")
+DEPLOYABLE = (*REVIEWABLE, "kubernetes")
 """The clouds on which a cluster can be declared. What surrounds one on Kubernetes is its machines' cloud's."""
 
 
@@ -70,18 +70,18 @@ def resource_kinds() -> "ResourceKinds":
     """Return the kinds of resources of all known clouds, for a reviewer of a change."""
     from everspot_clouds.base.resources import joined
 
-    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in DECLARED))
+    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in DEPLOYABLE))
 
 
 def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[AddedByHand]":
     """Return the manual additions to a stack's resources in a cloud. Imports that cloud's clients.
 
     Raises:
-        UnknownCloud: if there is no such look for this cloud.
+        UnknownCloud: if drift cannot be looked for on this cloud.
         CloudError: if the cloud refuses or does not answer.
     """
-    if cloud not in LOOKED_AT:
-        raise UnknownCloud(f"what was added by hand is not looked for on {cloud}; it is on {', '.join(LOOKED_AT)}")
+    if cloud not in REVIEWABLE:
+        raise UnknownCloud(f"drift cannot be looked for on {cloud}, only on {', '.join(REVIEWABLE)}")
     look = import_module(f"everspot_clouds.{cloud}.drift").added_by_hand
     return cast("list[AddedByHand]", look(resources))
 
@@ -93,8 +93,8 @@ def deployer_checks(plan: "PreflightPlan", clock: "Clock") -> "list[Check]":
     Raises:
         UnknownCloud: if nothing can be declared in the plan's cloud.
     """
-    if plan.manifest.cloud not in DECLARED:
-        raise UnknownCloud(f"{plan.manifest.cloud} has no preflight; there is one on {', '.join(DECLARED)}")
+    if plan.manifest.cloud not in DEPLOYABLE:
+        raise UnknownCloud(f"{plan.manifest.cloud} has no preflight; there is one on {', '.join(DEPLOYABLE)}")
     make_checks = import_module(f"everspot_clouds.{plan.manifest.cloud}.preflight").deployer_checks
     return cast("list[Check]", make_checks(plan, clock))
 
@@ -107,7 +107,7 @@ def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":
     """
     if cloud not in CLOUDS:
         raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")
-    sells = cloud if cloud in LOOKED_AT else USUAL
+    sells = cloud if cloud in REVIEWABLE else DEFAULT_CLOUD
     return cast("tuple[CommitmentPlan, ...]", import_module(f"everspot_clouds.{sells}.commitments").PLANS)
 
 
@@ -117,8 +117,8 @@ def starter(cloud: str) -> "CloudStarter":
     Raises:
         UnknownCloud: if nothing can be declared there.
     """
-    if cloud not in LOOKED_AT:
-        raise UnknownCloud(f"{cloud!r} is none; there is {', '.join(LOOKED_AT)}")
+    if cloud not in REVIEWABLE:
+        raise UnknownCloud(f"{cloud!r} is no cloud for projects; choose one of {', '.join(REVIEWABLE)}")
     return cast("CloudStarter", import_module(f"everspot_clouds.{cloud}.project_setup").STARTER)
 
 
@@ -126,10 +126,10 @@ def job_rules() -> "CloudRules":
     """Return the rules of all known clouds for job files, because a job may move from one cloud to another."""
     from everspot_core.jobs.job_rules import CloudRules
 
-    laid_down = [provider(cloud).jobs for cloud in CLOUDS]
+    all_rules = [provider(cloud).jobs for cloud in CLOUDS]
     return CloudRules(
-        variables=tuple(dict.fromkeys(prefix for rules in laid_down for prefix in rules.variables)),
-        secrets={form: expression for rules in laid_down for form, expression in rules.secrets.items()},
+        variables=tuple(dict.fromkeys(prefix for rules in all_rules for prefix in rules.variables)),
+        secrets={form: expression for rules in all_rules for form, expression in rules.secrets.items()},
     )
 
 

@@ -18,7 +18,7 @@ from everspot_core.cluster.manifest import Elastic, FleetOffer, Standing
 from everspot_core.documents import parse_duration
 from everspot_core.validation.problems import Problems, camel, near
 
-from everspot.declared import Entries, check_declared, declared_types, resolve_types
+from everspot.custom_types import Entries, check_declared, declared_types, resolve_types
 from everspot.limits import IDLE_LIMIT, idle_limit_problems
 from everspot.pricing import ask_for_missing, load_catalogue, with_missing
 

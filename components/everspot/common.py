@@ -10,16 +10,16 @@ PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""
 
 # Names of rules and roles (64) and of buckets (63) begin with it, followed by a suffix and random digits.
-CLUSTER_AT_MOST = 32
+MAX_CLUSTER_NAME = 32
 """Most characters of a cluster's name."""
 
-RANDOM = 8
+RANDOM_SUFFIX_LENGTH = 8
 """Characters that Pulumi appends to a name: a dash and seven random digits."""
 
 MANDATORY_TAGS = ("Project", "Team", "Environment")
 """Tags that every resource has to carry, so that every cost has an owner."""
 
-_CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]\Z")
+_CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{MAX_CLUSTER_NAME - 2}}}[a-z0-9]\Z")
 
 
 def token(kind: str) -> str:
@@ -32,7 +32,7 @@ def check_cluster_name(problems: Problems, cluster: str) -> None:
     problems.need(
         bool(_CLUSTER_NAME.match(cluster)),
         "cluster",
-        f"{shown(cluster)} has to be 3 to {CLUSTER_AT_MOST} lower-case letters, digits and dashes, "
+        f"{shown(cluster)} has to be 3 to {MAX_CLUSTER_NAME} lower-case letters, digits and dashes, "
         "beginning with a letter",
     )
 
@@ -46,7 +46,7 @@ def check_mandatory_tags(problems: Problems, tags: Mapping[str, str]) -> None:
 def check_name(problems: Problems, name: str, suffix: str, most: int, resource: str) -> None:
     """Add a problem if a component's name makes a resource's name too long. `suffix`: the longest suffix that follows
     the name; `most`: characters that the cloud allows; `resource`: the resource."""
-    room = most - len(suffix) - RANDOM
+    room = most - len(suffix) - RANDOM_SUFFIX_LENGTH
     problems.need(
         len(name) <= room,
         "name",
@@ -74,8 +74,10 @@ def warn_if_unknown(resource: pulumi.Resource, warning: str, inputs: Sequence[pu
 def refuse_bad(component: str, check: Callable[[Problems], None], check_in_cloud: Callable[[Problems], None]) -> None:
     """Refuse a component's inputs with one error.
 
-    `check`: adds the problems that the inputs alone show. `check_in_cloud`: adds the problems that only the cloud
-    shows; it is called only if there are others, so that one error has all of them.
+    Args:
+        check: Adds the problems that the inputs alone show.
+        check_in_cloud: Adds the problems that only the cloud shows. It is called here if the inputs have problems, so
+            that one error has all of them; without any, the program asks the cloud later, and refuses then.
 
     Raises:
         BadComponentInputs: if any problem was found; it carries each with the input's path.

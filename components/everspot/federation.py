@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.visiting import egress_usd_per_gb, provider_path, region_of_url, visitor
+from everspot_clouds.federation_names import egress_usd_per_gb, provider_path, region_of_url, visitor_name
 from everspot_core.cluster.peers import Peer
 from everspot_core.jobs.visit_records import visit_prefix
 from everspot_core.validation.problems import Problems, shown
@@ -116,10 +116,10 @@ def build_peers(name: str, cloud: str, region: str, spec: Mapping[str, Any]) -> 
 def _peer(name: str, cloud: str, region: str, peer: PeerArgs) -> Peer:
     identity, audience = "", ""
     if peer["cloud"] == AWS:
-        identity = role_arn(peer["scheduler"], visitor(peer["name"], name))
+        identity = role_arn(peer["scheduler"], visitor_name(peer["name"], name))
     elif cloud != GCP:
         project = peer["scheduler"].rpartition("@")[2]
-        identity = f"{visitor(peer['name'], name)}@{project}"
+        identity = f"{visitor_name(peer['name'], name)}@{project}"
         audience = provider_path(peer["project_number"], peer["scheduler_id"], name)
     same_region = cloud == AWS and region_of_url(peer["control"]) == region
     usual = egress_usd_per_gb(cloud, peer["cloud"], same_region=same_region)

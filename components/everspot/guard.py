@@ -22,9 +22,9 @@ FORCE = "EVERSPOT_FORCE_DESTROY"
 """Environment variable: set to 1, it lets a destroy or a replacement end running jobs."""
 
 _BUSY = (JobState.ASSIGNED, JobState.RUNNING)
-_NAMED_AT_MOST = 5
+_MAX_NAMES = 5
 
-WHAT_BECOMES_OF_THEM = (
+DELETION_EFFECT = (
     "Their instances are shut down without a notice: agents get SIGTERM and 80 s to checkpoint, which EC2 does not "
     "promise; the jobs go on elsewhere, from there or from their last checkpoint"
 )
@@ -32,7 +32,7 @@ WHAT_BECOMES_OF_THEM = (
 the power. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption
 (docs/reference/agent.md)."""
 
-ENDS_ITS_INSTANCES = "replaced or deleted, it ends its instances"
+REPLACEMENT_EFFECT = "replaced or deleted, it ends its instances"
 
 
 def guard(
@@ -56,7 +56,7 @@ def fleet_guard(
     manifest: pulumi.Input[str],
     *,
     on: bool,
-    effect: str = WHAT_BECOMES_OF_THEM,
+    effect: str = DELETION_EFFECT,
     size: str | None = None,
 ) -> pulumi.ResourceOptions:
     """Return the options of a fleet. With them a preview that replaces or deletes the fleet says what that does to
@@ -99,7 +99,7 @@ class _FleetHooks:
         pulumi.Output.from_input(manifest).apply(lambda text: self._stores.append(str(json.loads(text)["control_url"])))
 
     def before_delete(self, _: pulumi.ResourceHookArgs) -> None:
-        self._look(ENDS_ITS_INSTANCES)
+        self._look(REPLACEMENT_EFFECT)
 
     def before_update(self, args: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {}).get(self._size or "") for inputs in (args.old_inputs, args.new_inputs))
@@ -130,8 +130,8 @@ def describe_change(
     market: Market,
     *,
     refused: bool,
-    change: str = ENDS_ITS_INSTANCES,
-    effect: str = WHAT_BECOMES_OF_THEM,
+    change: str = REPLACEMENT_EFFECT,
+    effect: str = DELETION_EFFECT,
 ) -> str:
     """Return a sentence on the effect of a change of a market's fleet on present jobs."""
     try:
@@ -159,7 +159,7 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     if unreadable:
         raise StoreError(
             f"{counted(len(unreadable), 'record')} of jobs cannot be read, so that they may run"
-            f" ({_names(unreadable)}): torn, or written by a newer release, with which this has to be done"
+            f" ({_names(unreadable)}): corrupt, or written by a newer release: run that release"
         )
     owners = {key: record.value.owner for key, record in records.items() if record.value.state in _BUSY}
     if market is None or not owners:
@@ -224,7 +224,7 @@ def _count(jobs: Sequence[str]) -> str:
 
 
 def _names(jobs: Sequence[str]) -> str:
-    return first_few(jobs, _NAMED_AT_MOST)
+    return first_few(jobs, _MAX_NAMES)
 
 
 def _has_hooks() -> bool:

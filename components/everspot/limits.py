@@ -81,7 +81,7 @@ def idle_limit_problems(problems: Problems, idle_limit: object) -> None:
 SHARE = (0.001, 1000.0)
 """Least and largest weight of a team. 0 is refused: a team of weight 0 could submit jobs that never run."""
 
-_TEAM_AT_MOST = 256
+_MAX_TEAM_NAME = 256
 """Most characters of a team's name, which is the value of a tag."""
 
 
@@ -90,7 +90,7 @@ def check_shares(problems: Problems, shares: Mapping[str, float]) -> None:
     for team, weight in shares.items():
         problems.need(team == team.strip() != "", shown(team), "a team's name is not empty, nor ends in spaces")
         problems.need(
-            len(team) <= _TEAM_AT_MOST, shown(team), f"has {len(team)} characters; {_TEAM_AT_MOST} are allowed"
+            len(team) <= _MAX_TEAM_NAME, shown(team), f"has {len(team)} characters; {_MAX_TEAM_NAME} are allowed"
         )
         problems.number(weight, team if team.strip() else shown(team), *SHARE)
 

@@ -14,7 +14,7 @@ from pulumi.runtime.proto import analyzer_pb2 as pb
 from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2
 
 from everspot_policy.judgement import Judgement, weigh
-from everspot_policy.request import struck, subject
+from everspot_policy.request import redacted, subject
 from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings, RuleException
@@ -115,7 +115,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             if level is Level.OFF:
                 continue
             by_urn: dict[str, list[Problem]] = {}
-            for urn, problem in rule.look(judged, bounds):
+            for urn, problem in rule.check(judged, bounds):
                 by_urn.setdefault(urn, []).append(problem)
             for urn, listed in by_urn.items():
                 about = subjects.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
@@ -123,7 +123,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         for exception, message in idle(self._settings, judged, self._stack, self._today(), self._ended):
             if self._level(exception.rule) is not Level.OFF:
                 excepted = RULES.get(exception.rule) or STACK_RULES[exception.rule]
-                answer.diagnostics.append(self._advise(excepted, struck(message, secrets), Level.ADVISORY, ""))
+                answer.diagnostics.append(self._advise(excepted, redacted(message, secrets), Level.ADVISORY, ""))
         return answer
 
     def _level(self, rule: str) -> Level:
@@ -136,7 +136,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return judgement
 
     def _diagnostic(self, judgement: Judgement, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
-        return self._advise(judgement.rule, struck(str(judgement), secrets), judgement.level, urn)
+        return self._advise(judgement.rule, redacted(str(judgement), secrets), judgement.level, urn)
 
     def _advise(self, rule: Rule | StackRule, text: str, level: Level, urn: str) -> pb.AnalyzeDiagnostic:
         return pb.AnalyzeDiagnostic(

@@ -47,7 +47,7 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
 def events(settings: PolicySettings, stack: str, high: float, today: date) -> list[dict[str, Any]]:
     """Return the rule's findings for a stack that costs at most `high` USD a month, as events."""
     rule, level = STACK_RULES[COST], settings.level(COST, stack)
-    problems = [problem for _, problem in rule.look((), settings.bounds(stack, high))]
+    problems = [problem for _, problem in rule.check((), settings.bounds(stack, high))]
     if level is Level.OFF or not problems:
         return []
     about = Subject("", {}, name=stack, environment=stack)

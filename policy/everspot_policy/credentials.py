@@ -11,7 +11,7 @@ from everspot_policy.gcp import compute as gcp_compute
 from everspot_policy.reading import hidden
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
-_JUDGED_ELSEWHERE: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+_CHECKED_BY_OTHER_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (aws_compute.no_secrets_in_user_data, ("userData", "userDataBase64", "launchSpecifications")),
     (gcp_compute.no_secrets_in_metadata, ("metadata", "metadataStartupScript")),
 )
@@ -32,9 +32,9 @@ _DEEPEST = 40
 def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
     """Find values of any input that look like a credential by form, name or randomness, and are not marked as
     secret."""
-    elsewhere = {name for rule, names in _JUDGED_ELSEWHERE if rule.concerns(subject.type) for name in names}
+    skipped = {name for rule, names in _CHECKED_BY_OTHER_RULES if rule.concerns(subject.type) for name in names}
     for name, value in subject.inputs.items():
-        if name in elsewhere:
+        if name in skipped:
             continue
         for path, key, text in _texts(name, name, value, 0):
             matches = [] if text in subject.secrets else credentials_under(key, text)

@@ -10,7 +10,7 @@ from everspot_policy.rule import Level, Rule, Subject
 from everspot_policy.settings import PolicySettings, RuleException
 from everspot_policy.stack import StackRule
 
-TOLD_AT_MOST = 8
+MAX_PROBLEMS = 8
 """Problems of one resource with one rule that are written out."""
 
 
@@ -29,8 +29,8 @@ class Judgement:
 
     def __str__(self) -> str:
         """Return the text for a reader of the preview: the problem, the remedy, and the exception."""
-        text = "; ".join(str(problem) for problem in self.problems[:TOLD_AT_MOST])
-        more = len(self.problems) - TOLD_AT_MOST
+        text = "; ".join(str(problem) for problem in self.problems[:MAX_PROBLEMS])
+        more = len(self.problems) - MAX_PROBLEMS
         text += f"; and {more} more." if more > 0 else "."
         if self.excepted is not None:
             return f"{text} Excepted until {self.excepted.until.isoformat()}: {self.excepted.reason}"

@@ -25,7 +25,7 @@ UNKNOWNS = frozenset(
 object (pulumi/sdk, go/common/resource/plugin/rpc.go)."""
 
 SHORTEST = 3
-"""Characters of the shortest secret that is struck out: shorter ones are in every word."""
+"""Characters of the shortest secret that is redacted: shorter ones are in every word."""
 
 
 def subject(request: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
@@ -65,7 +65,7 @@ def plain(value: Any, noted: Callable[[str], object], *, hide: bool = False) -> 
     return value
 
 
-def struck(text: str, secrets: Iterable[str]) -> str:
+def redacted(text: str, secrets: Iterable[str]) -> str:
     """Return a text without the secrets."""
     for each in sorted(secrets, key=len, reverse=True):
         if len(each) >= SHORTEST:

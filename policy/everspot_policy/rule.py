@@ -74,7 +74,7 @@ class Rule:
     remedy: str
     types: tuple[str, ...]
     twins: tuple[str, ...] = ()
-    look: Judge = field(repr=False, kw_only=True)
+    check: Judge = field(repr=False, kw_only=True)
 
     def concerns(self, type_: str) -> bool:
         """Return whether the rule looks at resources of this type."""
@@ -92,7 +92,7 @@ def rule(
     twins: tuple[str, ...] = (),
 ) -> Callable[[Judge], Rule]:
     """Make a rule of the function that finds its problems."""
-    return lambda look: Rule(id_, level, severity, title, remedy, types, twins, look=look)
+    return lambda check: Rule(id_, level, severity, title, remedy, types, twins, check=check)
 
 
 def judge(
@@ -105,4 +105,4 @@ def judge(
 
 def problems(rule: Rule, subject: Subject) -> list[Problem]:
     """Return the problems of a subject, as `judge` does."""
-    return list(rule.look(subject)) if rule.concerns(subject.type) else []
+    return list(rule.check(subject)) if rule.concerns(subject.type) else []

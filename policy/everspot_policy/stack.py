@@ -36,32 +36,36 @@ class Bounds:
     on_demand_share: Fraction = MOST_ON_DEMAND
 
 
-Found = tuple[str, Problem]
+StackProblem = tuple[str, Problem]
 """A problem with the URN of the resource that it is about; an empty one is the stack's own."""
 
 
 @dataclass(frozen=True)
 class StackRule:
-    """A rule about a whole stack, with the same texts as `Rule`. `whole`: its problems are about the stack itself, and
-    about none of its resources."""
+    """A rule about a whole stack, with the same texts as `Rule`.
+
+    Attributes:
+        check: yields the problems, each with the URN of its resource.
+        about_stack: whether its problems are about the stack itself, and about none of its resources.
+    """
 
     id: str
     level: Level
     severity: Severity
     title: str
     remedy: str
-    look: Callable[[Sequence[Subject], Bounds], Iterator[Found]] = field(repr=False)
-    whole: bool = False
+    check: Callable[[Sequence[Subject], Bounds], Iterator[StackProblem]] = field(repr=False)
+    about_stack: bool = False
 
 
-def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProblem]:
     """Yield the budget of an environment, beside the high end of its estimated cost. Nothing is reported if one of them
     is unknown: a failed estimate is not an estimate of zero."""
     if bounds.high is not None and bounds.budget is not None and bounds.high > bounds.budget:
         yield "", Problem("", f"may cost up to ${bounds.high:,.2f} a month; its budget is ${bounds.budget:,.2f}")
 
 
-def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProblem]:
     """Find unknown teams, and the resources of any team but the one that has most of the stack."""
     team_tags: list[tuple[str, str, str]] = []
     for subject in subjects:
@@ -78,7 +82,7 @@ def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
             yield urn, Problem(path, f"is {team}, and most of the stack is {first}'s")
 
 
-def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProblem]:
     """Find more of the standing capacity on-demand than development may have; one unit it always may. Elastic capacity
     is bought where it is cheapest."""
     if not is_development(bounds.environment):
@@ -89,14 +93,14 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Fo
         share = f"{float(on_demand):g} of {float(total):g} units are on-demand"
         yield (
             "",
-            Problem("", f"{share}; of a development environment at most {float(bounds.on_demand_share):.0%} may be"),
+            Problem("", f"{share}; in a development environment at most {float(bounds.on_demand_share):.0%} may be"),
         )
 
 
-def _bucket_has_policy(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+def _bucket_has_policy(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProblem]:
     """Find buckets of S3 without a declared policy, which accept requests without TLS."""
     for bucket in aws_storage.without_policy(subjects):
-        yield bucket.urn, Problem("", "has no policy in this stack, and so none that refuses what comes without TLS")
+        yield bucket.urn, Problem("", "has no bucket policy in this stack that denies requests without TLS")
 
 
 STACK_RULES: dict[str, StackRule] = {
@@ -110,7 +114,7 @@ STACK_RULES: dict[str, StackRule] = {
             "Lower the capacity, or raise budgetUsdPerMonth in the settings. The rule compares with the high end of "
             "the estimate (highUsdPerMonth).",
             _within_budget,
-            whole=True,
+            about_stack=True,
         ),
         StackRule(
             "one-team",
@@ -129,7 +133,7 @@ STACK_RULES: dict[str, StackRule] = {
             "Lower onDemandBase, or raise onDemandShare in the settings. Development environments are named dev, "
             "test, staging, sandbox or local.",
             _on_demand_share,
-            whole=True,
+            about_stack=True,
         ),
         StackRule(
             "aws-bucket-has-policy",

@@ -40,7 +40,7 @@ def idle(
 def _lacking(exception: RuleException, subjects: Sequence[Subject], stack: str) -> str:
     """Return why an exception meets nothing, in a sentence; empty if it meets something."""
     if exception.rule in STACK_RULES:
-        if STACK_RULES[exception.rule].whole:
+        if STACK_RULES[exception.rule].about_stack:
             remark = f"the rule is about the stack as a whole, and `resource` has to be the stack's name, {stack}."
             return "" if exception.resource == stack else remark
         judged = list(subjects)

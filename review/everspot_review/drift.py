@@ -16,7 +16,7 @@ from typing import Any
 from everspot_clouds.base import CloudError
 from everspot_clouds.base.drift import AddedByHand, KeptResource
 from everspot_clouds.orphans import Orphan, find_orphans
-from everspot_clouds.registry import LOOKED_AT, added_by_hand
+from everspot_clouds.registry import REVIEWABLE, added_by_hand
 from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_core.cluster.deployment import PendingOperation, pending_operations
 from everspot_core.cluster.manifest import Manifest
@@ -112,7 +112,7 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN) -> 
     resources_kept = KeptResource.of_state(state)
     added: list[AddedByHand] = []
     blind: list[str] = []
-    for cloud in LOOKED_AT:
+    for cloud in REVIEWABLE:
         own = [resource for resource in resources_kept if resource.type.startswith(f"{cloud}:")]
         try:
             added += added_by_hand(cloud, own) if own else []

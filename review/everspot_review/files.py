@@ -14,7 +14,7 @@ from everspot_core.validation.problems import BadInputs
 from everspot_core.validation.yaml_text import BadYaml, load
 
 from everspot_review.affected import NAMES_ALLOWED, is_misnamed
-from everspot_review.leaks import RULE, Leak, leaks_of_settings, struck
+from everspot_review.leaks import RULE, Leak, leaks_of_settings, redacted
 from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import visible
 
@@ -65,7 +65,7 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
         pass  # `problems` reports it
     if wrong or leaks:
         values = [value for leak in leaks for value in leak.values]
-        return Checked((*map(str, leaks), *(struck(each, values) for each in wrong)), leaks=leaks)
+        return Checked((*map(str, leaks), *(redacted(each, values) for each in wrong)), leaks=leaks)
     if not after.resources:
         return Checked(())
     try:

@@ -14,7 +14,7 @@ from everspot_clouds.plain_credentials import (
     credentials_in,
     credentials_under,
     list_kinds,
-    strike,
+    redact,
     without_unseen,
 )
 from everspot_core.cluster.declared import SECRET
@@ -84,7 +84,7 @@ class Leak:
                 f"line {self.line}: was not looked at for credentials, nor what follows: the change adds more than "
                 f"{MOST_TEXT >> 20} MiB of text: split it, or keep large files in a bucket"
             )
-        where = f", {struck(self.path, self.values)}" if self.path else ""
+        where = f", {redacted(self.path, self.values)}" if self.path else ""
         return f"line {self.line}{where}: seems to hold {' and '.join(self.kinds)}: {REMEDY}"
 
 
@@ -293,9 +293,9 @@ def _path(written: bytes) -> str:
     return written.removeprefix(b"b/").decode(errors="surrogateescape")
 
 
-def struck(text: str, values: Sequence[str]) -> str:
+def redacted(text: str, values: Sequence[str]) -> str:
     """Return a text without these credentials."""
-    return strike(text, values, SECRET)
+    return redact(text, values, SECRET)
 
 
 def rules_broken_by(project_root: Path, environment: str) -> tuple[BrokenRule, ...]:

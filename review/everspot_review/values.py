@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from everspot_clouds.plain_credentials import credentials_in, strike
+from everspot_clouds.plain_credentials import credentials_in, redact
 from everspot_core.cluster.declared import SECRET, secret, unknown
 
 LONGEST = 300
@@ -41,7 +41,7 @@ _NAMED = re.compile(
 )
 _SECRET_KEY = re.compile(rf"{_NAME}(?:[_-]?string)?$", re.IGNORECASE)
 _SHORTEST = 6
-"""Characters of the shortest credential that is struck by its value: shorter ones are parts of words."""
+"""Characters of the shortest credential that is redacted by its value: shorter ones are parts of words."""
 _REFERENCES = ("arn:", "projects/", "${")
 """Prefixes of texts that name where a secret is stored and are not secret themselves."""
 
@@ -50,7 +50,7 @@ def masked(text: str) -> str:
     """Return the text without anything that looks like a credential: a second net under the engine's own marks, for
     credentials that somebody wrote into a setting or a script without calling them a secret."""
     text = _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
-    return strike(
+    return redact(
         text, [credential.value for credential in credentials_in(text) if len(credential.value) >= _SHORTEST], SECRET
     )
 

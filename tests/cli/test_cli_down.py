@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from everspot_cli.commands import down
-from everspot_clouds.base import CloudError, Left, Trouble
+from everspot_clouds.base import CloudError, RemainingResource, Trouble
 from everspot_core.jobs.records import Reason
 
 from tests.cli.conftest import World, everspot
@@ -44,36 +44,36 @@ class Place:
     """A cloud that has what a test says, and loses it as instances are ended or time passes."""
 
     def __init__(self) -> None:
-        self.resources: list[Left] = []
+        self.resources: list[RemainingResource] = []
         self.ended: list[str] = []
         self.removed: list[str] = []
-        self.costless: list[Left] = []
-        self.others: list[Left] = []
+        self.costless: list[RemainingResource] = []
+        self.others: list[RemainingResource] = []
         self.looks = 0
-        self.after: dict[int, list[Left]] = {}
+        self.after: dict[int, list[RemainingResource]] = {}
         self.stubborn = False
         self.denied = False
 
     def site(self, manifest: Any) -> "Place":
         return self
 
-    def remaining(self) -> list[Left]:
+    def remaining(self) -> list[RemainingResource]:
         if self.denied:
             raise CloudError("AWS refused: you are nobody", Trouble.CREDENTIALS, "log in")
         self.looks += 1
         self.resources = self.after.get(self.looks, self.resources)
         return list(self.resources)
 
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         return list(self.costless)
 
-    def elsewhere(self) -> list[Left]:
+    def elsewhere(self) -> list[RemainingResource]:
         return list(self.others)
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         return f"cloud delete {resource.name}"
 
-    def remove(self, removed: Iterable[Left]) -> None:
+    def remove(self, removed: Iterable[RemainingResource]) -> None:
         names = [resource.name for resource in removed]
         self.removed += names
         self.costless = [resource for resource in self.costless if resource.name not in names]
@@ -89,12 +89,14 @@ class Place:
             self.resources = [resource for resource in self.resources if resource.name not in self.ended]
 
 
-def machine(name: str, part_of: str = "fleet-known", **more: Any) -> Left:
+def machine(name: str, part_of: str = "fleet-known", **more: Any) -> RemainingResource:
     """An instance, of the stack's fleet unless another is named."""
-    return Left(kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", part_of=part_of, **more)
+    return RemainingResource(
+        kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", part_of=part_of, **more
+    )
 
 
-BUCKET = Left(kind="bucket", name="everspot-data", retained=True)
+BUCKET = RemainingResource(kind="bucket", name="everspot-data", retained=True)
 
 
 class Ground:
@@ -227,8 +229,8 @@ def test_what_cannot_be_ended_stops_it_before_the_destroy(ground: Ground) -> Non
 
 def test_what_is_left_after_the_destroy_is_named_and_an_error(ground: Ground) -> None:
     ground.place.resources = [
-        Left(kind="volume", name="vol-1", detail="75 GiB, available"),
-        Left(kind="fleet", name="fleet-1", detail="target 2, deleted_terminating", ending=True),
+        RemainingResource(kind="volume", name="vol-1", detail="75 GiB, available"),
+        RemainingResource(kind="fleet", name="fleet-1", detail="target 2, deleted_terminating", ending=True),
         BUCKET,
     ]
     ground.state += [{"id": "vol-1", "type": "cloud:volume:Volume"}]

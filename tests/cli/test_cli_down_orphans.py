@@ -4,15 +4,15 @@ import json
 from typing import Any
 
 import pytest
-from everspot_clouds.base import Left
+from everspot_clouds.base import RemainingResource
 
 from tests.cli.test_cli_down import DESTROY, Ground, ground, machine
 
 __all__ = ["ground"]
 
-FLEET = Left(kind="fleet", name="fleet-9", detail="target 2, active", capacity=True)
+FLEET = RemainingResource(kind="fleet", name="fleet-9", detail="target 2, active", capacity=True)
 MEMBER = machine("i-9", "fleet-9", role="agent", instance_type="g5.xlarge", zone="us-east-1a")
-TEMPLATE = Left(kind="launch-template", name="lt-9")
+TEMPLATE = RemainingResource(kind="launch-template", name="lt-9")
 CLEAR = "refresh --yes --skip-preview --clear-pending-creates --non-interactive"
 
 
@@ -39,8 +39,8 @@ def test_what_is_in_no_stack_is_named_with_its_cost_and_removed_first(ground: Gr
 
 
 def test_what_may_have_data_is_named_and_stays(ground: Ground) -> None:
-    bucket = Left(kind="bucket", name="b-9", detail="arn:b-9", usd_per_hour=None, by_hand=True)
-    ground.place.others = [bucket, Left(kind="queue", name="q-9", detail="https://q-9")]
+    bucket = RemainingResource(kind="bucket", name="b-9", detail="arn:b-9", usd_per_hour=None, by_hand=True)
+    ground.place.others = [bucket, RemainingResource(kind="queue", name="q-9", detail="https://q-9")]
     answer = ground.run()
     assert "What belongs to no stack is removed as well: queue q-9" in answer.err
     assert "What belongs to no stack and may have data stays: bucket b-9 (arn:b-9): cost not known" in answer.err

@@ -158,7 +158,8 @@ def test_an_answer_is_judged_as_it_is_given_and_asked_again(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (
-        "'azure' is none; there is aws, gcp" in done.stderr and "(there is us-east1, us-east4, us-east5)" in done.stderr
+        "'azure' is no cloud for projects; choose one of aws, gcp" in done.stderr
+        and "(there is us-east1, us-east4, us-east5)" in done.stderr
     )
     assert done.stderr.count("Which project") == 2 and "becomes a label" in done.stderr
     assert "gcp:region: us-east1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
@@ -233,9 +234,9 @@ def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: 
 
 def test_every_cloud_is_checked_by_its_own_rules():
     from everspot_clouds.base.project_setup import ProjectAnswers
-    from everspot_clouds.registry import LOOKED_AT, starter
+    from everspot_clouds.registry import REVIEWABLE, starter
 
-    for cloud in LOOKED_AT:
+    for cloud in REVIEWABLE:
         problems = Problems()
         starter(cloud).check(problems, ProjectAnswers("", "", "", "o/n"))
         assert {problem.path for problem in problems.collected} >= {"account", "region"}

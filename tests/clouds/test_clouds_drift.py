@@ -28,8 +28,8 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
     )
 
     def opened(group: str, port: int) -> str:
-        door = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-        answer = ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[door])
+        remote_access = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+        answer = ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[remote_access])
         return str(answer["SecurityGroupRules"][0]["SecurityGroupRuleId"])
 
     declared = opened(own, 443)
@@ -94,5 +94,5 @@ def test_only_what_a_stack_manages_itself_is_looked_at() -> None:
     base = {"urn": "u", "type": "t", "id": "i", "custom": True}
     items = [base, {**base, "external": True}, {**base, "custom": False}, {**base, "delete": True}, {**base, "id": ""}]
     assert len(KeptResource.of_state({"deployment": {"resources": items}})) == 1
-    with pytest.raises(UnknownCloud, match="it is on aws, gcp"):
+    with pytest.raises(UnknownCloud, match="only on aws, gcp"):
         added_by_hand("mars", [])

@@ -152,18 +152,18 @@ def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: Go
 def test_the_way_in_is_a_tunnel_and_only_where_it_is_open(site: GoogleSite) -> None:
     own = site.run("one", A, tags={"items": ["everspot-door"]})
     closed = site.run("two", A)
-    door = provider("gcp").door(site.manifest())
-    entered = door.enter(own, "nvidia-smi -l")
+    remote_access = provider("gcp").remote_access(site.manifest())
+    entered = remote_access.enter(own, "nvidia-smi -l")
     assert entered.command == (
         "gcloud", "compute", "ssh", "one", "--zone", A, "--project", "everspot-local", "--tunnel-through-iap",
         "--command", "nvidia-smi -l", "--", "-t",
     )  # fmt: skip
     assert entered.needs == (("gcloud", "the gcloud CLI"),)
-    assert door.forward(own, 6006, 16006).command[-4:] == ("--", "-N", "-L", "127.0.0.1:16006:127.0.0.1:6006")
+    assert remote_access.forward(own, 6006, 16006).command[-4:] == ("--", "-N", "-L", "127.0.0.1:16006:127.0.0.1:6006")
     with pytest.raises(NotOffered, match="closed to people: set `iapSsh: true`"):
-        door.enter(closed, "true")
+        remote_access.enter(closed, "true")
     with pytest.raises(CloudError, match="no instance of this cluster"):
-        door.enter("1", "true")
+        remote_access.enter("1", "true")
 
 
 @pytest.mark.parametrize(

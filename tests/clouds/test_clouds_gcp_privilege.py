@@ -168,7 +168,7 @@ def test_what_a_scheduler_calls_is_what_it_may(
     prices = cloud.spot_prices([(FOUR, A)], site.clock.now())
     assert prices and {point.source for point in prices} == {"compute:advice.capacityHistory"}
     assert {score.zone for score in cloud.placement_scores([FOUR], 2)} == {A, B, C}
-    cloud.keep_gauges("Everspot", {Gauge.JOBS_RUNNING: 2.0}, site.clock.now())
+    cloud.publish_gauges("Everspot", {Gauge.JOBS_RUNNING: 2.0}, site.clock.now())
     cloud.terminate([terminated.instance_id])
     site.cloud.do("interrupt", instance=preempted.instance_id, notice=False)
     heard = set()

@@ -110,7 +110,7 @@ def test_a_jobs_secrets_are_read_by_their_names(api: Api) -> None:
     assert read("secretmanager:token") == read(f"secretmanager:{PROJECT}/secrets/token") == "tulips"
     assert (read("secretmanager:pair#user"), read("secretmanager:pair#port")) == ("jan", "5432")
     for reference, words, kind in (
-        ("secretmanager:pair#door", "no JSON object with the key door", Trouble.REQUEST),
+        ("secretmanager:pair#remote_access", "no JSON object with the key remote_access", Trouble.REQUEST),
         ("secretmanager:blob", "it is binary", Trouble.REQUEST),
         ("secretmanager:nothing", "NOT_FOUND", Trouble.REQUEST),
         ("ssm:/x", "it has to be one of secretmanager:NAME, secretmanager:NAME#KEY", Trouble.REQUEST),

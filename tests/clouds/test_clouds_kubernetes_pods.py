@@ -232,8 +232,19 @@ def test_quantities_are_those_of_kubernetes(text: str, value: float) -> None:
 
 def test_a_shell_is_kubectls() -> None:
     manifest = Manifest(cluster="fleet", cloud="kubernetes", control_url="memory://", data_url="memory://")
-    door = provider("kubernetes").door(manifest)
-    assert door.enter("p", "ls -l").command == ("kubectl", "exec", "-it", "p", "-c", "agent", "--", "sh", "-c", "ls -l")
-    forward = door.forward("p", 6006, 16006)
+    remote_access = provider("kubernetes").remote_access(manifest)
+    assert remote_access.enter("p", "ls -l").command == (
+        "kubectl",
+        "exec",
+        "-it",
+        "p",
+        "-c",
+        "agent",
+        "--",
+        "sh",
+        "-c",
+        "ls -l",
+    )
+    forward = remote_access.forward("p", 6006, 16006)
     assert forward.command == ("kubectl", "port-forward", "pod/p", "16006:6006")
     assert "create pods/portforward" in forward.denied

@@ -7,7 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_clouds.base import CloudError, Left
+from everspot_clouds.base import CloudError, RemainingResource
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
 from everspot_clouds.stack_state import declared_clusters, list_ids
@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 INSTANCE = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.ON_DEMAND}
 
 
-def machine(name: str, part_of: str = "", **more: Any) -> Left:
-    return Left(kind="instance", name=name, part_of=part_of, **{**INSTANCE, **more})
+def machine(name: str, part_of: str = "", **more: Any) -> RemainingResource:
+    return RemainingResource(kind="instance", name=name, part_of=part_of, **{**INSTANCE, **more})
 
 
-FLEET = Left(kind="fleet", name="fleet-1")
+FLEET = RemainingResource(kind="fleet", name="fleet-1")
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ FLEET = Left(kind="fleet", name="fleet-1")
         ([machine("i-1", launched=True)], [], {}),
         ([machine("i-1")], ["i-1"], {}),
         ([machine("i-1"), machine("i-2", ending=True)], [], {"i-1": []}),
-        ([Left(kind="fleet", name="fleet-1", ending=True), machine("i-1", "fleet-1")], [], {"i-1": []}),
-        ([Left(kind="bucket", name="b", retained=True)], [], {}),
-        ([Left(kind="volume", name="vol-1")], ["vol-2"], {"vol-1": []}),
+        ([RemainingResource(kind="fleet", name="fleet-1", ending=True), machine("i-1", "fleet-1")], [], {"i-1": []}),
+        ([RemainingResource(kind="bucket", name="b", retained=True)], [], {}),
+        ([RemainingResource(kind="volume", name="vol-1")], ["vol-2"], {"vol-1": []}),
     ],
 )
 def test_what_nobody_claims_is_found_with_its_instances(
-    resources: list[Left], stack_ids: list[str], roots: dict[str, list[str]]
+    resources: list[RemainingResource], stack_ids: list[str], roots: dict[str, list[str]]
 ) -> None:
     assert {root.name: [part.name for part in parts] for root, parts in unclaimed(resources, stack_ids)} == roots
 
@@ -55,14 +55,15 @@ def test_what_nobody_claims_is_found_with_its_instances(
 @given(
     st.lists(
         st.builds(
-            Left, kind=st.just("x"), name=st.sampled_from("abcdef"), part_of=st.sampled_from(["", "a", "b", "z"]),
-            launched=st.booleans(), ending=st.booleans(), retained=st.booleans(),
+            RemainingResource, kind=st.just("x"), name=st.sampled_from("abcdef"),
+            part_of=st.sampled_from(["", "a", "b", "z"]), launched=st.booleans(), ending=st.booleans(),
+            retained=st.booleans(),
         ),
         unique_by=lambda resource: resource.name,
     ),
     st.frozensets(st.sampled_from("abcdefz")),
 )  # fmt: skip
-def test_every_resource_is_claimed_or_told_once(resources: list[Left], stack_ids: frozenset[str]) -> None:
+def test_every_resource_is_claimed_or_told_once(resources: list[RemainingResource], stack_ids: frozenset[str]) -> None:
     reported = [resource for root, parts in unclaimed(resources, stack_ids) for resource in (root, *parts)]
     claimed = [
         resource for resource in resources

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds import base
-from everspot_clouds.registry import CLOUDS, USUAL, UnknownCloud, find_cloud, job_rules, provider
+from everspot_clouds.registry import CLOUDS, DEFAULT_CLOUD, UnknownCloud, find_cloud, job_rules, provider
 from everspot_core.jobs.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
@@ -22,16 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/internals/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
-        "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "job_credentials", "jobs",
-        "metadata", "notice", "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site",
-        "stop_within",
+        "billing", "by_hand", "checks", "credentials", "errors", "invoicing", "job_credentials", "jobs", "metadata",
+        "notice", "peer_credentials", "price_table", "proof", "reading", "remote_access", "scheduling", "secrets",
+        "site", "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
-        "acknowledge", "close", "ends", "instances", "keep_gauges", "launch", "messages", "notify", "placement_scores",
-        "quota_name", "spot_prices", "terminate", "trouble",
+        "acknowledge", "close", "ends", "instances", "launch", "messages", "notify", "placement_scores",
+        "publish_gauges", "quota_name", "spot_prices", "terminate", "trouble",
     },
-    "Door": {"enter", "forward"},
+    "RemoteAccess": {"enter", "forward"},
     "JobCredentials": {"answer", "hidden", "renew", "variables"},
     "Site": {"elsewhere", "end", "free", "remaining", "removal", "remove"},
 }  # fmt: skip
@@ -80,7 +80,7 @@ def test_the_modules_of_a_cloud_have_what_every_provider_takes_from_them(cloud: 
 
 
 def test_a_folder_has_the_rules_of_the_usual_cloud() -> None:
-    folder, usual = provider("folder"), provider(USUAL)
+    folder, usual = provider("folder"), provider(DEFAULT_CLOUD)
     assert (folder.billing, folder.invoicing, folder.jobs) == (usual.billing, usual.invoicing, usual.jobs)
 
 

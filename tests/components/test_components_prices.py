@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import boto3
 import pytest
 from everspot.capacity import check_prices
-from everspot.declared import declared_types
+from everspot.custom_types import declared_types
 from everspot.pricing import declared_prices
 from everspot_clouds.price_files import cache_folder, write_table
 from everspot_core.capacity.catalogue import InstanceType, builtin

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_clouds.visiting import visitor
+from everspot_clouds.federation_names import visitor_name
 
 PEERS = [
     {
@@ -36,7 +36,7 @@ def ways_out(rig: Any) -> list[Any]:
 def peer_roles(rig: Any) -> set[str]:
     """The roles that schedulers of peers become."""
     return {r["RoleName"] for r in rig.client("iam").list_roles()["Roles"]} & {
-        visitor("everspot-local", peer["name"]) for peer in PEERS
+        visitor_name("everspot-local", peer["name"]) for peer in PEERS
     }
 
 
@@ -66,9 +66,11 @@ def check_federation(rig: Any, peers: list[dict[str, Any]]) -> None:
     }
     assert len(out) == 1 and out <= launched_with(rig, scheduler_template(rig))
     assert not out & launched_with(rig, rig.outputs["launchTemplateId"])
-    assert peer_roles(rig) == {visitor("everspot-local", peer["name"]) for peer in PEERS}
+    assert peer_roles(rig) == {visitor_name("everspot-local", peer["name"]) for peer in PEERS}
     assert [peer["name"] for peer in peers] == [peer["name"] for peer in PEERS]
-    assert peers[1]["identity"] == "arn:aws:iam::210987654321:role/" + visitor("everspot-next-door", "everspot-local")
+    assert peers[1]["identity"] == "arn:aws:iam::210987654321:role/" + visitor_name(
+        "everspot-next-door", "everspot-local"
+    )
 
 
 def scheduler_template(rig: Any) -> str:

@@ -14,7 +14,7 @@ from everspot.aws import policies as aws_policies
 from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, build_peers, parse_bucket
 from everspot.gcp import federation as at_google
 from everspot.gcp import policies
-from everspot_clouds.visiting import pool, pool_provider, visitor
+from everspot_clouds.federation_names import pool, pool_provider, visitor_name
 from everspot_core.jobs.visit_records import TripEnd, visit_prefix
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
@@ -85,7 +85,7 @@ class Declared:
         for url in URLS[AWS]:
             place: Any = {"LocationConstraint": "eu-west-1"}
             s3.create_bucket(Bucket=parse_bucket(url), CreateBucketConfiguration=place)
-        guest = f"arn:aws:iam::123456789012:role/{visitor(NAMES[AWS], NAMES[GCP])}"
+        guest = f"arn:aws:iam::123456789012:role/{visitor_name(NAMES[AWS], NAMES[GCP])}"
         queue = "arn:aws:sqs:eu-west-1:123456789012:events"
         own = aws_policies.scheduler_policy(cluster=NAMES[AWS], control_arn=control, queue_arn=queue)
         for arn, trust, may in (
@@ -109,7 +109,7 @@ class Declared:
             access = {"uniformBucketLevelAccess": {"enabled": True}}
             body = {"name": parse_bucket(url), "location": "EUROPE-WEST4", "iamConfiguration": access}
             self._ok("POST", "/storage/v1/b?project=everspot-local", body)
-        guest = f"{visitor(NAMES[GCP], NAMES[AWS])}@everspot-local.iam.gserviceaccount.com"
+        guest = f"{visitor_name(NAMES[GCP], NAMES[AWS])}@everspot-local.iam.gserviceaccount.com"
         self._account(guest.partition("@")[0])
         pools, pool_id = f"/iam/v1/{ROOT}/locations/global/workloadIdentityPools", pool(self.unique)
         self._ok("POST", f"{pools}?workloadIdentityPoolId={pool_id}", {"displayName": "peers"})

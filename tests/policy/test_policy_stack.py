@@ -10,7 +10,7 @@ from_fleet = "aws:ec2/fleet:Fleet"
 
 
 def violations(rule: str, bounds: Bounds, *subjects: Subject) -> list[tuple[str, str]]:
-    return [(urn, problem.reason) for urn, problem in STACK_RULES[rule].look(subjects, bounds)]
+    return [(urn, problem.reason) for urn, problem in STACK_RULES[rule].check(subjects, bounds)]
 
 
 @pytest.mark.parametrize(("budget", "high"), [(None, 5.0), (5.0, None), (None, None), (5.0, 5.0), (5.0, 0.0)])
@@ -58,7 +58,7 @@ def fleet(market: str, units: object) -> Subject:
 
 
 def test_development_stands_on_spot_over_all_its_fleets() -> None:
-    dev, message = Bounds("aws-dev"), "2 of 3 units are on-demand; of a development environment at most 50% may be"
+    dev, message = Bounds("aws-dev"), "2 of 3 units are on-demand; in a development environment at most 50% may be"
     assert violations("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 1)) == [("", message)]
     assert violations("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 2)) == []
     assert violations("on-demand-share", dev, fleet("on-demand", 1)) == []

@@ -84,7 +84,7 @@ class FakeCloud(NullCloud):
     def quota_name(self, instance_type: str, market: Market) -> str:
         return market.value
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         self.stored_gauges.append((namespace, dict(gauges), at))
 
     def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:

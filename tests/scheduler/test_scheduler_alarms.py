@@ -37,7 +37,7 @@ class Watched(ElasticCluster):
         self.length = 100_000
         self.declare(monitoring=Monitoring(namespace=NAMESPACE))
         self.aws = AwsCloud.open(self.manifest, clock)
-        self.cloud.keep_gauges = self.aws.keep_gauges  # type: ignore[method-assign]
+        self.cloud.publish_gauges = self.aws.publish_gauges  # type: ignore[method-assign]
         self.clients = {name: boto3.client(name, region_name=REGION) for name in ("cloudwatch", "sns", "sqs")}
         self.backend = cloudwatch_backends[ACCOUNT][REGION]
         self.inbox = self._alarms()
@@ -172,7 +172,7 @@ def test_a_cloud_that_takes_no_figures_stops_nothing(here: Watched, caplog: pyte
     def refuse(*_: Any) -> None:
         raise OSError("not today")
 
-    here.cloud.keep_gauges = refuse  # type: ignore[method-assign]
+    here.cloud.publish_gauges = refuse  # type: ignore[method-assign]
     here.minutes(3)
     assert here.state("j") == "RUNNING"
     assert "the cloud did not take the figures of the cluster (transient): not today" in caplog.text

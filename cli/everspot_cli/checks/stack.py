@@ -7,7 +7,7 @@ from typing import Any
 
 from everspot_clouds.base import CloudError
 from everspot_clouds.orphans import Orphan, find_orphans
-from everspot_clouds.registry import LOOKED_AT
+from everspot_clouds.registry import REVIEWABLE
 from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.cluster.deployment import control_url, describe_pending, pending_operations, resolve_pending
@@ -53,7 +53,7 @@ def orphan_checks(
     session: Session, state: dict[str, Any] | None, manifest: Manifest | None, catalogue: Catalogue
 ) -> list[Check]:
     """Check that the cloud has nothing of the cluster that belongs to no stack: one check for each that it has."""
-    if manifest is not None and manifest.cloud not in LOOKED_AT:
+    if manifest is not None and manifest.cloud not in REVIEWABLE:
         return []  # instances are started by hand there
     declared_ids = list_ids(state) if state is not None else _read_declared(session)
     clusters = [manifest] if manifest is not None else declared_clusters(state or {})

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from everspot_clouds.base import CloudError, Left, Site
+from everspot_clouds.base import CloudError, RemainingResource, Site
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import find_cloud, provider
 from everspot_clouds.stack_state import list_ids
@@ -146,7 +146,7 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
     return Manifest(cluster=outputs["cluster"], cloud=cloud, **place, **urls)
 
 
-def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
+def _look(manifest: Manifest) -> tuple[Site, list[RemainingResource]]:
     """Return the cluster's site and its resources. The cloud is asked before anything is changed, so that an
     unreachable cloud is noticed early."""
     try:
@@ -191,7 +191,12 @@ class _CloudView:
 
 
 def _confirm(
-    session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool, orphans: Sequence[Orphan]
+    session: Session,
+    declared: Stack,
+    before: Sequence[RemainingResource],
+    yes: bool,
+    force: bool,
+    orphans: Sequence[Orphan],
 ) -> None:
     """Print what will be deleted, and ask. Losing jobs needs --force where nobody can be asked."""
     running = [item for item in before if item.kind == "instance" and not item.ending]
@@ -280,13 +285,13 @@ def _still_drained(session: Session, drained: Sequence[str] | None, force: bool)
         raise CliError(f"{first_few(busy, _SHOWN)} run again: the drain was undone. Nothing was destroyed")
 
 
-def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
+def _release(session: Session, site: Site, before: Sequence[RemainingResource]) -> list[str]:
     """Wait until the scheduler has released the instances that it launched, and end the rest.
 
     Returns the ids of the instances that were ended here.
     """
 
-    def list_launched() -> list[Left]:
+    def list_launched() -> list[RemainingResource]:
         return [instance for instance in _list_remaining(site) if instance.launched and not instance.ending]
 
     if not list_launched():
@@ -350,7 +355,7 @@ def _remove_orphans(cloud_view: _CloudView) -> list[str]:
     return [orphan.resource.name for orphan in orphans]
 
 
-def _remove(site: Site, resources: Sequence[Left]) -> None:
+def _remove(site: Site, resources: Sequence[RemainingResource]) -> None:
     try:
         site.remove(resources)
     except CloudError as error:
@@ -358,11 +363,11 @@ def _remove(site: Site, resources: Sequence[Left]) -> None:
         raise CliError(f"{names} cannot be removed: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
 
 
-def _check(session: Session, site: Site) -> list[Left]:
+def _check(session: Session, site: Site) -> list[RemainingResource]:
     """Return the resources that remain after the destroy, once those being deleted are gone. Instances that still run
     are ended."""
 
-    def list_undeleted() -> list[Left]:
+    def list_undeleted() -> list[RemainingResource]:
         return [resource for resource in _list_remaining(site) if not resource.retained]
 
     ids = [item.name for item in list_undeleted() if item.kind == "instance" and not item.ending]
@@ -374,7 +379,7 @@ def _check(session: Session, site: Site) -> list[Left]:
     return _list_remaining(site)
 
 
-def _refuse_remaining(remaining: Sequence[Left]) -> None:
+def _refuse_remaining(remaining: Sequence[RemainingResource]) -> None:
     if remaining:
         raise CliError(
             f"the stack is destroyed, and {counted(len(remaining), 'thing')} of the cluster "
@@ -387,7 +392,7 @@ def _refuse_remaining(remaining: Sequence[Left]) -> None:
         )
 
 
-def _list_remaining(site: Site) -> list[Left]:
+def _list_remaining(site: Site) -> list[RemainingResource]:
     try:
         return site.remaining()
     except CloudError as error:

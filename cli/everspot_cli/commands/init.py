@@ -8,7 +8,7 @@ import typer
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.naming import catalogue_types
 from everspot_clouds.price_files import FOLDER, BadPriceFile, file_name, project_prices, read_tables, render_table
-from everspot_clouds.registry import LOOKED_AT, starter
+from everspot_clouds.registry import REVIEWABLE, starter
 from everspot_core.capacity.price_table import PriceTable
 from everspot_core.validation.model_errors import legible
 from everspot_core.validation.problems import Problem, Problems, shown
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder of the project.")] = Path(),
-    cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(LOOKED_AT)}.")] = None,
+    cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(REVIEWABLE)}.")] = None,
     account: Annotated[str | None, typer.Option("--account", help="The account's number, or the project's id.")] = None,
     region: Annotated[
         str | None, typer.Option("--region", help="The region of the state and of both clusters.")
@@ -184,9 +184,9 @@ def _unanswered_error(names: list[str], hint: str) -> CliError:
 
 def _question(name: str, cloud: str) -> tuple[str, str | None]:
     """Return the question for an answer, and the proposed answer."""
-    cloud_starter = starter(cloud) if cloud in LOOKED_AT else None
+    cloud_starter = starter(cloud) if cloud in REVIEWABLE else None
     questions = {
-        "cloud": (f"Cloud ({', '.join(LOOKED_AT)})", None),
+        "cloud": (f"Cloud ({', '.join(REVIEWABLE)})", None),
         "account": (f"Which {cloud_starter.account if cloud_starter else 'account'}", None),
         "region": ("Region", cloud_starter.usual_region if cloud_starter else None),
         "team": ("Team that pays", "ml-platform"),
@@ -218,7 +218,7 @@ def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Prob
     problems, answers = Problems(), _answers(words, ids, unlisted)
     cloud = words.get("cloud", "")
     cloud_supported = problems.need(
-        cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}"
+        cloud in REVIEWABLE, "cloud", f"{shown(cloud)} is no cloud for projects; choose one of {', '.join(REVIEWABLE)}"
     )
     message = f"{shown(answers.team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
     problems.need(bool(TEAM.fullmatch(answers.team)), "team", message)

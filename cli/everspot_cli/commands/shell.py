@@ -1,4 +1,4 @@
-"""`everspot exec` and `everspot forward`: into the instance of a running job, by the cloud's own door."""
+"""`everspot exec` and `everspot forward`: into the instance of a running job, by the cloud's own remote access."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import typer
-from everspot_clouds.base import CloudError, Door, Handover
+from everspot_clouds.base import CloudError, Handover, RemoteAccess
 from everspot_core.jobs.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, current_session
@@ -40,9 +40,9 @@ def run(
     cloud's tool.
     """
     session = current_session(context, False)
-    door, record = _door(session), _running_record(session, job_id)
+    remote_access, record = _remote_access(session), _running_record(session, job_id)
     line = inside(record.job_id, command or ["bash"])
-    raise typer.Exit(_start(session, _call_cloud(lambda: door.enter(str(record.owner), line))))
+    raise typer.Exit(_start(session, _call_cloud(lambda: remote_access.enter(str(record.owner), line))))
 
 
 def forward(
@@ -59,8 +59,10 @@ def forward(
     The cluster needs the setting `sessionManager` or `iapSsh`, by its cloud.
     """
     session = current_session(context, False)
-    door, record = _door(session), _running_record(session, job_id)
-    raise typer.Exit(_start(session, _call_cloud(lambda: door.forward(str(record.owner), port, local or port))))
+    remote_access, record = _remote_access(session), _running_record(session, job_id)
+    raise typer.Exit(
+        _start(session, _call_cloud(lambda: remote_access.forward(str(record.owner), port, local or port)))
+    )
 
 
 def inside(job_id: str, command: Sequence[str]) -> str:
@@ -71,8 +73,8 @@ def inside(job_id: str, command: Sequence[str]) -> str:
     return f"sudo -n -u {USER} -- /bin/bash -c {shlex.quote(whole)}"
 
 
-def _door(session: Session) -> Door:
-    return _call_cloud(lambda: session.cloud.door(session.manifest))
+def _remote_access(session: Session) -> RemoteAccess:
+    return _call_cloud(lambda: session.cloud.remote_access(session.manifest))
 
 
 def _call_cloud(call: Callable[[], _T]) -> _T:

@@ -23,9 +23,9 @@ from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Trouble
 
 AT_ONCE = 100
 """The most instances in one TerminateInstances; EC2 takes 1,000 and advises smaller batches."""
-AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
+RETRYABLE = (Trouble.THROTTLED, Trouble.TRANSIENT)
 """Passing failures of a whole request. After one it is not known whether the request was carried out."""
-_POINTER = "failed to fulfill capacity. please review errors in the response."
+_GENERIC_MESSAGE = "failed to fulfill capacity. please review errors in the response."
 """The message of an override that failed with others; it says nothing about the override's own pool."""
 _MISMATCH = "IdempotentParameterMismatch"
 _DENIED = "UnauthorizedOperation"
@@ -41,12 +41,12 @@ def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
         answer = ec2.create_fleet(**request(cluster, intent))
     except (ClientError, BotoCoreError) as error:
         kind = errors.trouble(error)
-        if kind in AGAIN:
+        if kind in RETRYABLE:
             raise
         # EC2 has carried out this token with other parameters, for example those of a scheduler of another release. Its
         # instances can be described by now. A new token would launch the same instances again.
         if errors.error_code(error) == _MISMATCH and (brought := instances.of_launch(ec2, intent.token)):
-            return LaunchAnswer(instances=tuple(map(_brought, brought)))
+            return LaunchAnswer(instances=tuple(map(_to_launched, brought)))
         return LaunchAnswer(errors=(_refused(error, kind, intent),))
     return read(answer, intent)
 
@@ -80,7 +80,7 @@ def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
     """Return the answer of CreateFleet, in the terms of an intent."""
     launched = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
     raw = answer.get("Errors") or []
-    own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
+    own = [e for e in raw if e.get("ErrorMessage", "").lower() != _GENERIC_MESSAGE] or raw
     return LaunchAnswer(instances=tuple(launched), errors=tuple(_error(e, intent) for e in own))
 
 
@@ -168,7 +168,7 @@ def _launched(group: dict[str, Any], intent: LaunchIntent) -> Iterator[Launched]
         yield Launched(instance_id=name, instance_type=kind, zone=zone)
 
 
-def _brought(instance: CloudInstance) -> Launched:
+def _to_launched(instance: CloudInstance) -> Launched:
     return Launched(instance_id=instance.instance_id, instance_type=instance.instance_type, zone=instance.zone)
 
 

@@ -103,7 +103,7 @@ class AwsCloud:
         quota = quotas.find_quota(instance_type, market)
         return quota.code if quota is not None else instance_type.partition(".")[0]
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""
         self._gauges.put(namespace, gauges, at)
 

@@ -8,8 +8,8 @@ from everspot_core.estimate.requested import HOURS_A_MONTH as HOURS_PER_MONTH
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.costing import listed_price
+from everspot_clouds.federation_names import region_of_url
 from everspot_clouds.price_files import other_prices
-from everspot_clouds.visiting import region_of_url
 
 LEAST = fixed.SAME[0]
 """The region whose price stands for regions that have no price table, where it is the same or higher."""

@@ -90,41 +90,41 @@ def _kubernetes_pool(costing: Costing, resource: DeclaredResource) -> None:
 
 def _metrics(costing: Costing, resource: DeclaredResource) -> None:
     usd = fixed.metrics_usd(costing.rate(fixed.METRIC), costing.rate(fixed.REQUESTS))
-    costing.pay(resource, "metrics", usd)
+    costing.add_monthly(resource, "metrics", usd)
 
 
 def _endpoint(costing: Costing, resource: DeclaredResource) -> None:
     kind = resource.inputs.get("vpcEndpointType")
     if unknown(kind):
-        costing.lack(resource, "its kind is not known")
+        costing.note_unknown_cost(resource, "its kind is not known")
         return
     if kind not in ("Interface", "GatewayLoadBalancer"):
         return  # a gateway endpoint is free
     subnets = resource.inputs.get("subnetIds")
     if not isinstance(subnets, list | tuple):
-        costing.lack(resource, "the number of its zones is not known")
+        costing.note_unknown_cost(resource, "the number of its zones is not known")
         return
     usd = len(subnets) * costing.rate(fixed.ENDPOINT).usd_per_month
-    costing.pay(resource, "interface endpoints", usd, team=read_team(resource.inputs.get("tags")))
-    costing.by_use(resource, "interface endpoints also by the GB")
+    costing.add_monthly(resource, "interface endpoints", usd, team=read_team(resource.inputs.get("tags")))
+    costing.add_metered(resource, "interface endpoints also by the GB")
 
 
 def _nat(costing: Costing, resource: DeclaredResource) -> None:
     usd = costing.rate(fixed.NAT).usd_per_month
-    costing.pay(resource, "NAT gateway", usd, team=read_team(resource.inputs.get("tags")))
-    costing.by_use(resource, "NAT gateways also by the GB")
+    costing.add_monthly(resource, "NAT gateway", usd, team=read_team(resource.inputs.get("tags")))
+    costing.add_metered(resource, "NAT gateways also by the GB")
 
 
 def _address(costing: Costing, resource: DeclaredResource) -> None:
     usd = costing.rate(fixed.ADDRESS).usd_per_month
-    costing.pay(resource, "public addresses", usd, team=read_team(resource.inputs.get("tags")))
+    costing.add_monthly(resource, "public addresses", usd, team=read_team(resource.inputs.get("tags")))
 
 
 def _subnet(costing: Costing, resource: DeclaredResource) -> None:
     public = resource.inputs.get("mapPublicIpOnLaunch")
     if unknown(public) or str(public).lower() == "true":
         usd = float(costing.rate(fixed.ADDRESS).usd_per_month)
-        costing.lack_part(
+        costing.note_unknown_part(
             resource,
             f"mapPublicIpOnLaunch gives a public address, ${usd:.2f} a month, to each of its instances whose template "
             "says nothing of one: these are not counted",
@@ -134,8 +134,8 @@ def _subnet(costing: Costing, resource: DeclaredResource) -> None:
 def _key(costing: Costing, resource: DeclaredResource) -> None:
     usd = costing.rate(fixed.KEY).usd_per_month
     high = usd * (1 + fixed.ROTATIONS) if resource.inputs.get("enableKeyRotation") else usd
-    costing.pay(resource, "keys", usd, team=read_team(resource.inputs.get("tags")), low=usd, high=high)
-    costing.by_use(resource, "keys also by requests")
+    costing.add_monthly(resource, "keys", usd, team=read_team(resource.inputs.get("tags")), low=usd, high=high)
+    costing.add_metered(resource, "keys also by requests")
 
 
 def _alarm(costing: Costing, resource: DeclaredResource) -> None:
@@ -144,16 +144,16 @@ def _alarm(costing: Costing, resource: DeclaredResource) -> None:
     period = number(resource.inputs.get("period"))
     each = fixed.FAST_ALARM if period is not None and period < 60 else fixed.ALARM
     usd = max(1, metrics) * costing.rate(each).usd_per_month
-    costing.pay(resource, "alarms", usd, team=read_team(resource.inputs.get("tags")))
+    costing.add_monthly(resource, "alarms", usd, team=read_team(resource.inputs.get("tags")))
 
 
 def _composite_alarm(costing: Costing, resource: DeclaredResource) -> None:
     team = read_team(resource.inputs.get("tags"))
-    costing.pay(resource, "alarms", costing.rate(fixed.COMPOSITE_ALARM).usd_per_month, team=team)
+    costing.add_monthly(resource, "alarms", costing.rate(fixed.COMPOSITE_ALARM).usd_per_month, team=team)
 
 
 def _dashboard(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "dashboards", costing.rate(fixed.DASHBOARD).usd_per_month)
+    costing.add_monthly(resource, "dashboards", costing.rate(fixed.DASHBOARD).usd_per_month)
 
 
 _FREE_TYPES: dict[str, tuple[str, ...]] = {

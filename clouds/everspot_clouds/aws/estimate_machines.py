@@ -27,14 +27,14 @@ def fleet(
     inputs = resource.inputs
     sizes = _sizes(inputs.get("targetCapacitySpecification"))
     if sizes is None:
-        return costing.lack(resource, "its target is not known before the update")
+        return costing.note_unknown_cost(resource, "its target is not known before the update")
     if not any(sizes.values()):
         return None
     candidates = _candidates(inputs.get("launchTemplateConfigs"))
     if not candidates:
-        return costing.lack(resource, "its instance types are not known before the update")
+        return costing.note_unknown_cost(resource, "its instance types are not known before the update")
     if costing.region is None:
-        return costing.lack(resource, "its region is not known")
+        return costing.note_unknown_cost(resource, "its region is not known")
     template = nearest(resource, templates)
     costing.standing += [
         StandingRequest(
@@ -97,7 +97,7 @@ def _candidates(configs: Any) -> tuple[TypeOption, ...]:
 def _extras(costing: Costing, resource: DeclaredResource, template: DeclaredResource | None) -> tuple[Extra, ...]:
     """Return the cost of each instance of a template besides its price."""
     if template is None:
-        costing.lack_part(resource, "its launch template is not among the resources: volumes are not counted")
+        costing.note_unknown_part(resource, "its launch template is not among the resources: volumes are not counted")
         return ()
     extras = []
     if part(template.inputs, "monitoring", "enabled"):
@@ -117,17 +117,17 @@ def _initialization(costing: Costing, template: DeclaredResource) -> None:
         gib = number(part(mapping, "ebs", "volumeSize"))
         if gib is not None and part(mapping, "ebs", "volumeInitializationRate"):
             usd = f"${initialization_usd(float(gib)):.2f}"
-            costing.by_use(template, f"the initialization of volumes, at most {usd} a launch")
+            costing.add_metered(template, f"the initialization of volumes, at most {usd} a launch")
 
 
 def _volume(costing: Costing, template: DeclaredResource, mapping: Any) -> Fraction | None:
     """Return a volume's month, None if it is not known."""
     gib, kind = number(part(mapping, "ebs", "volumeSize")), part(mapping, "ebs", "volumeType")
     if gib is None:
-        costing.lack_part(template, "the size of its volumes is not known: they are not counted")
+        costing.note_unknown_part(template, "the size of its volumes is not known: they are not counted")
         return None
     if kind != "gp3":
-        costing.lack_part(template, f"volumes of type {kind} have no price here")
+        costing.note_unknown_part(template, f"volumes of type {kind} have no price here")
         return None
     free_iops, free_mibs = fixed.GP3_FREE
     iops = max(0, (number(part(mapping, "ebs", "iops")) or 0) - free_iops)
@@ -145,9 +145,9 @@ def group(templates: Sequence[DeclaredResource], costing: Costing, resource: Dec
     desired = resource.inputs.get("desiredCapacity")
     size = number(resource.inputs.get("minSize") if desired is None else desired)
     if resource.inputs.get("mixedInstancesPolicy") or kind is None or unknown(kind) or size is None:
-        return costing.lack(resource, "its instance type or its size is not known")
+        return costing.note_unknown_cost(resource, "its instance type or its size is not known")
     if costing.region is None:
-        return costing.lack(resource, "its region is not known")
+        return costing.note_unknown_cost(resource, "its region is not known")
     costing.standing.append(_others(resource, costing.region, str(kind), size, _extras(costing, resource, template)))
     return None
 
@@ -156,8 +156,8 @@ def instance(costing: Costing, resource: DeclaredResource) -> None:
     """A single instance."""
     kind = resource.inputs.get("instanceType")
     if kind is None or unknown(kind) or costing.region is None:
-        return costing.lack(resource, "its instance type or region is not known")
-    costing.lack_part(resource, "its volumes are not counted")
+        return costing.note_unknown_cost(resource, "its instance type or region is not known")
+    costing.note_unknown_part(resource, "its volumes are not counted")
     costing.standing.append(_others(resource, costing.region, str(kind), Fraction(1)))
     return None
 
@@ -186,7 +186,9 @@ def kubernetes_pool(costing: Costing, resource: DeclaredResource) -> None:
     usd = _volume(costing, resource, volume)
     extras = () if usd is None else (Extra(kind="volumes", usd_per_month=usd),)
     _launchable(costing, resource, texts(part(resource.inputs, "capacity", "elastic", "zones")), lambda: extras)
-    costing.by_use(resource, "the Kubernetes cluster by its control plane, its add-ons and the node of the scheduler")
+    costing.add_metered(
+        resource, "the Kubernetes cluster by its control plane, its add-ons and the node of the scheduler"
+    )
 
 
 def elastic(
@@ -203,12 +205,12 @@ def _launchable(
     capacity = resource.inputs.get("capacity")
     elastic = part(capacity, "elastic")
     if not isinstance(elastic, Mapping) or not isinstance(capacity, Mapping):
-        return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
+        return costing.note_unknown_cost(resource, "its limits are not known: it was declared by an earlier release")
     if costing.region is None:
-        return costing.lack(resource, "its region is not known")
+        return costing.note_unknown_cost(resource, "its region is not known")
     most = number(elastic.get("maxInstances"))
     if most is None:
-        return costing.lack(resource, "its limit of instances is not known")
+        return costing.note_unknown_cost(resource, "its limit of instances is not known")
     limit = capacity.get("maxPrice")
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})

@@ -15,7 +15,7 @@ from typing import Any
 from everspot_clouds.aws import rules
 from everspot_clouds.aws.errors import trouble
 from everspot_clouds.base import Message, MessageKind, Trouble
-from everspot_clouds.listening import Listening
+from everspot_clouds.listening import QueueListener
 
 LONG_POLL = timedelta(seconds=20)
 _BATCH = 10
@@ -81,8 +81,8 @@ def parse(body: str, handle: str) -> Message:
     return message
 
 
-class Listener(Listening):
-    """See `Listening`. It polls SQS."""
+class Listener(QueueListener):
+    """See `QueueListener`. It polls SQS."""
 
     noun = "queue"
 
@@ -92,18 +92,18 @@ class Listener(Listening):
         self._wait = int(long_poll.total_seconds())
 
     def delete(self, messages: Iterable[Message]) -> None:
-        """See `Listening`. Raises botocore's errors."""
+        """See `QueueListener`. Raises botocore's errors."""
         handles = [m.handle for m in messages]
         for start in range(0, len(handles), _BATCH):
             entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(handles[start : start + _BATCH])]
             self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
     def trouble(self, error: Exception) -> Trouble:
-        """See `Listening`."""
+        """See `QueueListener`."""
         return trouble(error)
 
     def receive(self) -> None:
-        """See `Listening`. Raises botocore's errors."""
+        """See `QueueListener`. Raises botocore's errors."""
         answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=self._wait)
         self.keep(_read(raw) for raw in answer.get("Messages", []))
 

@@ -25,7 +25,7 @@ from botocore.parsers import ResponseParserError
 from everspot_clouds.aws.errors import error_code, trouble
 from everspot_clouds.base import CloudError, Prover, Trouble
 from everspot_clouds.base.proof import AWS_REQUEST, JWT, Proof
-from everspot_clouds.visiting import region_of_url
+from everspot_clouds.federation_names import region_of_url
 
 LIFE = timedelta(hours=1)
 """How long a role is assumed: as long as a role that assumes another one may (IAM user guide, "Role chaining")."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.jobs.access import JobAccess
 
-    from everspot_clouds.base import Door, JobCredentials, Metadata, Prover, Provider, Site
+    from everspot_clouds.base import JobCredentials, Metadata, Prover, Provider, RemoteAccess, Site
 
 
 class AwsProvider(PackageProvider):
@@ -82,7 +82,7 @@ class AwsProvider(PackageProvider):
 
         return AwsSite(manifest)
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """See `Provider`."""
         from everspot_clouds.aws.shell import SessionManager
 

@@ -11,17 +11,17 @@ PLUGIN = "session-manager-plugin"
 
 
 class SessionManager:
-    """See `everspot_clouds.base.Door`."""
+    """See `everspot_clouds.base.RemoteAccess`."""
 
     def __init__(self, region: str) -> None:
         self._region = region
 
     def enter(self, instance_id: str, command: str) -> Handover:
-        """See `Door`."""
+        """See `RemoteAccess`."""
         return self._session(instance_id, COMMAND, {"command": [command]})
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
-        """See `Door`."""
+        """See `RemoteAccess`."""
         return self._session(instance_id, PORT, {"portNumber": [str(port)], "localPortNumber": [str(local)]})
 
     def _session(self, instance_id: str, document: str, parameters: Mapping[str, list[str]]) -> Handover:

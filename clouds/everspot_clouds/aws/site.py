@@ -16,7 +16,7 @@ from everspot_core.estimate.requested import HOURS_A_MONTH
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
-from everspot_clouds.base import Left
+from everspot_clouds.base import RemainingResource
 
 ALIVE = ("pending", "running", "stopping", "stopped", "shutting-down")
 """States of instances that have not ended. An instance that is shutting down is about to end."""
@@ -79,7 +79,7 @@ class AwsSite:
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("s3://")]
 
-    def remaining(self) -> list[Left]:
+    def remaining(self) -> list[RemainingResource]:
         """See `Site`."""
         try:
             resources = [*self._instances(), *self._fleets(), *self._groups(), *self._volumes(), *self._endpoints()]
@@ -87,18 +87,18 @@ class AwsSite:
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
 
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         """See `Site`. EC2 alone: launch templates, security groups, subnets and all else that it tags."""
         try:
             return [
-                Left(kind=tag["ResourceType"], name=tag["ResourceId"])
+                RemainingResource(kind=tag["ResourceType"], name=tag["ResourceId"])
                 for tag in self._pages("describe_tags", "Tags", Filters=self._filters)
                 if tag["Key"] == CLUSTER_TAG and tag["ResourceType"] not in _BILLED
             ]
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
 
-    def elsewhere(self) -> list[Left]:
+    def elsewhere(self) -> list[RemainingResource]:
         """See `Site`. By the Resource Groups Tagging API, which knows no roles of IAM."""
         tag_filter = [{"Key": CLUSTER_TAG, "Values": [self._cluster]}]
         try:
@@ -119,7 +119,7 @@ class AwsSite:
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
 
-    def remove(self, resources: Iterable[Left]) -> None:
+    def remove(self, resources: Iterable[RemainingResource]) -> None:
         """See `Site`."""
         selected = list(resources)
         self.end([item.name for item in selected if item.kind == INSTANCE])
@@ -130,7 +130,7 @@ class AwsSite:
                 if not errors.error_code(error).endswith(_GONE):
                     raise errors.to_cloud_error(error) from error
 
-    def _remove(self, resource: Left) -> None:
+    def _remove(self, resource: RemainingResource) -> None:
         name = resource.name
         match resource.kind:
             case "fleet":
@@ -164,7 +164,7 @@ class AwsSite:
                     events.remove_targets(Rule=name, Ids=targets)
                 events.delete_rule(Name=name)
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         """See `Site`."""
         command = _REMOVALS.get(resource.kind)
         return (
@@ -177,13 +177,13 @@ class AwsSite:
         for page in self._ec2.get_paginator(call).paginate(**request):
             yield from page[name]
 
-    def _instances(self) -> Iterator[Left]:
+    def _instances(self) -> Iterator[RemainingResource]:
         alive = {"Name": "instance-state-name", "Values": list(ALIVE)}
         for reservation in self._pages("describe_instances", "Reservations", Filters=[*self._filters, alive]):
             for instance in reservation["Instances"]:
                 tags, state = _tags(instance), instance["State"]["Name"]
                 where = instance["Placement"]["AvailabilityZone"]
-                yield Left(
+                yield RemainingResource(
                     kind=INSTANCE,
                     name=instance["InstanceId"],
                     detail=f"{tags.get(ROLE_TAG, 'of no role')}, {instance['InstanceType']} in {where}, {state}",
@@ -197,14 +197,14 @@ class AwsSite:
                     market=Market.SPOT if instance.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
                 )
 
-    def _fleets(self) -> Iterator[Left]:
+    def _fleets(self) -> Iterator[RemainingResource]:
         # DescribeFleets has no filter for tags, and leaves out fleets of type instant.
         states = [{"Name": "fleet-state", "Values": list(_FLEETS)}]
         for fleet in self._pages("describe_fleets", "Fleets", Filters=states):
             if _tags(fleet).get(CLUSTER_TAG) == self._cluster and fleet.get("Type") != "instant":
                 size = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]
                 state = fleet["FleetState"]
-                yield Left(
+                yield RemainingResource(
                     kind="fleet",
                     name=fleet["FleetId"],
                     detail=f"target {size}, {state}",
@@ -212,10 +212,10 @@ class AwsSite:
                     capacity=True,
                 )
 
-    def _groups(self) -> Iterator[Left]:
+    def _groups(self) -> Iterator[RemainingResource]:
         pages = self._scaling.get_paginator("describe_auto_scaling_groups").paginate(Filters=self._filters)
         for group in (group for page in pages for group in page["AutoScalingGroups"]):
-            yield Left(
+            yield RemainingResource(
                 kind="Auto Scaling group",
                 name=group["AutoScalingGroupName"],
                 detail=group.get("Status", ""),
@@ -223,10 +223,10 @@ class AwsSite:
                 capacity=True,
             )
 
-    def _volumes(self) -> Iterator[Left]:
+    def _volumes(self) -> Iterator[RemainingResource]:
         for volume in self._pages("describe_volumes", "Volumes", Filters=self._filters):
             attached = volume.get("Attachments") or []
-            yield Left(
+            yield RemainingResource(
                 kind="volume",
                 name=volume["VolumeId"],
                 detail=f"{volume['Size']} GiB, {volume['State']}",
@@ -235,11 +235,11 @@ class AwsSite:
                 ending=volume["State"] == "deleting" or bool(attached),
             )
 
-    def _endpoints(self) -> Iterator[Left]:
+    def _endpoints(self) -> Iterator[RemainingResource]:
         for endpoint in self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=self._filters):
             state = endpoint["State"].lower()
             if state != "deleted":
-                yield Left(
+                yield RemainingResource(
                     kind="VPC endpoint",
                     name=endpoint["VpcEndpointId"],
                     detail=f"{endpoint['ServiceName']}, {state}",
@@ -247,11 +247,11 @@ class AwsSite:
                     usd_per_hour=len(endpoint.get("SubnetIds") or ()) * float(fixed_prices.ENDPOINT.usd),
                 )
 
-    def _gateways(self) -> Iterator[Left]:
+    def _gateways(self) -> Iterator[RemainingResource]:
         for gateway in self._pages("describe_nat_gateways", "NatGateways", Filter=self._filters):
             state = gateway["State"]
             if state not in ("deleted", "failed"):
-                yield Left(
+                yield RemainingResource(
                     kind="NAT gateway",
                     name=gateway["NatGatewayId"],
                     detail=state,
@@ -259,12 +259,14 @@ class AwsSite:
                     usd_per_hour=float(fixed_prices.NAT.usd),
                 )
 
-    def _addresses(self) -> Iterator[Left]:
+    def _addresses(self) -> Iterator[RemainingResource]:
         for address in self._ec2.describe_addresses(Filters=self._filters)["Addresses"]:
             usd = float(fixed_prices.ADDRESS.usd)
-            yield Left(kind="address", name=address["AllocationId"], detail=address["PublicIp"], usd_per_hour=usd)
+            yield RemainingResource(
+                kind="address", name=address["AllocationId"], detail=address["PublicIp"], usd_per_hour=usd
+            )
 
-    def _retained_buckets(self) -> Iterator[Left]:
+    def _retained_buckets(self) -> Iterator[RemainingResource]:
         for url in self._buckets:
             name = url.removeprefix("s3://").partition("?")[0].partition("/")[0]
             try:
@@ -273,17 +275,17 @@ class AwsSite:
                 if errors.error_code(error) in ("404", "NoSuchBucket"):
                     continue
                 raise
-            yield Left(kind="bucket", name=name, retained=True)
+            yield RemainingResource(kind="bucket", name=name, retained=True)
 
 
-def _parse_arn(arn: str) -> Left:
+def _parse_arn(arn: str) -> RemainingResource:
     """Parse an ARN. The detail of a queue is its URL, which SQS calls take."""
     _, partition, service, region, account, resource_part = arn.split(":", 5)
     kind, name = _SERVICES.get(service, service), re.split("[:/]", resource_part)[-1]
     domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
     detail = f"https://sqs.{region}.{domain}/{account}/{name}" if kind == "queue" else arn
     usd = _PRICES.get(kind)
-    return Left(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
+    return RemainingResource(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
 
 
 def _tags(description: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from everspot_clouds.base.cloud import (
 from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
 from everspot_clouds.base.job_credentials import JobAnswer, JobCredentials
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.base.operator import Door, Handover, Left, Site, image_check
+from everspot_clouds.base.operator import Handover, RemainingResource, RemoteAccess, Site, image_check
 from everspot_clouds.base.proof import Proof, Prover
 from everspot_clouds.base.provider import Provider
 
@@ -31,14 +31,12 @@ __all__ = [
     "CloudError",
     "CloudInstance",
     "Codes",
-    "Door",
     "Handover",
     "Identity",
     "JobAnswer",
     "JobCredentials",
     "LaunchAnswer",
     "Launched",
-    "Left",
     "Message",
     "MessageKind",
     "Metadata",
@@ -50,6 +48,8 @@ __all__ = [
     "Proof",
     "Prover",
     "Provider",
+    "RemainingResource",
+    "RemoteAccess",
     "Site",
     "Trouble",
     "Verdict",

@@ -172,7 +172,7 @@ class Cloud(Protocol):
         together."""
         ...
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """Write these figures of the cluster, as of a moment, for alarms and dashboards. It is called in a separate
         thread."""
         ...

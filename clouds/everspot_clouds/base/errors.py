@@ -35,7 +35,7 @@ def fixes(cloud: str, *, more: str, log_in: str) -> dict[Trouble, str]:
     `log_in`: the command that logs in."""
     return {
         Trouble.THROTTLED: f"{cloud} is asked too often: try again in a minute",
-        Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
+        Trouble.CAPACITY: "no pool has capacity: add instance types or zones to the fleet; launches are tried again",
         Trouble.QUOTA: f"ask for more: {more}",
         Trouble.CREDENTIALS: f"log in again ({log_in}), or have the missing permission granted",
         Trouble.REQUEST: "the cloud does not accept these settings: correct them and run pulumi up",

@@ -33,7 +33,7 @@ class Handover:
     denied: str
 
 
-class Door(Protocol):
+class RemoteAccess(Protocol):
     """Access to instances, for a person."""
 
     def enter(self, instance_id: str, command: str) -> Handover:
@@ -46,7 +46,7 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class RemainingResource:
     """A resource of a cluster that its cloud still has.
 
     Attributes:
@@ -87,15 +87,15 @@ class Left:
 class Site(Protocol):
     """The resources of a cluster in its cloud, for taking it down. Methods that ask the cloud raise `CloudError`."""
 
-    def remaining(self) -> list[Left]:
+    def remaining(self) -> list[RemainingResource]:
         """Return everything that costs money, found by the cluster's name and not by any record."""
         ...
 
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         """Launch templates and whatever else of the cluster costs nothing."""
         ...
 
-    def elsewhere(self) -> list[Left]:
+    def elsewhere(self) -> list[RemainingResource]:
         """Return the cluster's resources in services other than that of instances: queues, topics, buckets, keys."""
         ...
 
@@ -103,11 +103,11 @@ class Site(Protocol):
         """Terminate instances of the cluster now, with the user's credentials."""
         ...
 
-    def remove(self, resources: Iterable[Left]) -> None:
+    def remove(self, resources: Iterable[RemainingResource]) -> None:
         """Delete resources of the cluster now, with their instances and with the user's credentials. A resource that is
         already gone is no failure."""
         ...
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         """Return the cloud's own command that removes a resource."""
         ...

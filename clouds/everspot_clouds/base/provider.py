@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.job_credentials import JobCredentials
     from everspot_clouds.base.metadata import Metadata
-    from everspot_clouds.base.operator import Door, Site
+    from everspot_clouds.base.operator import RemoteAccess, Site
     from everspot_clouds.base.proof import Prover
 
 
@@ -148,7 +148,7 @@ class Provider(Protocol):
         """
         ...
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """Access to a cluster's instances.
 
         Raises:

@@ -31,7 +31,7 @@ from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import description, parse_type
 from everspot_clouds.gcp.quotas import gpu_family, list_metrics
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
-from everspot_clouds.gcp.terminations import AGAIN
+from everspot_clouds.gcp.terminations import RETRYABLE
 from everspot_clouds.gcp.zones import Zones
 
 WAIT = timedelta(seconds=10)
@@ -65,11 +65,11 @@ class BulkLaunches:
             operation = self._send(intent, path) if earlier is None else {"name": earlier}
         except ApiError as error:
             kind = errors.trouble(error)
-            if kind in AGAIN:
+            if kind in RETRYABLE:
                 raise
             if error.exists:  # what the same request has brought, which Google does not remember any more
                 if brought := _alive(instances.of_launch(self._api, intent.token)):
-                    return LaunchAnswer(instances=tuple(map(_brought, brought)))
+                    return LaunchAnswer(instances=tuple(map(_to_launched, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own
             return LaunchAnswer(errors=(_refused(error, kind, intent),))
         done = self._done(operation, path, intent)
@@ -119,13 +119,13 @@ class BulkLaunches:
         brought = _alive(instances.of_launch(self._api, intent.token))
         operation_errors = (done.get("error") or {}).get("errors") or []
         if len(brought) >= intent.count:
-            return LaunchAnswer(instances=tuple(map(_brought, brought)))
+            return LaunchAnswer(instances=tuple(map(_to_launched, brought)))
         own = [raw for op in self._inserts(done, intent) for raw in _with_zone(op)]
         failures = errors.read_failures([*operation_errors, *own]) or [
             OperationError(SHORT, "the operation does not say why fewer came")
         ]
         launch_errors = dict.fromkeys(error for failure in failures for error in _errors(failure, intent))
-        return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(launch_errors))
+        return LaunchAnswer(instances=tuple(map(_to_launched, brought)), errors=tuple(launch_errors))
 
     def _inserts(self, done: Mapping[str, Any], intent: LaunchIntent) -> list[Mapping[str, Any]]:
         """Return the operations of the single instances of a failed bulk operation. They contain the reasons."""
@@ -238,7 +238,7 @@ def _alive(candidates: Iterable[CloudInstance]) -> list[CloudInstance]:
     return [instance for instance in candidates if instance.phase is Phase.ALIVE]
 
 
-def _brought(instance: CloudInstance) -> Launched:
+def _to_launched(instance: CloudInstance) -> Launched:
     return Launched(instance_id=instance.instance_id, instance_type=instance.instance_type, zone=instance.zone)
 
 

@@ -29,7 +29,7 @@ LOOK_BACK = timedelta(hours=24)
 """How far back, market time, the first reading of the operations looks for ends."""
 OVERLAP = timedelta(minutes=15)
 """Market time that successive reads of the operations overlap, because some operations take long."""
-AGAIN = timedelta(minutes=1)
+RETRYABLE = timedelta(minutes=1)
 """Real time after which operations are read again even if no instance has vanished."""
 
 
@@ -83,9 +83,9 @@ class GcpCloud:
 
     def ends(self) -> list[CloudEnd]:
         """See `Cloud`. They come from the operations, which are read when an instance has vanished, and every
-        `AGAIN`."""
+        `RETRYABLE`."""
         now = self._clock.monotonic()
-        if self._missing or self._looked is None or now - self._looked >= AGAIN:
+        if self._missing or self._looked is None or now - self._looked >= RETRYABLE:
             alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
             ended = instances.ended(self._api, self._zones.list_zones(self._region), self._since)
             self._ends |= {end.instance_id: end for end in ended if end.instance_id not in alive}
@@ -129,7 +129,7 @@ class GcpCloud:
         """See `Cloud`."""
         return quotas.find_quota(instance_type, market)
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""
         self._gauges.put(namespace, gauges, at)
 

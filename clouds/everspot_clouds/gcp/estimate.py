@@ -69,15 +69,17 @@ def _rules(templates: Sequence[DeclaredResource]) -> Mapping[str, Rule]:
         "everspot:index:GcpElasticCapacity": partial(machines.elastic, templates),
         "everspot:index:GcpTrainingFleet": declared_types,
         "everspot:index:GcpSchedulerService": idle_requests(fixed.STORE_WRITES, fixed.STORE_READS),
-        "everspot:index:GcpMonitoring": lambda costing, r: costing.by_use(r, "metrics by what is written"),
+        "everspot:index:GcpMonitoring": lambda costing, r: costing.add_metered(r, "metrics by what is written"),
         "gcp:compute/subnetwork:Subnetwork": _subnetwork,
         "gcp:compute/address:Address": _address,
         "gcp:compute/globalAddress:GlobalAddress": _address,
         "gcp:kms/cryptoKey:CryptoKey": _key,
-        "gcp:secretmanager/secret:Secret": lambda costing, r: costing.by_use(r, "secrets by versions and requests"),
+        "gcp:secretmanager/secret:Secret": lambda costing, r: costing.add_metered(
+            r, "secrets by versions and requests"
+        ),
         "gcp:secretmanager/secretVersion:SecretVersion": _secret,
         "gcp:monitoring/alertPolicy:AlertPolicy": _alerts,
-        _NAT: lambda costing, r: costing.by_use(r, "Cloud NAT also by the GB"),
+        _NAT: lambda costing, r: costing.add_metered(r, "Cloud NAT also by the GB"),
         **{kind: by_use(meter) for kind, meter in BY_USE.items()},
     }
 
@@ -104,7 +106,7 @@ def _nat(costing: Costing, gateways: Sequence[DeclaredResource]) -> None:
 
 def _subnetwork(costing: Costing, resource: DeclaredResource) -> None:
     if resource.inputs.get("logConfig"):
-        costing.by_use(resource, "flow logs by what is written")
+        costing.add_metered(resource, "flow logs by what is written")
 
 
 def _address(costing: Costing, resource: DeclaredResource) -> None:
@@ -112,33 +114,33 @@ def _address(costing: Costing, resource: DeclaredResource) -> None:
         return
     usd, idle = costing.rate(fixed.ADDRESS).usd_per_month, costing.rate(fixed.IDLE_ADDRESS).usd_per_month
     team = machines.team_by_labels(resource.inputs.get("labels"))
-    costing.pay(resource, "public addresses", usd, team=team, low=usd, high=idle)
+    costing.add_monthly(resource, "public addresses", usd, team=team, low=usd, high=idle)
 
 
 def _key(costing: Costing, resource: DeclaredResource) -> None:
     level = part(resource.inputs, "versionTemplate", "protectionLevel") or "SOFTWARE"
     if level not in ("SOFTWARE", "HSM"):
-        costing.lack(resource, f"keys of protection level {level} have no price here")
+        costing.note_unknown_cost(resource, f"keys of protection level {level} have no price here")
         return
     each = fixed.KEY_VERSION if level == "SOFTWARE" else fixed.HSM_KEY_VERSION
     usd = costing.rate(each).usd_per_month
-    costing.pay(resource, "keys", usd, team=machines.team_by_labels(resource.inputs.get("labels")))
-    costing.by_use(resource, "keys also by requests, and by every version that a rotation adds")
+    costing.add_monthly(resource, "keys", usd, team=machines.team_by_labels(resource.inputs.get("labels")))
+    costing.add_metered(resource, "keys also by requests, and by every version that a rotation adds")
 
 
 def _secret(costing: Costing, resource: DeclaredResource) -> None:
-    costing.pay(resource, "secrets", costing.rate(fixed.SECRET_VERSION).usd_per_month)
+    costing.add_monthly(resource, "secrets", costing.rate(fixed.SECRET_VERSION).usd_per_month)
 
 
 def _alerts(costing: Costing, resource: DeclaredResource) -> None:
     conditions = resource.inputs.get("conditions")
     if not isinstance(conditions, list | tuple):
-        costing.lack(resource, "the number of its conditions is not known")
+        costing.note_unknown_cost(resource, "the number of its conditions is not known")
         return
     usd = len(conditions) * costing.rate(fixed.ALERT).usd_per_month
     team = machines.team_by_labels(resource.inputs.get("userLabels"))
-    costing.pay(resource, "alarms", usd, team=team, low=Fraction(0))  # Google may not charge for them yet
-    costing.by_use(resource, "alert policies also by the time series that they read")
+    costing.add_monthly(resource, "alarms", usd, team=team, low=Fraction(0))  # Google may not charge for them yet
+    costing.add_metered(resource, "alert policies also by the time series that they read")
 
 
 _FREE_TYPES: dict[str, tuple[str, ...]] = {

@@ -32,10 +32,12 @@ def group(templates: Sequence[DeclaredResource], costing: Costing, resource: Dec
     inputs, template = resource.inputs, nearest(resource, templates)
     size, region = number(inputs.get("targetSize")), _region(resource) or costing.region
     if size is None or template is None or region is None:
-        return costing.lack(resource, "its size, its template or its region is not known before the update")
+        return costing.note_unknown_cost(
+            resource, "its size, its template or its region is not known before the update"
+        )
     candidates = _candidates(inputs.get("instanceFlexibilityPolicy"), template.inputs)
     if not candidates:
-        return costing.lack(resource, "its machine types are not known before the update")
+        return costing.note_unknown_cost(resource, "its machine types are not known before the update")
     if size == 0:
         return None
     scheduling = template.inputs.get("scheduling")
@@ -99,9 +101,9 @@ def _extras(costing: Costing, template: DeclaredResource, *, spot: bool) -> tupl
     for disk in items(template.inputs.get("disks")):
         gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
         if gib is None:
-            costing.lack_part(template, "the size of its disks is not known: they are not counted")
+            costing.note_unknown_part(template, "the size of its disks is not known: they are not counted")
         elif kind not in fixed.DISK_GIB:
-            costing.lack_part(template, f"disks of type {kind} have no price here: they are not counted")
+            costing.note_unknown_part(template, f"disks of type {kind} have no price here: they are not counted")
         else:
             usd += gib * costing.rate(fixed.DISK_GIB[kind]).usd_per_month
     return (Extra(kind="volumes", usd_per_month=usd), *extras) if usd else tuple(extras)
@@ -112,7 +114,9 @@ def _addresses(costing: Costing, template: DeclaredResource) -> int:
     faces = template.inputs.get("networkInterfaces")
     configs = [face.get("accessConfigs") for face in items(faces)]
     if unknown(faces) or any(unknown(access) for access in configs):
-        costing.lack_part(template, "whether its machines have external addresses is not known: they are not counted")
+        costing.note_unknown_part(
+            template, "whether its machines have external addresses is not known: they are not counted"
+        )
     return sum(len(access) for access in configs if isinstance(access, list | tuple))
 
 
@@ -121,14 +125,14 @@ def elastic(templates: Sequence[DeclaredResource], costing: Costing, resource: D
     capacity = resource.inputs.get("capacity")
     limits = part(capacity, "elastic")
     if not isinstance(limits, Mapping) or not isinstance(capacity, Mapping):
-        return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
+        return costing.note_unknown_cost(resource, "its limits are not known: it was declared by an earlier release")
     most = number(limits.get("maxInstances"))
     if most is None:
-        return costing.lack(resource, "its limit of instances is not known")
+        return costing.note_unknown_cost(resource, "its limit of instances is not known")
     template = nearest(resource, templates, within=True)
     region = (_region(template) if template is not None else None) or costing.region
     if region is None:
-        return costing.lack(resource, "its region is not known")
+        return costing.note_unknown_cost(resource, "its region is not known")
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})
     costing.elastic.append(

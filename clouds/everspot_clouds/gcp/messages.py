@@ -24,7 +24,7 @@ from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.gcp.errors import trouble
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import HALTED, PREEMPTED, REPAIRED, TRUSTED
-from everspot_clouds.listening import Listening
+from everspot_clouds.listening import QueueListener
 
 LONG_POLL = timedelta(seconds=90)
 """The longest wait for an answer. Pub/Sub holds it back for a bounded time while there is no message."""
@@ -75,8 +75,8 @@ def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
     return MessageKind.ENDING if plain == REPAIRED else MessageKind.IGNORED
 
 
-class Subscriber(Listening):
-    """See `Listening`. `notice`: what instances were promised."""
+class Subscriber(QueueListener):
+    """See `QueueListener`. `notice`: what instances were promised."""
 
     noun = "subscription"
 
@@ -85,18 +85,18 @@ class Subscriber(Listening):
         self._api, self._path, self._notice, self._clock = api, subscription, notice, clock
 
     def delete(self, messages: Iterable[Message]) -> None:
-        """See `Listening`. Raises the errors of `Api`."""
+        """See `QueueListener`. Raises the errors of `Api`."""
         handles = [m.handle for m in messages]
         for start in range(0, len(handles), _BATCH):
             body = {"ackIds": handles[start : start + _BATCH]}
             self._api.call("POST", "pubsub", f"{self._path}:acknowledge", body=body)
 
     def trouble(self, error: Exception) -> Trouble:
-        """See `Listening`."""
+        """See `QueueListener`."""
         return trouble(error)
 
     def receive(self) -> None:
-        """See `Listening`. Raises the errors of `Api`."""
+        """See `QueueListener`. Raises the errors of `Api`."""
         body = {"maxMessages": _BATCH}
         try:
             answer = self._api.call("POST", "pubsub", f"{self._path}:pull", body=body, again=False, time=LONG_POLL)
@@ -105,7 +105,7 @@ class Subscriber(Listening):
         self.keep(self._read(raw) for raw in answer.get("receivedMessages") or ())
 
     def receive_in_turn(self) -> None:
-        """See `Listening`. Waits after an immediate empty answer, which would otherwise become a busy loop."""
+        """See `QueueListener`. Waits after an immediate empty answer, which would otherwise become a busy loop."""
         began = self._clock.monotonic()
         self.receive()
         if self._clock.monotonic() - began < _LEAST:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.jobs.access import JobAccess
 
-    from everspot_clouds.base import Door, JobCredentials, Metadata, Prover, Provider, Site
+    from everspot_clouds.base import JobCredentials, Metadata, Prover, Provider, RemoteAccess, Site
 
 
 class GcpProvider(PackageProvider):
@@ -97,7 +97,7 @@ class GcpProvider(PackageProvider):
 
         return GcpSite(manifest, _clock())
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """See `Provider`."""
         from everspot_clouds.gcp.http_api import open_api
         from everspot_clouds.gcp.instances import of_cluster

@@ -21,13 +21,13 @@ _DENIED = (
 
 
 class IapTunnel:
-    """See `everspot_clouds.base.Door`. `find`: the instances of the cluster, in the form of the API."""
+    """See `everspot_clouds.base.RemoteAccess`. `find`: the instances of the cluster, in the form of the API."""
 
     def __init__(self, project: str, find: Callable[[], list[dict[str, Any]]]) -> None:
         self._project, self._find = project, find
 
     def enter(self, instance_id: str, command: str) -> Handover:
-        """See `Door`.
+        """See `RemoteAccess`.
 
         Raises:
             NotOffered: if the cluster's instances do not allow it.
@@ -38,7 +38,7 @@ class IapTunnel:
         return self._gcloud(*arguments, "--command", command, "--", "-t")
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
-        """See `Door`. Raises as `enter` does."""
+        """See `RemoteAccess`. Raises as `enter` does."""
         instance = self._instance(instance_id)
         arguments = ("ssh", instance["name"], *self._where(instance), "--tunnel-through-iap")
         return self._gcloud(*arguments, "--", "-N", "-L", f"{_LOOPBACK}:{local}:{_LOOPBACK}:{port}")

@@ -14,7 +14,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
 from google.auth.exceptions import GoogleAuthError
 
-from everspot_clouds.base import Left, Phase
+from everspot_clouds.base import Phase, RemainingResource
 from everspot_clouds.gcp import errors, fixed_prices, groups, instances
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api, open_api
@@ -60,34 +60,34 @@ class GcpSite:
         self._cluster, self._region = manifest.cluster, manifest.region
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("gs://")]
 
-    def remaining(self) -> list[Left]:
+    def remaining(self) -> list[RemainingResource]:
         """See `Site`."""
         return self._call(
             lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._retained_buckets()]
         )
 
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         """See `Site`. Instance templates."""
         names = self._call(lambda: groups.templates(self._api, self._region, self._cluster))
-        return [Left(kind=TEMPLATE, name=name) for name in names]
+        return [RemainingResource(kind=TEMPLATE, name=name) for name in names]
 
-    def elsewhere(self) -> list[Left]:
+    def elsewhere(self) -> list[RemainingResource]:
         """See `Site`. Subscriptions, topics and buckets; networks and service accounts have no labels."""
         return self._call(lambda: [*self._messaging(), *self._other_buckets()])
 
-    def _messaging(self) -> Iterator[Left]:
+    def _messaging(self) -> Iterator[RemainingResource]:
         for kind, collection in _COLLECTIONS.items():
             for page in self._api.pages("pubsub", f"projects/{self._api.project}/{collection}"):
                 for document in page.get(collection) or ():
                     if self._is_labelled(document):
-                        yield Left(kind=kind, name=last(document["name"]))
+                        yield RemainingResource(kind=kind, name=last(document["name"]))
 
-    def _other_buckets(self) -> Iterator[Left]:
+    def _other_buckets(self) -> Iterator[RemainingResource]:
         own_buckets = {urlsplit(url).netloc for url in self._buckets}
         for page in self._api.pages("storage", "b", project=self._api.project):
             for bucket in page.get("items") or ():
                 if self._is_labelled(bucket) and bucket["name"] not in own_buckets:
-                    yield Left(kind=BUCKET, name=bucket["name"], usd_per_hour=None, by_hand=True)
+                    yield RemainingResource(kind=BUCKET, name=bucket["name"], usd_per_hour=None, by_hand=True)
 
     def _is_labelled(self, document: dict[str, Any]) -> bool:
         return bool((document.get("labels") or {}).get(CLUSTER_LABEL) == self._cluster)
@@ -103,7 +103,7 @@ class GcpSite:
 
         self._call(delete_all)
 
-    def remove(self, resources: Iterable[Left]) -> None:
+    def remove(self, resources: Iterable[RemainingResource]) -> None:
         """See `Site`."""
         selected = list(resources)
         self.end([item.name for item in selected if item.kind == INSTANCE])
@@ -114,7 +114,7 @@ class GcpSite:
             elif resource.kind in _COLLECTIONS:
                 self._call(partial(self._delete, "pubsub", f"{_COLLECTIONS[resource.kind]}/{resource.name}"))
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         """See `Site`."""
         if resource.kind in _COLLECTIONS:
             return f"gcloud pubsub {_COLLECTIONS[resource.kind]} delete {resource.name} --project {self._api.project}"
@@ -123,7 +123,7 @@ class GcpSite:
         command = _REMOVALS.get(resource.kind)
         return f"gcloud compute {self._filled(command, resource)} --project {self._api.project}" if command else ""
 
-    def _filled(self, form: str, resource: Left) -> str:
+    def _filled(self, form: str, resource: RemainingResource) -> str:
         return form.format(
             name=resource.name, region=self._region, zone=resource.zone, parent=resource.part_of, vm=resource.vm_name
         )
@@ -141,11 +141,11 @@ class GcpSite:
         except _FAILURES as error:
             raise errors.to_cloud_error(error) from error
 
-    def _instances(self) -> Iterator[Left]:
+    def _instances(self) -> Iterator[RemainingResource]:
         for raw in instances.of_cluster(self._api, self._cluster):
             instance, labels = instances.parse(raw), raw.get("labels") or {}
             state = str(raw.get("status") or "").lower()
-            yield Left(
+            yield RemainingResource(
                 kind=INSTANCE,
                 name=instance.instance_id,
                 detail=f"{labels.get(ROLE_LABEL, 'of no role')}, {instance.instance_type} in {instance.zone}, {state}",
@@ -160,11 +160,13 @@ class GcpSite:
                 vm_name=str(raw["name"]),
             )
 
-    def _groups(self) -> Iterator[Left]:
+    def _groups(self) -> Iterator[RemainingResource]:
         for group in groups.of_cluster(self._api, self._region, self._cluster):
-            yield Left(kind=GROUP, name=group["name"], detail=f"target {group.get('targetSize', 0)}", capacity=True)
+            yield RemainingResource(
+                kind=GROUP, name=group["name"], detail=f"target {group.get('targetSize', 0)}", capacity=True
+            )
 
-    def _disks(self) -> Iterator[Left]:
+    def _disks(self) -> Iterator[RemainingResource]:
         path = f"projects/{self._api.project}/aggregated/disks"
         query = f"labels.{CLUSTER_LABEL}={self._cluster}"
         for page in self._api.pages("compute", path, filter=query):
@@ -172,13 +174,13 @@ class GcpSite:
                 for disk in scope.get("disks") or ():
                     yield _disk(disk)
 
-    def _gateways(self) -> Iterator[Left]:
+    def _gateways(self) -> Iterator[RemainingResource]:
         path = f"projects/{self._api.project}/regions/{self._region}/routers"
         for page in self._api.pages("compute", path):
             for router in page.get("items") or ():
                 own = str(router.get("name") or "").startswith(f"{self._cluster}-")
                 for nat in (router.get("nats") or ()) if own else ():
-                    yield Left(
+                    yield RemainingResource(
                         kind=NAT,
                         name=nat.get("name", ""),
                         detail=f"on router {router['name']}",
@@ -186,7 +188,7 @@ class GcpSite:
                         usd_per_hour=float(fixed_prices.NAT_VM.usd),
                     )
 
-    def _retained_buckets(self) -> Iterator[Left]:
+    def _retained_buckets(self) -> Iterator[RemainingResource]:
         for url in self._buckets:
             name = url.removeprefix("gs://").partition("?")[0].partition("/")[0]
             try:
@@ -195,14 +197,14 @@ class GcpSite:
                 if error.missing:
                     continue
                 raise
-            yield Left(kind="bucket", name=name, retained=True)
+            yield RemainingResource(kind="bucket", name=name, retained=True)
 
 
-def _disk(disk: dict[str, Any]) -> Left:
+def _disk(disk: dict[str, Any]) -> RemainingResource:
     users = [last(user) for user in disk.get("users") or ()]
     where = f" of {', '.join(users)}" if users else ", attached to nothing"
     price = fixed_prices.DISK_GIB.get(last(str(disk.get("type") or "")))
-    return Left(
+    return RemainingResource(
         kind=DISK,
         name=disk["name"],
         detail=f"{disk.get('sizeGb', '?')} GB{where}",

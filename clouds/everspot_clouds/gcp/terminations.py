@@ -9,7 +9,7 @@ from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import Whereabouts
 
-AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
+RETRYABLE = (Trouble.THROTTLED, Trouble.TRANSIENT)
 """Passing failures of a whole request. After one it is not known whether the request was carried out."""
 DENIED_AT_MOST = 3
 """After so many refusals, and nothing else, the caller counts as not allowed to end any."""
@@ -44,7 +44,7 @@ def terminate(api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts]) -
             delete(api, place)
             ended += 1
         except ApiError as error:
-            if errors.trouble(error) in AGAIN:
+            if errors.trouble(error) in RETRYABLE:
                 raise
             _log.error("%s (%s) cannot be ended: %s", name, place.name, error)
             failed.append(error)

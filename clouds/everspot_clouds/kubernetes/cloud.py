@@ -100,9 +100,9 @@ class KubernetesCloud:
         """See `Cloud`."""
         return self._machines.quota_name(instance_type, market)
 
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+    def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""
-        self._machines.keep_gauges(namespace, gauges, at)
+        self._machines.publish_gauges(namespace, gauges, at)
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`."""

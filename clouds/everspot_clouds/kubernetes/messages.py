@@ -14,14 +14,14 @@ from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.instances import is_ended, is_interrupted, moment, selector
-from everspot_clouds.listening import Listening
+from everspot_clouds.listening import QueueListener
 
 SPAN = timedelta(seconds=30)
 """Real time of one watch."""
 
 
-class Evictions(Listening):
-    """See `Listening`. It watches the pods of a cluster."""
+class Evictions(QueueListener):
+    """See `QueueListener`. It watches the pods of a cluster."""
 
     noun = "watch"
 
@@ -31,14 +31,14 @@ class Evictions(Listening):
         self._reported: set[str] = set()
 
     def delete(self, messages: Iterable[Message]) -> None:
-        """See `Listening`: nothing waits at the API server."""
+        """See `QueueListener`: nothing waits at the API server."""
 
     def trouble(self, error: Exception) -> Trouble:
-        """See `Listening`."""
+        """See `QueueListener`."""
         return errors.trouble(error) or Trouble.TRANSIENT
 
     def receive(self) -> None:
-        """See `Listening`. Raises the client's errors."""
+        """See `QueueListener`. Raises the client's errors."""
         listed = self._client.pods(self._selector)
         self._reported &= {pod["metadata"]["uid"] for pod in listed["items"]}
         for pod in listed["items"]:

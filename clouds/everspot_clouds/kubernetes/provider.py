@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.clock import Clock
     from everspot_core.cluster.manifest import Manifest
 
-    from everspot_clouds.base import Door, Metadata, Provider, Site
+    from everspot_clouds.base import Metadata, Provider, RemoteAccess, Site
 
 
 _OWN_MODULES = ("checks", "cloud", "rules")
@@ -56,7 +56,7 @@ class KubernetesProvider(AwsProvider):
 
         return KubernetesSite(manifest)
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """See `Provider`."""
         from everspot_clouds.kubernetes.shell import Kubectl
 

@@ -10,14 +10,14 @@ _INSTALL = "https://kubernetes.io/docs/tasks/tools"
 
 
 class Kubectl:
-    """See `everspot_clouds.base.Door`. The pods are those of the current context's namespace."""
+    """See `everspot_clouds.base.RemoteAccess`. The pods are those of the current context's namespace."""
 
     def enter(self, instance_id: str, command: str) -> Handover:
-        """See `Door`."""
+        """See `RemoteAccess`."""
         return _handover("exec", "-it", instance_id, "-c", AGENT_CONTAINER, "--", "sh", "-c", command)
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
-        """See `Door`."""
+        """See `RemoteAccess`."""
         return _handover("port-forward", f"pod/{instance_id}", f"{local}:{port}")
 
 

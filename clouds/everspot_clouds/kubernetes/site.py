@@ -11,7 +11,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
 
 from everspot_clouds.aws.site import INSTANCE, AwsSite
-from everspot_clouds.base import Left
+from everspot_clouds.base import RemainingResource
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.capacity import end_pod, withdraw
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
@@ -32,12 +32,12 @@ class KubernetesSite(AwsSite):
         self._pods_selector = selector(manifest.cluster)
         self._kubernetes = client or KubernetesClient.open(manifest)
 
-    def remaining(self) -> list[Left]:
+    def remaining(self) -> list[RemainingResource]:
         """See `Site`. A deleted pod counts until its end is recorded, because its finalizer keeps the namespace."""
         resources = [replace(r, kind=NODE, launched=True) if r.kind == INSTANCE else r for r in super().remaining()]
         return [*(_describe_pod(pod) for pod in self._pods().values()), *resources]
 
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         """See `Site`."""
         return [resource for resource in super().free() if resource.kind not in _KARPENTERS]
 
@@ -58,14 +58,14 @@ class KubernetesSite(AwsSite):
         if machines:  # of a pod that is gone there is nothing to end; a machine without a NodeClaim is EC2's to end
             super().end(name for name in machines if name.startswith("i-"))
 
-    def remove(self, resources: Iterable[Left]) -> None:
+    def remove(self, resources: Iterable[RemainingResource]) -> None:
         """See `Site`."""
         chosen = list(resources)
         own = [resource for resource in chosen if resource.kind in (INSTANCE, NODE)]
         self.end(resource.name for resource in own)
         super().remove(resource for resource in chosen if resource not in own)
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         """See `Site`."""
         if resource.kind == INSTANCE:
             return f"kubectl -n {self._kubernetes.namespace} delete pod {resource.name}"
@@ -97,12 +97,12 @@ class KubernetesSite(AwsSite):
         return {provider_id.rpartition("/")[2]: name for name, provider_id in machines if provider_id}
 
 
-def _describe_pod(pod: Document) -> Left:
+def _describe_pod(pod: Document) -> RemainingResource:
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName") or "no node"
     phase = pod.get("status", {}).get("phase", "Pending")
     deleted = "deletionTimestamp" in meta
-    return Left(
+    return RemainingResource(
         kind=INSTANCE,
         name=meta["name"],
         detail=f"{Role.AGENT.value} pod, {phase} on {node}{', being deleted' if deleted else ''}",

@@ -10,7 +10,7 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import iam, kms
 
 from everspot import common
-from everspot.aws import arns, asking, bootstrap_policies, tagging
+from everspot.aws import arns, bootstrap_policies, preview_queries, tagging
 from everspot.aws.bootstrap_policies import BootstrapPlace
 from everspot.aws.policies import Document
 from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
@@ -86,10 +86,12 @@ class AwsBootstrap(pulumi.ComponentResource):
         common.raise_bad(problems, f"AwsBootstrap {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        caller = asking.invoke(self, "index/getCallerIdentity:getCallerIdentity", {}, failed=asking.CREDENTIALS)
+        caller = preview_queries.invoke(
+            self, "index/getCallerIdentity:getCallerIdentity", {}, failed=preview_queries.CREDENTIALS
+        )
         partition = caller.apply(lambda found: str(found["arn"]).split(":")[1])
         account = caller.apply(lambda found: str(found["accountId"]))
-        region = asking.read_region(self)
+        region = preview_queries.read_region(self)
         key = self._key(account, partition)
         bucket_name: pulumi.Input[str] = args.get("state_bucket") or account.apply(
             lambda found: f"everspot-state-{found}"

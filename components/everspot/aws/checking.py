@@ -23,7 +23,7 @@ from everspot.aws.scheduler import DEFAULT_TYPE
 from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
 from everspot.capacity import check_gpus
-from everspot.declared import check_type, declared_types, resolve_types
+from everspot.custom_types import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.limits import build_manifest, check_limits, check_shares
 

@@ -10,7 +10,7 @@ from everspot_core.jobs.records import Role
 
 from everspot import common
 from everspot.anomalies import build_thresholds
-from everspot.aws import asking, tagging
+from everspot.aws import preview_queries, tagging
 from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.capacity import parse_capacity
 from everspot.aws.checking import check_cluster
@@ -30,7 +30,7 @@ from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedul
 from everspot.aws.scraping import AwsPrometheusArgs, build_metrics, scraped_group
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, build_standing
-from everspot.declared import declared_types
+from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
 from everspot.guard import guard
 from everspot.limits import build_declared, build_manifest
@@ -79,13 +79,13 @@ class AwsTrainingCluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AwsTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AwsTrainingCluster"), name, {}, opts)
-        check_cluster(name, args, zones_of=lambda: asking.zones_now(self))
+        check_cluster(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        self.region = asking.read_region(self)
+        self.region = preview_queries.read_region(self)
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
-        # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
+        # The queue first: the provider waits half a minute for it, and the scheduler depends on it.
         events = []
         if args.get("interruption_events", True):
             events = [AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)]

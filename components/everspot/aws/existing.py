@@ -9,8 +9,8 @@ from everspot_clouds.aws.egress import Subnet, Ways, way_problems
 from everspot_core.validation.problems import Problems
 
 from everspot import common
-from everspot.aws import asking
-from everspot.aws.asking import Answer
+from everspot.aws import preview_queries
+from everspot.aws.preview_queries import Answer
 
 _ANYWHERE = "0.0.0.0/0"
 _ABSENT = ("no matching", "couldn't find", "empty result")
@@ -40,14 +40,14 @@ def look(
 ) -> Existing:
     """Read a VPC and its subnets from the API. `services`: the services besides S3 that agents or scheduler call.
     `outward`: whether the scheduler has to reach the internet, too."""
-    vpc = asking.invoke(
+    vpc = preview_queries.invoke(
         parent,
         "ec2/getVpc:getVpc",
         {"id": vpc_id},
         failed=f"AwsNetwork {name}: vpcId names no VPC that can be seen in this account and region.",
     )
     facts = [
-        asking.invoke(
+        preview_queries.invoke(
             parent,
             "ec2/getSubnet:getSubnet",
             {"id": subnet},
@@ -82,9 +82,9 @@ def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Ou
         if own is not None:
             return pulumi.Output.from_input(own)
         of_vpc = {"vpcId": fact["vpcId"], "filters": [{"name": "association.main", "values": ["true"]}]}
-        return asking.invoke(parent, token, of_vpc, failed=lambda _: None)
+        return preview_queries.invoke(parent, token, of_vpc, failed=lambda _: None)
 
-    own = asking.invoke(parent, token, {"subnetId": subnet.apply(lambda s: s["id"])}, failed=lambda _: None)
+    own = preview_queries.invoke(parent, token, {"subnetId": subnet.apply(lambda s: s["id"])}, failed=lambda _: None)
     return pulumi.Output.all(subnet, own).apply(main)
 
 
@@ -101,10 +101,10 @@ def _endpoint(
 
     query = {
         "vpcId": vpc.apply(lambda found: found["id"]),
-        "serviceName": asking.service_name(region, service),
+        "serviceName": preview_queries.service_name(region, service),
         "state": "available",
     }
-    return asking.invoke(parent, "ec2/getVpcEndpoint:getVpcEndpoint", query, failed=absent)
+    return preview_queries.invoke(parent, "ec2/getVpcEndpoint:getVpcEndpoint", query, failed=absent)
 
 
 def _check(

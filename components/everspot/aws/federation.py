@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 
 import pulumi
-from everspot_clouds.visiting import region_of_url, visitor
+from everspot_clouds.federation_names import region_of_url, visitor_name
 from pulumi_aws import iam
 
 from everspot.aws import policies, tagging
@@ -108,7 +108,7 @@ def add_federation(
     facts = pulumi.Output.all(control=store.control_arn, data=store.data_arn, key=key, own=scheduler)
     policies: list[pulumi.Resource] = []
     for peer in peers:
-        called = visitor(name, peer["name"])
+        called = visitor_name(name, peer["name"])
         role = iam.Role(
             f"{name}-peer-{peer['name']}",
             name=called,  # which the peer works out for itself
@@ -132,7 +132,7 @@ def add_federation(
                 opts=child,
             )
         )
-    roles = [role_arn(peer["scheduler"], visitor(peer["name"], name)) for peer in peers if peer["cloud"] == AWS]
+    roles = [role_arn(peer["scheduler"], visitor_name(peer["name"], name)) for peer in peers if peer["cloud"] == AWS]
     policies.append(
         iam.RolePolicy(
             f"{name}-federation",

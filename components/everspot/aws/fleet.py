@@ -32,7 +32,7 @@ from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
 from everspot.aws.volume_key import warn_of_customer_key
 from everspot.capacity import check_gpus, registered
-from everspot.declared import resolve_types
+from everspot.custom_types import resolve_types
 from everspot.guard import fleet_guard
 from everspot.parts import after, outputs
 

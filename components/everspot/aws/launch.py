@@ -15,7 +15,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2
 
 from everspot import common
-from everspot.aws import asking, tagging
+from everspot.aws import preview_queries, tagging
 
 
 class AwsMachineArgs(TypedDict):
@@ -89,7 +89,7 @@ def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.O
     The image knows what its root device is called, and how large it is. A wrong name would add a disk and leave the
     root unencrypted; EC2 refuses a volume that is smaller than the image's snapshot.
     """
-    facts = asking.invoke(
+    facts = preview_queries.invoke(
         parent,
         "ec2/getAmi:getAmi",
         {"filters": [{"name": "image-id", "values": [image]}], "includeDeprecated": True},
@@ -127,7 +127,7 @@ def resolve_image(
     """Return the image's id: as given, or the present value of the parameter."""
     if image_parameter is None:
         return pulumi.Output.from_input(image_id).apply(lambda given: given or "")
-    answer = asking.invoke(
+    answer = preview_queries.invoke(
         parent,
         "ssm/getParameter:getParameter",
         {"name": image_parameter},

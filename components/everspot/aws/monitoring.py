@@ -13,7 +13,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_aws import cloudwatch, iam
 
 from everspot import common
-from everspot.aws import arns, asking, policies, tagging
+from everspot.aws import arns, policies, preview_queries, tagging
 from everspot.parts import outputs
 
 NAMESPACE = "Everspot"
@@ -68,7 +68,7 @@ class AwsMonitoring(pulumi.ComponentResource):
         board = cloudwatch.Dashboard(
             f"{name}-dashboard",
             dashboard_name=args["cluster"],
-            dashboard_body=pulumi.Output.all(asking.read_region(self), self.alarm_arns).apply(
+            dashboard_body=pulumi.Output.all(preview_queries.read_region(self), self.alarm_arns).apply(
                 lambda known: dashboard(args["cluster"], known[0], NAMESPACE, known[1])
             ),
             opts=child,

@@ -13,7 +13,7 @@ from everspot_core.validation.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 
 from everspot import common
-from everspot.aws import arns, asking, existing, policies, rules, tagging
+from everspot.aws import arns, existing, policies, preview_queries, rules, tagging
 from everspot.aws.nat import ANYWHERE, add_nat
 from everspot.aws.rules import AwsEgressArgs
 from everspot.parts import outputs
@@ -90,7 +90,7 @@ class AwsNetwork(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self)
         # The same subnets with their known number, for who creates something for each of them. Not an output.
         self.subnets: list[pulumi.Output[str]] = []
-        self._region = asking.read_region(self)
+        self._region = preview_queries.read_region(self)
         self._services = needed_services(args)
         self.outside: list[pulumi.Output[str]] = []  # the scheduler's security group, with a NAT gateway
         if "vpc_id" in args:
@@ -105,7 +105,7 @@ class AwsNetwork(pulumi.ComponentResource):
 
     def _create(self, zones: Sequence[str], cidr: str) -> None:
         blocks = network_problems(Problems(), zones=zones, vpc_cidr=cidr)
-        region_zones = asking.invoke(
+        region_zones = preview_queries.invoke(
             self,
             "index/getAvailabilityZones:getAvailabilityZones",
             {"state": "available"},
@@ -251,7 +251,7 @@ class AwsNetwork(pulumi.ComponentResource):
             tags=self._tags("blocks"),
             opts=self._child,
         )
-        s3 = asking.invoke(
+        s3 = preview_queries.invoke(
             self,
             "ec2/getPrefixList:getPrefixList",
             {"name": self._service("s3")},
@@ -260,7 +260,7 @@ class AwsNetwork(pulumi.ComponentResource):
         rules.allow_egress(self, self._name, instances, blocks=blocks.id, s3=s3, egress=egress)
 
     def _service(self, service: str) -> pulumi.Output[str]:
-        return asking.service_name(self._region, service)
+        return preview_queries.service_name(self._region, service)
 
     def _group(self, suffix: str, description: str) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(

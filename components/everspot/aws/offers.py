@@ -10,7 +10,7 @@ from everspot_clouds.aws.offers import Offered
 from everspot_core.validation.problems import Problems
 
 from everspot import common
-from everspot.aws import asking
+from everspot.aws import preview_queries
 from everspot.aws.capacity import AwsCapacityArgs, check_offers, parse_capacity
 from everspot.capacity import build_cap, build_catalogue
 from everspot.pricing import tell_of_asking, with_missing
@@ -34,7 +34,7 @@ def sold_in(
     if zones is None:
         zones = [_zone(parent, subnet) for subnet in subnet_ids]
     names = [entry["type"] for entry in capacity["instance_types"]]
-    region = asking.read_region(parent)
+    region = preview_queries.read_region(parent)
 
     def check(answers: dict[str, Any]) -> list[str]:
         problems = Problems()
@@ -54,7 +54,7 @@ def sold_in(
 def print_hourly_cost(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
     """Print in previews what an hour of the cluster costs."""
     if pulumi.runtime.is_dry_run():
-        asking.read_region(parent).apply(lambda region: _print(parent, capacity, always, region))
+        preview_queries.read_region(parent).apply(lambda region: _print(parent, capacity, always, region))
 
 
 def _print(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always, region: str) -> None:
@@ -65,7 +65,7 @@ def _print(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always, r
 
 def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[str]:
     message = "subnetIds: a subnet cannot be described (ec2:DescribeSubnets): is it one of this region and account?"
-    subnet_answer = asking.invoke(parent, "ec2/getSubnet:getSubnet", {"id": subnet}, failed=message)
+    subnet_answer = preview_queries.invoke(parent, "ec2/getSubnet:getSubnet", {"id": subnet}, failed=message)
     return subnet_answer.apply(lambda answer: str(answer["availabilityZone"]))
 
 
@@ -73,12 +73,14 @@ def _offered(parent: pulumi.Resource, names: Sequence[str]) -> pulumi.Output[Off
     """Pairs of type and zone in the region. None: EC2 did not answer."""
 
     def unknown(error: Exception) -> None:
-        message = f"Which zones have which types is not checked, since EC2 did not say: {asking.reason(error)}"
+        message = f"Which zones have which types is not checked, since EC2 did not say: {preview_queries.reason(error)}"
         pulumi.log.warn(message, parent)
 
     query = {
         "filters": [{"name": "instance-type", "values": list(names)[:ASKED_AT_MOST]}],
         "locationType": "availability-zone",
     }
-    answer = asking.invoke(parent, "ec2/getInstanceTypeOfferings:getInstanceTypeOfferings", query, failed=unknown)
+    answer = preview_queries.invoke(
+        parent, "ec2/getInstanceTypeOfferings:getInstanceTypeOfferings", query, failed=unknown
+    )
     return answer.apply(lambda found: found and list(zip(found["instanceTypes"], found["locations"], strict=True)))

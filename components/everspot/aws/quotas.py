@@ -10,7 +10,7 @@ from everspot_clouds.aws.quotas import most_vcpus, needs, shortfalls
 from everspot_core.capacity.fleet import derived_weights
 from everspot_core.capacity.market import Market
 
-from everspot.aws import asking
+from everspot.aws import preview_queries
 from everspot.aws.capacity import AwsCapacityArgs, parse_capacity
 from everspot.capacity import build_cap, build_catalogue
 
@@ -39,11 +39,11 @@ def warn_of_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs, region: p
             pulumi.log.warn(sentence, parent)
 
     def unknown(error: Exception) -> None:
-        errors.append(asking.reason(error))
+        errors.append(preview_queries.reason(error))
 
     pulumi.Output.all(region, *[_read_quota(parent, code, unknown) for code in codes]).apply(warn)
 
 
 def _read_quota(parent: pulumi.Resource, code: str, failed: Any) -> pulumi.Output[Any]:
     query = {"serviceCode": "ec2", "quotaCode": code}
-    return asking.invoke(parent, "servicequotas/getServiceQuota:getServiceQuota", query, failed=failed)
+    return preview_queries.invoke(parent, "servicequotas/getServiceQuota:getServiceQuota", query, failed=failed)

@@ -11,7 +11,7 @@ from pulumi_aws import autoscaling
 from everspot import common
 from everspot.aws import tagging
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
-from everspot.declared import check_type
+from everspot.custom_types import check_type
 from everspot.parts import after, outputs
 
 DEFAULT_TYPE = SCHEDULER_TYPE

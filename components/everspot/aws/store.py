@@ -9,7 +9,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_aws import s3
 
 from everspot import common
-from everspot.aws import arns, asking, policies, tagging
+from everspot.aws import arns, policies, preview_queries, tagging
 from everspot.parts import outputs
 
 Rule = s3.BucketLifecycleConfigurationRuleArgsDict
@@ -95,7 +95,7 @@ class AwsStore(pulumi.ComponentResource):
         self._lifecycle(f"{name}-data-lifecycle", data, _data_rules(args.get("jobs_expire_days")))
         self.control_bucket, self.data_bucket = control.id, data.id
         # S3 refuses a signature for another region, so the URL names it.
-        region = asking.read_region(self)
+        region = preview_queries.read_region(self)
         self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
         self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)
         self.control_arn, self.data_arn = control.arn, data.arn

@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 
-from everspot.aws import asking
+from everspot.aws import preview_queries
 
 OF_AWS = "alias/aws/ebs"
 """The answer of EC2 if no key was chosen (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Once a key was
@@ -19,9 +19,9 @@ def warn_of_customer_key(parent: pulumi.Resource) -> None:
 
     def unknown(error: Exception) -> None:
         message = "Which key encrypts volumes is not checked, since EC2 did not say (ec2:GetEbsDefaultKmsKeyId)"
-        pulumi.log.warn(f"{message}: {asking.reason(error)}", parent)
+        pulumi.log.warn(f"{message}: {preview_queries.reason(error)}", parent)
 
-    default = asking.invoke(parent, "ebs/getDefaultKmsKey:getDefaultKmsKey", {}, failed=unknown)
+    default = preview_queries.invoke(parent, "ebs/getDefaultKmsKey:getDefaultKmsKey", {}, failed=unknown)
     default.apply(lambda found: found and _look_at(parent, str(found["keyArn"])))
 
 
@@ -29,7 +29,9 @@ def _look_at(parent: pulumi.Resource, key: str) -> pulumi.Output[Any] | None:
     if key == OF_AWS:
         return None
     # Warn also if the key may not be seen: AWS's own key may be seen by everybody in the account.
-    answer = asking.invoke(parent, "kms/getKey:getKey", {"keyId": key}, failed=lambda _: {"keyManager": "CUSTOMER"})
+    answer = preview_queries.invoke(
+        parent, "kms/getKey:getKey", {"keyId": key}, failed=lambda _: {"keyManager": "CUSTOMER"}
+    )
     return answer.apply(lambda found: _warn(parent, key) if found["keyManager"] == "CUSTOMER" else None)
 
 

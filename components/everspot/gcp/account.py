@@ -9,7 +9,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_gcp import kms, projects
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.store import KEY_FORM
 from everspot.parts import outputs
 
@@ -60,7 +60,7 @@ class GcpAccountSetup(pulumi.ComponentResource):
         """Let Compute Engine's service agent use a key, because the agent encrypts disks (Compute Engine documentation,
         "Protect resources by using Cloud KMS keys")."""
         message = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."
-        project = asking.invoke(self, "organizations/getProject:getProject", {}, failed=message)
+        project = preview_queries.invoke(self, "organizations/getProject:getProject", {}, failed=message)
         kms.CryptoKeyIAMMember(
             name,
             crypto_key_id=key,

@@ -10,7 +10,7 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import billing, projects, serviceaccount
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.bootstrap_grants import SUBJECT_AT_MOST, Entrance, add_entrance, grant, let_in
 from everspot.gcp.state_bucket import BUCKET_NAME, add_state_bucket, add_state_key
 from everspot.parts import outputs
@@ -93,7 +93,7 @@ class GcpBootstrap(pulumi.ComponentResource):
         common.raise_bad(problems, f"GcpBootstrap {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        place = asking.read_place(self)
+        place = preview_queries.read_place(self)
         self._project = place.apply(lambda found: found["project"])
         location: pulumi.Input[str] = args.get("location") or place.apply(lambda found: found["region"])
         bucket_name: pulumi.Input[str] = args.get("state_bucket") or self._project.apply(
@@ -129,7 +129,7 @@ class GcpBootstrap(pulumi.ComponentResource):
         return pulumi.Output.from_input(account.email)
 
     def _budgets(self, settings: GcpSpendingArgs) -> None:
-        number = asking.read_project_number(self)
+        number = preview_queries.read_project_number(self)
         # No budget can be made or read while the API is off, and nothing else needs it.
         on = projects.Service(
             f"{self._name}-budgets-api",

@@ -123,10 +123,10 @@ def grant(
     may.on_project("control-read", project, reader, CONTROL)
     if buckets:
         purpose = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
-        keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), purpose)
-        may.on_project("buckets", project, keeper, bucket.apply(clusters_buckets))
+        bucket_role = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), purpose)
+        may.on_project("buckets", project, bucket_role, bucket.apply(clusters_buckets))
         if part is ReviewPart.DRIFT:
-            may.on_bucket("state-seen", bucket, keeper)
+            may.on_bucket("state-seen", bucket, bucket_role)
     state = may.role("writer", STATE_WRITE, "Write the state") if part is ReviewPart.DEPLOY else reader
     may.on_bucket("state", bucket, state)
     kms.CryptoKeyIAMMember(

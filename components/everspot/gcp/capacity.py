@@ -13,7 +13,7 @@ from everspot_core.validation.bounds import sound_numbers
 from everspot_core.validation.problems import Problems, shown
 
 from everspot.capacity import build_catalogue, check_elastic, check_some, check_types, check_zones, parse_choice
-from everspot.declared import resolve_types
+from everspot.custom_types import resolve_types
 
 MAX_LIFE = "30d"
 """Default time after which Compute Engine itself ends a launched instance."""

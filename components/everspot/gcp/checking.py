@@ -12,7 +12,7 @@ from everspot_core.validation.problems import Problems
 from everspot import common
 from everspot.anomalies import check_anomalies
 from everspot.capacity import check_gpus, check_prices
-from everspot.declared import check_type, declared_types, resolve_types
+from everspot.custom_types import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.gcp import tagging
 from everspot.gcp.args import GcpTrainingClusterArgs

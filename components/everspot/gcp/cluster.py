@@ -14,9 +14,9 @@ from pulumi_gcp import storage
 from everspot import common
 from everspot.anomalies import build_thresholds
 from everspot.capacity import build_catalogue, build_elastic, build_offer, build_standing
-from everspot.declared import declared_types
+from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.capacity import parse_capacity, parse_notice
 from everspot.gcp.checking import check_cluster
@@ -77,11 +77,11 @@ class GcpTrainingCluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GcpTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpTrainingCluster"), name, {}, opts)
-        check_cluster(name, args, zones_of=lambda: asking.zones_now(self))
+        check_cluster(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        place = asking.read_place(self)
+        place = preview_queries.read_place(self)
         self.project, self.region = place.apply(lambda p: p["project"]), place.apply(lambda p: p["region"])
         # Once for all parts: a new image of the family then makes a new generation, too.
         self.image_id = resolve_image(self, inputs(GcpMachineArgs, args)).apply(lambda image: str(image["link"]))
@@ -127,7 +127,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             opts=child,
         )
         peers = add_federation(self, name, args, identity, store)
-        more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": asking.read_project_number(self)}
+        more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": preview_queries.read_project_number(self)}
         self.peer = card(name, CLOUD, store, self.scheduler_account, **more)
         watched = add_monitoring(self, name, args, identity.scheduler_account, identity.scheduler_unique_id)
         whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]

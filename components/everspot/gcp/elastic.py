@@ -18,7 +18,7 @@ from everspot_core.validation.problems import Problems
 
 from everspot import common
 from everspot.capacity import check_gpus, registered
-from everspot.gcp import asking, policies, tagging
+from everspot.gcp import policies, preview_queries, tagging
 from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, parse_max_run, type_names
 from everspot.gcp.granting import Granting
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
@@ -67,7 +67,7 @@ class GcpElasticCapacity(pulumi.ComponentResource):
         super().__init__(common.token("GcpElasticCapacity"), name, registered(args, leaving="standing"), opts)
         check_elastic(name, args)
         self._name, self._args = name, args
-        self._place = asking.read_place(self)
+        self._place = preview_queries.read_place(self)
         elastic, types = args["capacity"]["elastic"], args["capacity"]["instance_types"]
         template = instance_template(
             self,

@@ -8,7 +8,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_gcp import logging, pubsub
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.network import check_resource_name
 from everspot.parts import outputs
 
@@ -91,7 +91,7 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         """Let Pub/Sub's service agent take messages from the subscription and publish them to the dead-letter topic, by
         the roles that Google's documentation names ("Handle message failures", grant forwarding permissions)."""
         message = "The project's number cannot be read (resourcemanager.projects.get)."
-        project = asking.invoke(self, "organizations/getProject:getProject", {}, failed=message)
+        project = preview_queries.invoke(self, "organizations/getProject:getProject", {}, failed=message)
         agent = project.apply(
             lambda found: f"serviceAccount:service-{found['number']}@gcp-sa-pubsub.iam.gserviceaccount.com"
         )

@@ -9,7 +9,7 @@ import functools
 from dataclasses import dataclass
 
 import pulumi
-from everspot_clouds.visiting import pool, pool_provider, visitor
+from everspot_clouds.federation_names import pool, pool_provider, visitor_name
 from everspot_core.jobs.visit_records import visit_prefix
 from pulumi_gcp import iam, serviceaccount
 
@@ -97,7 +97,7 @@ def add_federation(
         if peer["cloud"] == AWS and entrance is not None:
             account = serviceaccount.Account(
                 f"{name}-peer-{peer['name']}",
-                account_id=visitor(name, peer["name"]),  # which the peer works out for itself
+                account_id=visitor_name(name, peer["name"]),  # which the peer works out for itself
                 display_name=f"Everspot: the scheduler of cluster {peer['name']}"[:100],
                 opts=child,
             )

@@ -22,7 +22,7 @@ from pulumi_gcp import compute
 
 from everspot import common
 from everspot.capacity import check_gpus, check_prices, registered
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.capacity import (
     GcpCapacityArgs,
     check_capacity,
@@ -50,7 +50,7 @@ HEALTH: dict[str, int] = {
 """The instance of an agent that has not answered for five minutes is replaced. Its job has gone on elsewhere much
 earlier."""
 
-WHAT_BECOMES_OF_THEM = (
+DELETION_EFFECT = (
     "Their instances are shut down without a notice: agents get SIGTERM and checkpoint within 20 s on Spot and 80 s "
     "on-demand, a time that Compute Engine does not promise; the jobs go on elsewhere, from there or from their last "
     "checkpoint"
@@ -108,7 +108,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
         check_fleet(name, args)
         self._name, self._args, self._capacity = name, args, parse_capacity(args["capacity"])
         self._after = after(opts)
-        self._region = asking.read_place(self).apply(lambda place: _region(name, args, place["region"]))
+        self._region = preview_queries.read_place(self).apply(lambda place: _region(name, args, place["region"]))
         self._image = resolve_image(self, args["machine"])
         self._health = compute.HealthCheck(
             f"{name}-health",
@@ -188,7 +188,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             market,
             args["manifest"],
             on=args.get("guard_jobs", True),
-            effect=WHAT_BECOMES_OF_THEM,
+            effect=DELETION_EFFECT,
             size="targetSize",
         )
         own = pulumi.ResourceOptions(parent=self, protect=args.get("protect", False) or None)

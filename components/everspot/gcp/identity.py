@@ -14,7 +14,7 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import serviceaccount
 
 from everspot import common
-from everspot.gcp import asking, policies, tagging
+from everspot.gcp import policies, preview_queries, tagging
 from everspot.gcp.granting import Granting
 from everspot.gcp.notifications import SECRET_FORM, GcpNotificationsArgs, check_notifications
 from everspot.parts import outputs
@@ -68,7 +68,7 @@ class GcpIdentity(pulumi.ComponentResource):
         check_identity(problems, args)
         common.raise_bad(problems, f"GcpIdentity {name}")
         self._name, self._args = name, args
-        self._project = asking.read_place(self).apply(lambda place: place["project"])
+        self._project = preview_queries.read_place(self).apply(lambda place: place["project"])
         agent, scheduler = self._account(Role.AGENT), self._account(Role.SCHEDULER)
         may_agent = self._granting(Role.AGENT, agent)
         may_scheduler = self._granting(Role.SCHEDULER, scheduler)

@@ -18,7 +18,7 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_gcp import compute
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.store import KEY_FORM
 from everspot.gcp.words import snake
 
@@ -121,7 +121,7 @@ def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Ou
             f"{_IMAGE_GONE}"
         )
     answer: pulumi.Output[Any] = query.apply(
-        lambda inputs: asking.invoke(parent, "compute/getImage:getImage", inputs, failed=message)
+        lambda inputs: preview_queries.invoke(parent, "compute/getImage:getImage", inputs, failed=message)
     )
     return answer.apply(lambda image: _image(machine, image))
 

@@ -13,7 +13,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_gcp import monitoring
 
 from everspot import common
-from everspot.gcp import asking, policies, tagging
+from everspot.gcp import policies, preview_queries, tagging
 from everspot.gcp.granting import Granting
 from everspot.gcp.words import snake
 from everspot.parts import outputs
@@ -64,7 +64,7 @@ class GcpMonitoring(pulumi.ComponentResource):
         self._name, self._args = name, args
         may = Granting(self, name, args["cluster"], args["scheduler_account"], args["scheduler_unique_id"])
         put = may.role("gauges", policies.PUT_METRICS, "Put the cluster's figures")
-        may.on_project("put", asking.read_place(self).apply(lambda place: place["project"]), put)
+        may.on_project("put", preview_queries.read_place(self).apply(lambda place: place["project"]), put)
         self.alert_policies = pulumi.Output.all(*[self._alarm(alarm).name for alarm in ALERTS]).apply(list)
         board = monitoring.Dashboard(
             f"{name}-dashboard",

@@ -17,7 +17,7 @@ from everspot_core.validation.problems import Problems, camel
 from pulumi_gcp import compute
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
@@ -108,7 +108,7 @@ class GcpNetwork(pulumi.ComponentResource):
         common.raise_bad(problems, f"GcpNetwork {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        self._place = asking.read_place(self)
+        self._place = preview_queries.read_place(self)
         zones = self._zones()
         self.region = pulumi.Output.all(self._place, zones).apply(lambda seen: str(seen[0]["region"]))
         if "network" in args:
@@ -131,7 +131,7 @@ class GcpNetwork(pulumi.ComponentResource):
     def _zones(self) -> pulumi.Output[list[str]]:
         """Return the cluster's zones, known once the region is known to have them."""
         region = self._place.apply(lambda place: place["region"])
-        region_zones = asking.list_zones(self, region)
+        region_zones = preview_queries.list_zones(self, region)
         return pulumi.Output.all(region, region_zones).apply(
             lambda seen: check_zones(f"GcpNetwork {self._name}", self._args["zones"], seen[0], seen[1])
         )
@@ -206,7 +206,9 @@ class GcpNetwork(pulumi.ComponentResource):
             [network, subnetwork],
         )
         message = f"GcpNetwork {self._name}: subnetwork names none that can be seen (compute.subnetworks.get)."
-        existing = asking.invoke(self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=message)
+        existing = preview_queries.invoke(
+            self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=message
+        )
         checked = pulumi.Output.all(existing=existing, network=network, region=self.region).apply(
             lambda seen: _check_existing(self._name, seen["existing"], seen["network"], seen["region"])
         )
@@ -282,7 +284,7 @@ def check_resource_name(problems: Problems, name: str, suffix: str, resource: st
     )
 
 
-def _check_existing(name: str, existing: asking.Answer, network: str, region: str) -> asking.Answer:
+def _check_existing(name: str, existing: preview_queries.Answer, network: str, region: str) -> preview_queries.Answer:
     problems = Problems()
     problems.need(
         bool(existing.get("privateIpGoogleAccess")),

@@ -6,7 +6,7 @@ from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_core.capacity.catalogue import builtin
 
 from everspot.capacity import build_cap, build_catalogue
-from everspot.gcp import asking
+from everspot.gcp import preview_queries
 from everspot.gcp.capacity import GcpCapacityArgs, parse_capacity
 from everspot.pricing import tell_of_asking, with_missing
 
@@ -15,7 +15,7 @@ def print_hourly_cost(parent: pulumi.Resource, capacity: GcpCapacityArgs, always
     """Print in previews the cost of an hour of the cluster, and the quotas that it needs. The provider cannot read
     Compute Engine's quotas; `everspot doctor` compares them."""
     if pulumi.runtime.is_dry_run():
-        asking.read_place(parent).apply(lambda place: _print(parent, capacity, always, place["region"]))
+        preview_queries.read_place(parent).apply(lambda place: _print(parent, capacity, always, place["region"]))
 
 
 def _print(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep, region: str) -> None:
@@ -41,4 +41,4 @@ def warn_of_zones(parent: pulumi.Resource, capacity: GcpCapacityArgs, zones: lis
                     parent,
                 )
 
-    asking.read_place(parent).apply(lambda place: warn(place["region"]))
+    preview_queries.read_place(parent).apply(lambda place: warn(place["region"]))

@@ -11,8 +11,8 @@ from everspot_core.validation.problems import Problems
 from pulumi_gcp import compute
 
 from everspot import common
-from everspot.declared import check_type
-from everspot.gcp import asking, tagging
+from everspot.custom_types import check_type
+from everspot.gcp import preview_queries, tagging
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
 from everspot.parts import after, outputs
@@ -60,7 +60,7 @@ class GcpSchedulerService(pulumi.ComponentResource):
         problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"GcpSchedulerService {name}")
-        region = asking.read_place(self).apply(lambda place: place["region"])
+        region = preview_queries.read_place(self).apply(lambda place: place["region"])
         template = instance_template(
             self,
             f"{name}-template",

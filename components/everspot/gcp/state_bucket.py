@@ -5,7 +5,7 @@ import re
 import pulumi
 from pulumi_gcp import kms, storage
 
-from everspot.gcp import asking
+from everspot.gcp import preview_queries
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
@@ -46,7 +46,9 @@ def add_state_bucket(
     Storage's service agent no bucket can be made with a key (Cloud Storage documentation, "Use customer-managed
     encryption keys")."""
     message = "Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
-    agent = asking.invoke(parent, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message)
+    agent = preview_queries.invoke(
+        parent, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message
+    )
     use = kms.CryptoKeyIAMMember(
         f"{name}-encryption",
         crypto_key_id=key.id,

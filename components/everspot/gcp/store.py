@@ -9,7 +9,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_gcp import kms, storage
 
 from everspot import common
-from everspot.gcp import asking, tagging
+from everspot.gcp import preview_queries, tagging
 from everspot.parts import outputs
 
 AGENT_LOG_DAYS = 30
@@ -72,7 +72,9 @@ class GcpStore(pulumi.ComponentResource):
         self._args = args
         self._retain = args.get("retain", True)
         self._child = pulumi.ResourceOptions(parent=self, retain_on_delete=self._retain)
-        self._region = asking.read_place(self).apply(lambda place: place["region"].upper())  # as the API answers it
+        self._region = preview_queries.read_place(self).apply(
+            lambda place: place["region"].upper()
+        )  # as the API answers it
         granted = self._grant(f"{name}-key", args["kms_key"]) if "kms_key" in args else []
         control = self._bucket(f"{name}-control", [], granted)
         data = self._bucket(f"{name}-data", _data_rules(args.get("jobs_expire_days")), granted)
@@ -85,7 +87,9 @@ class GcpStore(pulumi.ComponentResource):
         """Let Cloud Storage's service agent use the key; without this no bucket can be created with it (Cloud Storage
         documentation, "Use customer-managed encryption keys")."""
         message = "kmsKey: Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
-        agent = asking.invoke(self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message)
+        agent = preview_queries.invoke(
+            self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message
+        )
         use = kms.CryptoKeyIAMMember(
             name,
             crypto_key_id=key,

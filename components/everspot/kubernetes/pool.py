@@ -21,12 +21,12 @@ from pulumi_aws import eks, s3
 
 from everspot import common
 from everspot.anomalies import build_thresholds
-from everspot.aws import asking, tagging
+from everspot.aws import preview_queries, tagging
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.notifications import build_notifications
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, list_markets, spelt
-from everspot.declared import declared_types, resolve_types
+from everspot.custom_types import declared_types, resolve_types
 from everspot.guard import guard
 from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
@@ -71,13 +71,13 @@ class AwsKubernetesPool(pulumi.ComponentResource):
     def __init__(self, name: str, args: AwsKubernetesPoolArgs, opts: pulumi.ResourceOptions | None = None):
         registered = {"capacity": spelt(args["capacity"]), "nodes": spelt(args["nodes"]), "tags": args["tags"]}
         super().__init__(common.token("AwsKubernetesPool"), name, registered, opts)
-        check_pool(name, args, zones_of=lambda: asking.zones_now(self))
+        check_pool(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
         region = zone_region(args["capacity"]["elastic"]["zones"][0])
         self._place = documents.ObjectPlace(name, choose_namespace(name, args), region)
-        self.region = asking.read_region(self).apply(lambda actual: _same_region(name, region, actual))
+        self.region = preview_queries.read_region(self).apply(lambda actual: _same_region(name, region, actual))
         self._provider = self._kubernetes()
         store = AwsStore(f"{name}-store", store_args(name, args), self._child)
         self.control_url, self.data_url = store.control_url, store.data_url
@@ -135,7 +135,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         else:
             cluster = self._args["eks_cluster"]
             missing = f"eksCluster: {cluster} cannot be described (eks:DescribeCluster): is it one of this region?"
-            answer = asking.invoke(self, "eks/getCluster:getCluster", {"name": cluster}, failed=missing)
+            answer = preview_queries.invoke(self, "eks/getCluster:getCluster", {"name": cluster}, failed=missing)
             reached = {"kubeconfig": pulumi.Output.all(answer, self.region).apply(lambda a: kubeconfig(cluster, *a))}
         options = pulumi.ResourceOptions(parent=self, version=PLUGIN)
         return pulumi.ProviderResource("kubernetes", f"{self._name}-kubernetes", reached, options)

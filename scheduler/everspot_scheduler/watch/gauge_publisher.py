@@ -56,7 +56,7 @@ class GaugePublisher:
 
     def _put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         try:
-            self._cloud.keep_gauges(namespace, gauges, at)
+            self._cloud.publish_gauges(namespace, gauges, at)
         except Exception as error:
             kind = self._cloud.trouble(error).value
             _log.warning("the cloud did not take the figures of the cluster (%s): %s", kind, error)

@@ -4,7 +4,17 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_clouds.base import Check, Door, Handover, Left, Proof, Prover, Provider, Site, Verdict
+from everspot_clouds.base import (
+    Check,
+    Handover,
+    Proof,
+    Prover,
+    Provider,
+    RemainingResource,
+    RemoteAccess,
+    Site,
+    Verdict,
+)
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.market import Market
 from everspot_core.capacity.price_table import PriceTable, TypePrice
@@ -29,20 +39,20 @@ class PretendDoor:
 
 
 class PretendSite:
-    def free(self) -> list[Left]:
+    def free(self) -> list[RemainingResource]:
         return []
 
-    def elsewhere(self) -> list[Left]:
+    def elsewhere(self) -> list[RemainingResource]:
         return []
 
-    def removal(self, resource: Left) -> str:
+    def removal(self, resource: RemainingResource) -> str:
         return ""
 
-    def remove(self, resources: Iterable[Left]) -> None:
+    def remove(self, resources: Iterable[RemainingResource]) -> None:
         raise AssertionError("nothing of it is an orphan")
 
-    def remaining(self) -> list[Left]:
-        return [Left(kind="petal", name="p-1")]
+    def remaining(self) -> list[RemainingResource]:
+        return [RemainingResource(kind="petal", name="p-1")]
 
     def end(self, instances: Iterable[str]) -> None:
         """Nothing is there to end."""
@@ -104,7 +114,7 @@ class PretendProvider:
     def site(self, manifest: Manifest) -> Site:
         return PretendSite()
 
-    def door(self, manifest: Manifest) -> Door:
+    def remote_access(self, manifest: Manifest) -> RemoteAccess:
         return PretendDoor()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from everspot_clouds.base import Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.registry import USUAL, UnknownCloud, provider
+from everspot_clouds.registry import DEFAULT_CLOUD, UnknownCloud, provider
 from everspot_core.clock import Clock
 from everspot_core.cluster.boot import boot_deadline
 from everspot_core.cluster.manifest import Manifest
@@ -247,7 +247,7 @@ def _power_off() -> None:
 def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
     if options.manifest is None:
         try:
-            return provider(os.environ.get(CLOUD_VARIABLE) or USUAL).metadata(clock, os.environ.get)
+            return provider(os.environ.get(CLOUD_VARIABLE) or DEFAULT_CLOUD).metadata(clock, os.environ.get)
         except (UnknownCloud, MetadataError) as error:
             raise BootError(f"{CLOUD_VARIABLE}: {error}") from error
     if options.instance_id is None:

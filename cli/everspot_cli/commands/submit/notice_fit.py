@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_clouds.registry import USUAL, provider
+from everspot_clouds.registry import DEFAULT_CLOUD, provider
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.checkpoint_estimate import describe_estimates, estimate_types
 from everspot_core.jobs.checkpoint_interval import NoticeTime
@@ -65,6 +65,6 @@ def _read_notice(cluster: ClusterFacts | None) -> NoticeTime:
     if cluster is not None:
         manifest = cluster.manifest
     else:
-        manifest = Manifest(cluster="none", cloud=USUAL, control_url="memory://", data_url="memory://")
+        manifest = Manifest(cluster="none", cloud=DEFAULT_CLOUD, control_url="memory://", data_url="memory://")
     limits = manifest.limits
     return NoticeTime(provider(manifest.cloud).notice(manifest), limits.notice_poll + limits.stop_margin)

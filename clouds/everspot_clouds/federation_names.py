@@ -11,7 +11,7 @@ _DIGEST = 12
 _REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
 
 
-def visitor(host: str, home: str) -> str:
+def visitor_name(host: str, home: str) -> str:
     """Return the name of the identity of `home`'s scheduler in the cloud of `host`, a role or a service account: 27
     characters, of 30 that a service account's id may have."""
     return f"everspot-visit-{_digest(host, home)}"

@@ -7,7 +7,7 @@ import pulumi
 from pulumi_gcp import compute, organizations
 from pulumi_gcp._utilities import get_invoke_opts_defaults
 
-from everspot.asking import Answer, InvokedProvider, reason
+from everspot.preview_queries import Answer, InvokedProvider, reason
 
 __all__ = ["Answer", "check_signed_in", "invoke", "list_zones", "read_place", "reason", "zones_now"]
 

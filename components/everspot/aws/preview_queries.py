@@ -7,7 +7,7 @@ import pulumi
 from pulumi_aws import get_availability_zones, get_caller_identity, get_region
 from pulumi_aws._utilities import get_invoke_opts_defaults
 
-from everspot.asking import Answer, InvokedProvider, reason
+from everspot.preview_queries import Answer, InvokedProvider, reason
 
 __all__ = ["Answer", "check_signed_in", "invoke", "read_region", "reason", "service_name", "zones_now"]
 

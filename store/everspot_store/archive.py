@@ -64,7 +64,7 @@ class Archive:
         return {name.partition("/")[2]: name for name in listed if name.partition("/")[0] >= first}
 
     def get(self, job_id: str) -> Dossier | None:
-        """Return one archived job; None: it is not archived.
+        """Return one archived job, or None if it is not archived.
 
         Raises:
             BadDocument: if its document cannot be read.
@@ -106,7 +106,7 @@ class Archive:
 
         Raises:
             ValueError: if the job has not ended.
-            BadDocument: if there is a document of this name that cannot be read; nothing is deleted then.
+            BadDocument: if a document of this name exists and cannot be read. Nothing is deleted.
         """
         name = f"{end_month(record)}/{record.job_id}"
         names = self._events.names(f"{record.job_id}/")
@@ -146,7 +146,8 @@ class Archive:
 
 
 def _months(since: datetime, now: datetime) -> list[str]:
-    """Return the months from that of `since` to the one after `now`, which a clock that is ahead may have used."""
+    """Return the months from `since` to the month after `now`: a machine whose clock is ahead may have used that
+    month."""
     first, last = since.year * 12 + since.month - 1, now.year * 12 + now.month
     return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
 

@@ -24,7 +24,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Versioned(Generic[T]):
-    """A value together with the version that its next conditional write must name."""
+    """A value with its version. The next conditional write of the value must name that version."""
 
     value: T
     version: Version
@@ -41,14 +41,15 @@ class WriteOutcome(Enum):
     DONE = "done"
     """Written."""
     LOST = "lost"
-    """412: the key is not as the caller believed. Nothing was written by this attempt."""
+    """412: the key does not have the expected version. This attempt wrote nothing."""
     CONFLICT = "conflict"
     """409: another write to the key was under way. Nothing was written; the same attempt may be made again."""
     BUSY = "busy"
     """429: the key, or the bucket, is written too often. Nothing was written; the same attempt may be made again after
     a second or more."""
     UNKNOWN = "unknown"
-    """The answer was lost. The write may have been carried out, or may be later; only a read can tell."""
+    """The answer was lost. The write may have been carried out, or may be carried out later. Only a read shows
+    which."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class Entry:
-    """One key of a listing. `size` in bytes; `modified` by the store's own clock."""
+    """One key of a listing. `size`: in bytes. `modified`: by the store's own clock."""
 
     key: str
     etag: str
@@ -71,7 +72,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A finished upload: `size` in bytes, and the digest computed while the bytes were streamed."""
+    """A finished upload. `size`: in bytes. `sha256`: computed while the bytes were streamed."""
 
     key: str
     size: int
@@ -85,7 +86,7 @@ Consume = Callable[[memoryview], None]
 """A function that gets the bytes of a download, piece by piece."""
 
 Guard = Callable[[], bool]
-"""A function that says whether the owner may still write."""
+"""A function that returns whether the owner may still write."""
 
 
 class Backend(Protocol):
@@ -121,8 +122,8 @@ class Backend(Protocol):
         ...
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
-        """Stream a file to a key that does not exist. Raises KeyTaken if it does. `moved` is called now and then, at
-        least for each piece of a large file."""
+        """Stream a file to a key that does not exist. Raises KeyTaken if it does. `moved` is called at least once for
+        each piece of a large file."""
         ...
 
     def download(self, key: str, path: Path) -> str | None:

@@ -32,8 +32,9 @@ BUSY_BACKOFF = timedelta(seconds=1.1)
 class Bucket:
     """Bytes under keys. Thread-safe.
 
-    Reads and unconditional writes are tried up to `ATTEMPTS` times when the store is busy or silent. A conditional
-    write is one attempt, because the right reaction to its outcome depends on what was written: see `Table`.
+    Reads and unconditional writes are tried up to `ATTEMPTS` times when the store is busy or does not answer. A
+    conditional write is one attempt, because the right reaction to its outcome depends on what was written: see
+    `Table`.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -52,12 +53,12 @@ class Bucket:
         credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
     ) -> "Bucket":
         """The bucket at `s3://…?region=…`, `gs://…` or `file:///…`. Credentials come from the standard environment:
-        variables or the instance's role; `credentials` is for callers that know more places. The region
-        comes from the URL. If the URL has none, S3 is asked, and never the environment.
+        variables or the instance's role. `credentials` replaces them, for callers that also read profiles. The region
+        comes from the URL. If the URL has none, S3 is asked; the environment's region is never used.
 
         Raises:
-            StoreError: if the URL has another form; StoreMissing if a folder does not exist, or a bucket whose region
-                has to be asked for.
+            StoreError: if the URL has another form. StoreMissing: if the folder does not exist, or the bucket, if S3 is
+                asked for its region.
         """
         clock = clock or SystemClock.from_environment()
         parts = urlsplit(url)
@@ -94,8 +95,8 @@ class Bucket:
         return self._backend.replace(key, data, version)
 
     def delete(self, key: str) -> bool:
-        """Remove a key, if it exists. False: it took several attempts, and one without an answer may be carried out
-        later."""
+        """Remove a key, if it exists. Return False if an earlier attempt got no answer, because that attempt may still
+        be carried out later."""
         tries = []
 
         def once() -> None:
@@ -110,8 +111,8 @@ class Bucket:
         raises, the upload ends, and nothing is left of it.
 
         Raises:
-            KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer
-                this may be our own upload, so callers choose another key and go on.
+            KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer the
+                content may be this process's own upload, so callers choose another key.
         """
         return self._retrying(lambda: self._backend.upload(key, path, moved))
 
@@ -120,7 +121,7 @@ class Bucket:
 
         Raises:
             FileNotFoundError: if there is no such key.
-            DigestMismatch: if `sha256` is given and is not that of the bytes. The file is removed.
+            DigestMismatch: if the bytes do not have the digest `sha256`. The file is removed.
         """
         digest = self._retrying(lambda: self._backend.download(key, path))
         if digest is None:
@@ -191,7 +192,7 @@ class Bucket:
         self._retrying(attempt)
 
     def pause(self, attempt: int, *, busy: bool = False) -> None:
-        """Wait before attempt number `attempt` (0, the first, does not wait). `busy`: whether the one before got a
+        """Wait before attempt number `attempt` (0, the first, does not wait). `busy`: whether the attempt before got a
         429."""
         if attempt > 0:
             self._clock.sleep(_backoff(attempt, busy=busy))
@@ -201,7 +202,7 @@ class Bucket:
 
 
 def _backoff(attempt: int, *, busy: bool) -> timedelta:
-    """The wait before attempt number `attempt`; the first is 0. `busy`: whether the one before got a 429."""
+    """The wait before attempt number `attempt`; the first is 0. `busy`: whether the attempt before got a 429."""
     return (BUSY_BACKOFF if busy else BACKOFF) * (1 << (attempt - 1))
 
 

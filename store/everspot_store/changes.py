@@ -7,7 +7,7 @@ from everspot_store.document_cache import DocumentCache
 from everspot_store.table import Table
 
 _DIGITS = 12
-"""Of the digest, in a key: the second and these tell any two changes apart."""
+"""The digits of the digest in a key. The time in seconds and these digits distinguish any two changes."""
 
 
 class Changes:
@@ -17,7 +17,7 @@ class Changes:
         self._table = Table(control, "changes", AppliedChange, memo)
 
     def add(self, change: AppliedChange) -> None:
-        """Write a change. Writing one of the same second and digest again does nothing."""
+        """Write a change. Writing a change of the same second and digest again does nothing."""
         self._table.create(f"{change.at:%Y%m%dT%H%M%SZ}-{change.digest[:_DIGITS]}", change)
 
     def all(self) -> list[AppliedChange]:

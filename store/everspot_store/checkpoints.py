@@ -1,8 +1,8 @@
 """A job's checkpoints: parts are written once, one small head document publishes them, and the fence guards the head.
 
 A stale owner cannot harm its successor. It may upload parts, but only under its own epoch. It cannot publish them,
-because its successor has written a higher epoch into the head. It may delete parts, but only of its own or earlier
-epochs that the head did not name when it was last the owner; a later head never names those again.
+because its successor has written a higher epoch into the head. It may delete parts of its own or earlier epochs, but
+only parts that the head did not name when the stale owner last held the lease. No later head names such parts again.
 """
 
 import logging
@@ -24,16 +24,16 @@ from everspot_store.transfers import Transfer
 
 _ROUNDS = 5
 FRESH = timedelta(days=7)
-"""The age from which on a part is uploaded again although its bytes are the same: a bucket may remove objects of jobs
-after 30 days at the earliest, and a job may also wait for long."""
+"""Older parts are uploaded again even if their bytes are the same: a bucket's rules may remove objects of jobs after 30
+days, and a job may wait for weeks."""
 _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one job, for the owner of one epoch; or for readers only, if `epoch` is None.
+    """The checkpoints of one job, for the owner of one epoch; for reading if `epoch` is None.
 
-    `guard` says whether the owner's lease is still valid. It is called before every write and delete, and may raise an
-    error, such as `StoreUnavailable` if that is not known now. One thread at a time may write.
+    `guard` returns whether the owner's lease is still valid. It is called before every write and delete, and may raise
+    an error, such as `StoreUnavailable` if the lease cannot be checked now. One thread at a time may write.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -61,10 +61,10 @@ class Checkpoints:
 
     @property
     def epoch(self) -> int:
-        """The epoch under which this writes.
+        """The epoch under which this object writes.
 
         Raises:
-            ValueError: if it only reads.
+            ValueError: if this object was opened for reading.
         """
         if self._epoch is None:
             raise ValueError("these checkpoints were opened for reading; a writer needs its epoch")
@@ -89,15 +89,15 @@ class Checkpoints:
         return f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}"
 
     def head(self) -> CheckpointHead | None:
-        """The published checkpoints as they are now, or None if there never was an owner."""
+        """The published checkpoints as they are now, or None if the job never had an owner."""
         head = self._heads.get(self._job_id)
         return None if head is None else head.value
 
     def fence(self) -> CheckpointHead:
-        """Shut out every earlier owner by writing the own epoch into the head, before anything is read.
+        """Fence out every earlier owner: write this epoch into the head before anything is read.
 
         Raises:
-            Fenced: if a later owner was here already, or `guard` says no.
+            Fenced: if a later owner has fenced the head already, or `guard` returns False.
         """
         for _ in range(_ROUNDS):
             old = self._current()
@@ -130,25 +130,25 @@ class Checkpoints:
     ) -> Checkpoint:
         """Upload files and streams, and publish them as the newest checkpoint. Returns when it is durable.
 
-        To publish the newest step once more does nothing, and returns what was published.
+        Publishing the newest step again does nothing and returns the published checkpoint.
 
         Args:
             step: optimizer steps done.
             files: by the names of their parts.
             info: stored with the checkpoint.
-            keep: the number of checkpoints that the head names afterwards.
+            keep: the number of checkpoints that the head lists afterwards.
             unchanged: parts of the newest checkpoint that belong to this one as they are.
             transfer: tracks the upload, and may cancel it.
             streams: memory by the name of the stream. Segments that the newest checkpoint has with the same bytes are
                 not uploaded again.
-            again: publish the newest step once more, because its state is another one now.
+            again: publish the newest step once more, because its state has changed.
             background: give other threads and processes precedence on the processors.
-            wait_for: called with the name of a stream; returns when its first bytes, as many as it says, are in place.
-                An error that it raises ends the upload.
+            wait_for: called with the name of a stream and a number of bytes; returns when that many bytes of the stream
+                are in place. An error that it raises ends the upload.
 
         Raises:
-            Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
-            TransferCancelled: if it was cancelled before all was uploaded. Nothing was published.
+            Fenced: if a later owner has taken over, or `guard` returns False. Nothing was published.
+            TransferCancelled: if the upload was cancelled before it was complete. Nothing was published.
             ValueError: if `step` is behind what is published, or `keep` below 1.
         """
         if keep < 1:
@@ -188,17 +188,17 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
-        `include`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
-        `streams`: the folder for streams, each of them one file; None: `folder`. `copies`: of an earlier owner, on
-        this machine; a segment that they hold unchanged is not downloaded.
+        `include`: returns whether the part of a name is fetched. `order`: sorts the checkpoints into the order in which
+        they are tried. `streams`: the folder for streams, one file each; None: `folder`. `copies`: streams of an
+        earlier owner on this machine; a segment that they hold unchanged is not downloaded.
 
-        A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
-        there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
-        writer fences first.
+        A checkpoint with a missing part or a wrong digest is skipped. A checkpoint that an attempt failed to load is
+        skipped if an older one has no failed load. The next `publish` leaves skipped checkpoints out of the head. A
+        writer calls `fence` first.
 
         Raises:
-            CheckpointCorrupt: if there are checkpoints and none is whole.
-            Fenced: if a later owner was here already.
+            CheckpointCorrupt: if no published checkpoint is whole.
+            Fenced: if a later owner has fenced the head already.
         """
         head = self.head() if self._epoch is None else self._fenced().value
         reasons: list[str] = []
@@ -219,10 +219,10 @@ class Checkpoints:
         return None
 
     def note_failed_load(self, step: int, epoch: int) -> None:
-        """Note that an attempt has failed while it loaded a checkpoint, so that the next one begins with another.
+        """Record that an attempt failed while it loaded a checkpoint, so that the next attempt begins with another one.
 
         Raises:
-            Fenced: if a later owner has taken over, or `guard` says no.
+            Fenced: if a later owner has taken over, or `guard` returns False.
         """
         for _ in range(_ROUNDS):
             old = self._own()
@@ -239,10 +239,11 @@ class Checkpoints:
     def retire(self, guard: Guard | None = None) -> list[str]:
         """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off.
 
-        It keeps parts of later epochs, and own uploads beyond the newest published step. Returns the deleted keys.
+        Parts of later epochs stay, and this owner's uploads beyond the newest published step. Returns the deleted keys.
 
         Raises:
-            Fenced: if a later owner has taken over, or the guard says no. The successor deletes the rest.
+            Fenced: if a later owner has taken over, or the guard returns False. The successor deletes the remaining
+                parts.
         """
         head = self._own()
         published_keys = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
@@ -252,7 +253,7 @@ class Checkpoints:
             epoch, step = _place(entry.key)
             if entry.key in published_keys or epoch > self.epoch or (epoch == self.epoch and step > newest):
                 continue
-            self._own()  # between two deletes the owner may have slept for as long as it likes
+            self._own()  # the process may have been stopped for any time between two deletes
             self._check_guard()
             if guard is not None and not guard():
                 raise Fenced(self._job_id, self.epoch, "its lease has ended")
@@ -261,14 +262,14 @@ class Checkpoints:
         return deleted
 
     def _own(self) -> Versioned[CheckpointHead]:
-        """The head as it is now, if it is under the own epoch."""
+        """The head as it is now, if it has this owner's epoch."""
         head = self._current()
         if head is None or not self._is_own(head.value):
             raise Fenced(self._job_id, self.epoch, "the head is not its own")
         return head
 
     def _fenced(self) -> Versioned[CheckpointHead]:
-        """The head under the own epoch, as last read or written."""
+        """The head with this owner's epoch, as last read or written."""
         if self._head is None:
             self.fence()
         assert self._head is not None  # noqa: S101 - fence() sets it or raises
@@ -301,7 +302,7 @@ class Checkpoints:
         raise ValueError(f"step {step} is behind step {whole[0].step}, which is published")
 
     def _segments_before(self) -> dict[str, Part]:
-        """The segments of the newest whole checkpoint by name, without those that may be removed soon."""
+        """The segments of the newest whole checkpoint by name, without segments older than `FRESH`."""
         whole = [checkpoint for checkpoint in self._fenced().value.checkpoints if not self._is_broken(checkpoint)]
         oldest = self._clock.now() - FRESH
         parts = whole[0].parts if whole else []

@@ -30,7 +30,7 @@ class Chunk:
 
 
 class ChunkWriter:
-    """Appends chunks to a stream for one owner of a job, after those of an earlier process of the same ownership. Not
+    """Appends chunks to a stream for one owner of a job, after the chunks of an earlier process of this owner. Not
     thread-safe."""
 
     def __init__(self, stream: "Stream", job_id: str, epoch: int) -> None:
@@ -38,8 +38,8 @@ class ChunkWriter:
         self._seq = 0
 
     def append(self, data: bytes) -> None:
-        """Write a chunk under the next free number. After an error call it again with the same bytes: they may have
-        been written, and are then not written twice.
+        """Write a chunk under the next free number. After an error, call `append` again with the same bytes. Bytes that
+        were written already are not written twice.
 
         Raises:
             KeyTaken: if no number is free.
@@ -59,8 +59,8 @@ class ChunkWriter:
 class Stream:
     """One stream of each job: `jobs/{job}/{name}/{epoch}/{seq}{suffix}` in the data bucket. Thread-safe.
 
-    `root` and `name` make the prefix: `{root}/{id}/{name}/`, or `{root}/{id}/` without a name, where pieces have a
-    number only and their epoch is 0.
+    The prefix is `{root}/{id}/{name}/`. Without a name it is `{root}/{id}/`, and the keys of pieces have a number and
+    no epoch, which counts as 0.
     """
 
     def __init__(self, bucket: Bucket, name: str, suffix: str, root: str = "jobs") -> None:
@@ -83,8 +83,8 @@ class Stream:
         self._bucket.ensure(f"{self._prefix(job_id)}{epoch:06d}/{seq:06d}{self._suffix}", data)
 
     def read(self, job_id: str, after: tuple[int, int] | None = None, since: datetime | None = None) -> Iterator[Chunk]:
-        """Return all present chunks in order, after the position `after` and written at `since` (by the store's clock)
-        or later. Several are fetched at a time."""
+        """Return the existing chunks in order: those after the position `after` that were written at or after `since`
+        (by the store's clock). Several are fetched at a time."""
         return self._fetch(self._entries(job_id, after, since))
 
     def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:

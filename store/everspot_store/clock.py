@@ -1,4 +1,4 @@
-"""Two clocks: the machine's, whose market time the local cloud may speed up, and one that tests turn by hand."""
+"""Two clocks: the machine's clock, whose market time the local cloud may speed up, and a manual clock for tests."""
 
 import os
 import threading

@@ -44,17 +44,16 @@ _UPLOAD_MEMORY = 1 << 30
 """Bytes that the parts of one upload may take in memory."""
 _TRANSFER_RETRIES = 4
 GCS_ENDPOINT = "GOOGLE_BASE_URL"
-"""The variable that gives obstore the address of another Cloud Storage than Google's."""
+"""The variable with the endpoint of Cloud Storage, if it is not Google's."""
 
 
 def open_cloud(
     url: str, credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None, region: str = ""
 ) -> "CloudBackend":
-    """Raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the standard environment's settings but for
-    the region, which a caller of S3 has to name.
+    """Return raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the settings of the standard
+    environment. The region is the exception: a caller of S3 has to name it.
 
-    `credentials` replaces those of the environment, for callers that know more places than the environment and the
-    instance's role, such as profiles.
+    `credentials` replaces the environment's credentials, for callers that also read profiles.
 
     Raises:
         StoreError: if the URL or the environment's settings cannot be used.
@@ -91,7 +90,7 @@ def _s3_config(where: str, region: str) -> dict[str, Any]:
     config: dict[str, Any] = {"disable_bulk_delete": True, "region": region}
     if where:
         config["endpoint"] = where
-    # obstore knows the metadata service by a name of its own; the rest of the world by this one.
+    # obstore has its own name for this setting; all other clients use AWS's.
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if metadata:
         config["metadata_endpoint"] = metadata.rstrip("/")
@@ -107,7 +106,7 @@ class Parts:
 
     @classmethod
     def for_object(cls, key: str, size: int) -> "Parts":
-        """Return the parts for an object of `size` bytes: of 16 MiB, or larger ones where they would be too many.
+        """Return the parts for an object of `size` bytes: of 16 MiB, or larger if there would be too many.
 
         Raises:
             StoreError: if the clouds hold no object of that size.
@@ -248,7 +247,7 @@ class CloudBackend:
     def _create(self, key: str, data: bytes) -> None:
         result = self._conditional(key, data, "create", self._large)
         if result.outcome is not WriteOutcome.DONE:
-            # Lost may be the answer to a retry of our own write, so it is the content that decides.
+            # `LOST` may answer a retry of this process's own write, so compare the content.
             existing = self.get(key)
             if existing is None:
                 raise StoreUnavailable(f"{self._url}/{key}: upload ended as {result.outcome.value}")
@@ -327,7 +326,7 @@ class GcsBackend(CloudBackend):
 
     def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         """See `Backend`. If only the ETag of a version is known, from a listing, its generation is looked up first.
-        Every write of a table has an ETag of its own, so an equal one is the same version."""
+        Every write of a table has its own ETag, so an equal ETag means the same version."""
         try:
             generation = version.generation or self._generation(key, version.etag)
         except StoreUnavailable as error:  # nothing was sent that could be written
@@ -349,7 +348,7 @@ class GcsBackend(CloudBackend):
 
 def _pieces(path: Path, size: int, consume: Callable[[bytes], None]) -> Iterator[bytes]:
     """The pieces of a file, of `size` bytes each but the last."""
-    with path.open("rb") as file:  # buffered: a raw read returns less than was asked for from 2 GiB on
+    with path.open("rb") as file:  # buffered: a raw read of 2 GiB or more returns fewer bytes than asked for
         while piece := file.read(size):
             consume(piece)
             yield piece
@@ -368,7 +367,7 @@ def _paced(pieces: Iterable[Piece], moved: Moved, in_flight: int) -> Iterator[Pi
 
 
 def _version(meta: Any) -> Version:
-    """The version in obstore's metadata of an object, or in its answer to a write."""
+    """Return the version from obstore's metadata of an object, or from its answer to a write."""
     if meta["e_tag"] is None:
         raise StoreError("the store gave no ETag; conditional writes are impossible there")
     return Version(meta["e_tag"], meta.get("version") or "")

@@ -1,4 +1,5 @@
-"""Translates a bucket's refusal, by obstore's exception and, if that is not enough, by the text of the answer."""
+"""Translates a bucket's refusals into the store's errors, by obstore's exception and, where that is ambiguous, by the
+text of the answer."""
 
 import re
 
@@ -8,11 +9,11 @@ from everspot_store.backend import WriteOutcome
 from everspot_store.errors import StoreBusy, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
 _DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch")
-# A signature for another region than the bucket's, and a bucket asked for at another region's endpoint.
+# S3's answers to a signature for the wrong region, and to a request at the wrong region's endpoint.
 _ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
 _WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
 _BUSY = "429 Too Many Requests"
-# obstore reports every failure of credentials as a refusal, and names the exception that it was.
+# obstore reports every failure of a credential provider as a refusal; its text names the provider's exception.
 _NO_ANSWER = "credential provider: ConnectionError"
 _SILENT = re.compile(r"Error performing (\w+) \S+ in (\S+?)(?:, after \d+ retries,.*)? - HTTP error: (.+)")
 
@@ -33,7 +34,7 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
         return StoreMissing(f"bucket {bucket} does not exist")
     if _BUSY in text:
         return StoreBusy(where)
-    if "409 Conflict" in text:  # obstore reports it as AlreadyExistsError: the one case where the text must decide
+    if "409 Conflict" in text:  # obstore reports it as AlreadyExistsError: only the text distinguishes it
         return Refused(WriteOutcome.CONFLICT, where)
     if isinstance(error, AlreadyExistsError | PreconditionError):
         return Refused(WriteOutcome.LOST, where)
@@ -60,7 +61,7 @@ def _describe_region(text: str) -> str:
 
 
 def _silence(bucket: str, key: str, text: str) -> str:
-    """Return the sentence about a bucket that did not answer at all; empty if it answered something."""
+    """Return the message for a bucket that did not answer at all; empty if it answered."""
     match = _SILENT.search(text)
     if match is None:
         return ""

@@ -1,4 +1,4 @@
-"""The documents that a cluster has once: its manifest, prices and budgets, and requests to drain or roll it."""
+"""The single documents of a cluster: its manifest, prices and budgets, and requests to drain or roll it."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ _DECLARED = "declared"
 _DRAIN = "drain"
 _ROLL = "roll"
 _BUDGETS = "budgets"
-_CHANGES = 5  # times that a change is tried where others change the same document
+_CHANGES = 5  # tries of a change while others change the same document
 
 
 class ClusterDocuments:
@@ -43,7 +43,7 @@ class ClusterDocuments:
         return self._manifest
 
     def read_manifest(self) -> Versioned[Manifest] | None:
-        """Return the present manifest of `cluster.json`, since infrastructure may have rewritten it.
+        """Return the manifest of `cluster.json`, read again, because `pulumi up` may have rewritten it.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -76,8 +76,7 @@ class ClusterDocuments:
         self.control.put(f"{_DECLARED}.json", declared.to_json())
 
     def price_table(self) -> PriceTable | None:
-        """Return the newest prices that were read from the cloud's price lists for this cluster; None if there are
-        none."""
+        """Return the newest prices that were read from the cloud's price lists for this cluster, or None."""
         document = Table(self.control, "", PriceTable).get(_PRICES)
         return None if document is None else document.value
 
@@ -100,7 +99,7 @@ class ClusterDocuments:
 
         Raises:
             BadDocument: if they cannot be read.
-            StoreUnavailable: if others changed them again and again.
+            StoreUnavailable: if others changed them during every try.
         """
         for _ in range(_CHANGES):
             current = self._budgets.get(_BUDGETS)
@@ -112,13 +111,13 @@ class ClusterDocuments:
         raise StoreUnavailable(f"{_BUDGETS}.json was changed by others {_CHANGES} times in a row")
 
     def drain_request(self) -> Request | None:
-        """Return the request to drain the cluster, if there is one: every job leaves its instance, and nothing new
+        """Return the request to drain the cluster, or None. During a drain every job leaves its instance, and none
         starts."""
         document = self._requests.get(_DRAIN)
         return None if document is None else document.value
 
     def request_drain(self, request: Request) -> None:
-        """Ask for a drain. Asking again changes nothing."""
+        """Ask for a drain. A second request changes nothing."""
         self._requests.create(_DRAIN, request)
 
     def clear_drain(self) -> None:

@@ -16,18 +16,18 @@ _COMPRESSION = 6
 
 
 Ignored = Callable[[str], bool]
-"""A function that says whether a path inside the folder (`a/b`, or `a/b/` for a folder) is left out."""
+"""A function that returns whether a path inside the folder (`a/b`, or `a/b/` for a folder) is left out."""
 
 
 def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
     """Pack a folder into a `.tar.gz` and return its SHA-256. The same content always gives the same bytes: entries are
-    sorted, owners and times are left out, and of the mode only "executable" is kept.
+    sorted, owners and times are left out, and the mode is reduced to "executable" or not.
 
     Names in `LEFT_OUT` and `ignored` paths are not packed. A link to a file inside the folder is packed as that file.
 
     Raises:
         NotADirectoryError: if `folder` is not a folder.
-        UnsafeArchive: if a link leads to a folder or out of the packed one, or an entry is neither file nor folder.
+        UnsafeArchive: if a link leads to a folder or out of the packed one, or an entry is neither a file nor a folder.
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is not a folder")

@@ -1,4 +1,4 @@
-"""The packed code of jobs in the data bucket. Each code is kept once under its digest, for all jobs that have it."""
+"""The packed code of jobs in the data bucket. Equal code is stored once under its digest, for all jobs."""
 
 import tempfile
 from contextlib import suppress
@@ -18,8 +18,8 @@ class CodeStore:
     """Stores code before a job is created.
 
     A garbage collector may be about to remove old code that no job names (see `gc_announcements`). So a submitter first
-    names the code, by an empty object, and then looks whether it is announced. All of this happens before the job is
-    created, so no machine ever finds a job without its code.
+    writes an empty object that names the code, and then checks the announcements. Both happen before the job is
+    created, so every job that a machine sees has its code.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -32,7 +32,7 @@ class CodeStore:
         """Store the packed code of a job that will be created, under `code/` or as the job's own copy.
 
         Raises:
-            DigestMismatch: if the stored bytes are others.
+            DigestMismatch: if the stored bytes differ.
         """
         self._data.put(f"{NAMED}{digest}/{job}", b"")
         own = self._sweeps.may_go(shared_key(digest))
@@ -40,7 +40,7 @@ class CodeStore:
             self._data.upload(own_key(job, digest) if own else shared_key(digest), archive)
         except (KeyTaken, StoreDenied) as refused:
             with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
-                if own:  # an upload of ours whose answer was lost
+                if own:  # an upload by this process whose answer was lost
                     self._data.download_existing(own_key(job, digest), Path(scratch, "there"), refused)
                     return
                 try:
@@ -51,11 +51,11 @@ class CodeStore:
     def take_over(self, submission: JobSubmission, other: str) -> None:
         """Make the code of another job available to one that will be created with the same code.
 
-        Shared code needs nothing, because the other job names it all the while. An own copy of the other job is copied,
-        because code is looked up for one job.
+        Shared code needs no copy, because the other job names it the whole time. If the other job has its own copy,
+        that is copied, because own copies are found by the job's id.
 
         Raises:
-            DigestMismatch: if the bytes of the copy are others.
+            DigestMismatch: if the bytes of the copy differ.
         """
         digest = submission.code_digest
         if digest is None:
@@ -83,8 +83,8 @@ class CodeStore:
             code.unpack(archive, folder)
 
     def send(self, submission: JobSubmission, other: "CodeStore", job: str) -> int:
-        """Put a job's code on another cluster's shelf, for a job that will be created there. Returns its bytes; 0: the
-        job has no code.
+        """Copy a job's code to another cluster's store, for a job that will be created there. Return the number of
+        bytes; 0 if the job has no code.
 
         Raises:
             FileNotFoundError: if it was never uploaded, or is gone.
@@ -107,8 +107,8 @@ class CodeStore:
                 raise
 
     def _download_own(self, job: str, digest: str, archive: Path) -> bool:
-        """Download a job's own copy of its code. False: it has none."""
-        for key in (own_key(job, digest), f"jobs/{job}/code/{digest}.tar.gz"):  # where earlier versions had it
+        """Download a job's own copy of its code. Return False if it has none."""
+        for key in (own_key(job, digest), f"jobs/{job}/code/{digest}.tar.gz"):  # and the key of earlier releases
             with suppress(FileNotFoundError):
                 self._data.download(key, archive, digest)
                 return True
@@ -116,7 +116,7 @@ class CodeStore:
 
 
 def _owner(submission: JobSubmission) -> str:
-    """Return the job whose own copy this job uses: in a series the first run."""
+    """Return the job whose own copy this job uses. In a series that is the first run."""
     return submission.series.id if submission.series is not None else submission.job_id
 
 

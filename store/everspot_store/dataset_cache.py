@@ -1,4 +1,4 @@
-"""The datasets on one machine: one copy of each version, shared by all its users, and removed when room is short."""
+"""The datasets on one machine: one copy of each version, shared by all its users, and removed when the disk is full."""
 
 import os
 from collections.abc import Callable
@@ -23,11 +23,11 @@ class DatasetCache:
         self._cache = TreeCache(folder, clock, free)
 
     def use(self, dataset: Dataset) -> TreeInUse:
-        """Return the version on this disk, fetched if it is not there, with every digest checked on arrival.
+        """Return the version on this disk. Fetch it if it is missing, and check every digest on arrival.
 
         Raises:
-            NoRoom: if the disk cannot hold it, even without every version that nobody uses. Nothing was fetched.
-            DigestMismatch, FileNotFoundError: if the bucket does not hold what was put; see `Datasets.fetch`.
+            NoRoom: if the disk cannot hold it, even after all unused versions are removed. Nothing was fetched.
+            DigestMismatch, FileNotFoundError: if the bucket's files are damaged or gone; see `Datasets.fetch`.
             StoreUnavailable: if the bucket does not answer, or another process fetches it for too long.
         """
         return self._cache.use(dataset.digest, f"dataset {dataset.id}", partial(self._fetch, dataset))
@@ -44,12 +44,12 @@ class DatasetCache:
         done = sum(file.stat().st_size for file in part.rglob("*") if file.is_file()) if part.is_dir() else 0
         self._cache.make_room(max(0, dataset.size - done))
         self._datasets.fetch(dataset, part)
-        _set_modes(part, 0o555, 0o444)  # jobs share it, and what one of them changed the others would train on
+        _set_modes(part, 0o555, 0o444)  # jobs share the files: a change by one job would reach the others
 
 
 def _set_modes(folder: Path, folders: int, files: int | None) -> None:
-    """Set the modes of a folder and of all in it, from the top, so that closed folders are opened before they are
-    read."""
+    """Set the modes of a folder and its content, from the top, so that unreadable folders become readable before they
+    are listed."""
     folder.chmod(folders)
     for at, inner, names in os.walk(folder):
         for name in (name for name in inner if not (Path(at) / name).is_symlink()):

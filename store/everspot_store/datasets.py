@@ -1,4 +1,4 @@
-"""Datasets: folders of files in the data bucket. Each file is kept once under the digest of its content.
+"""Datasets: folders of files in the data bucket. Each file is stored once under the digest of its content.
 
 `datasets/{name}/{digest}.json` lists one version of a dataset: path, size and SHA-256 of each file. The version's
 digest is that of the list, so the same files are always the same version. The files themselves are under
@@ -31,8 +31,8 @@ from everspot_store.table import Table
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FILES = "datasets/_files/"
 _PARALLEL = 4
-_LOOKS, _LOOK_EVERY = 60, timedelta(seconds=2)  # at a collector that is about to remove files of a new version
-_ROUNDS = 4  # rounds of listing and uploading until all files exist at the same time
+_LOOKS, _LOOK_EVERY = 60, timedelta(seconds=2)  # waits for a collector that is about to remove files of a new version
+_ROUNDS = 4  # the most rounds of listing and uploading until all files exist at the same time
 
 
 class DatasetFile(Stored):
@@ -106,10 +106,10 @@ class Datasets:
     ) -> Dataset:
         """Upload a folder as a version of the dataset `name`.
 
-        Files that are there already are not sent again. The version exists once its list is written, which happens when
-        all files are there together: files that no version names yet may be removed during a long upload, and are then
-        sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with whether the
-        file was sent.
+        Files that the bucket has already are not sent again. The list that makes the version is written when all files
+        exist at the same time. A collector may remove files that no version names yet during a long upload; they are
+        then sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with whether
+        the file was sent.
 
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
@@ -142,12 +142,12 @@ class Datasets:
             name=name, digest=_digest(files), created_at=self._clock.now(), files=files, region=region or None
         )
         created = self._table.create(f"{name}/{dataset.digest}", dataset)
-        self._secure(upload, unique, dataset)  # files that were removed just before the version named them
+        self._secure(upload, unique, dataset)  # send files again that were removed just before the version named them
         return dataset if created is not None else self.find(name, dataset.digest)
 
     def take_over(self, dataset: Dataset, other: "Datasets", *, region: str | None = None) -> int:
-        """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were not
-        here. It may be cut off, and is then continued. `region`: of this cluster.
+        """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were
+        missing here. A copy that was cut off is continued by the next call. `region`: of this cluster.
 
         Raises:
             FileNotFoundError: if the content of a file is gone there.
@@ -187,7 +187,7 @@ class Datasets:
 
         Raises:
             DatasetMissing: if no version matches, or several match the beginning.
-            DigestMismatch: if its list of files is not the one that its digest names: somebody wrote over it.
+            DigestMismatch: if its list of files does not match its digest, because somebody overwrote it.
         """
         exactly = digest is not None and len(digest) == hashlib.sha256().digest_size * 2
         if exactly:
@@ -242,7 +242,8 @@ class Datasets:
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
 
     def _secure(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile], dataset: Dataset) -> None:
-        """Make sure that all files stay, now that a version names them and none is about to be removed."""
+        """Wait until no file of the written version is announced for removal, and send files again that were
+        removed."""
         keys, now = {file.key for file in files}, None
         if keys & self._sweeps.announced_keys():
             now = self._store_time(dataset)
@@ -269,9 +270,9 @@ class Datasets:
     def _send(self, file: DatasetFile, path: Path) -> None:
         try:
             stored = self._data.upload(file.key, path)
-        except KeyTaken:  # somebody else has sent it meanwhile, or an answer was lost: the name is the content
+        except KeyTaken:  # uploaded meanwhile, or an answer was lost; the key is the digest, so the content is right
             return
-        except StoreDenied:  # Cloud Storage may answer so to a caller that may create objects and not replace them
+        except StoreDenied:  # Cloud Storage also answers so if the object exists and may not be replaced
             if file.key in self._present_keys():
                 return
             raise
@@ -295,7 +296,7 @@ def _described(root: Path, path: Path) -> DatasetFile:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name's bytes are UTF-8. If not, they are surrogates, which JSON refuses."""
+    """Return whether a name's bytes are UTF-8. Other bytes are surrogates in Python, which JSON refuses."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""Keeps documents that this machine has read, by ETag, in a file of the user, for short-lived programs such as the CLI.
+"""Caches documents by ETag in a file of the user, for short-lived programs such as the CLI.
 
-A listing of the bucket says which ETag is current, and the cache only provides the bytes of that ETag. So nothing in it
-can be stale, and it may be deleted at any moment. Several processes may use one file. If anything goes wrong with the
-file, it counts as empty.
+A listing of the bucket names the current ETag, and the cache only provides the bytes of that ETag. So the cache is
+never stale, and its file may be deleted at any moment. Several processes may use one file. A file that cannot be used
+counts as empty.
 """
 
 import os
@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 LIMIT = 256 * 1024 * 1024
-"""The most bytes of documents that are kept. Beyond it the longest unused ones are removed."""
+"""The most bytes of cached documents. Beyond it the least recently used documents are removed."""
 _RETAINED_SHARE = 0.8  # of the limit, after clearing
 _BUSY = timedelta(seconds=2)  # for another process that writes
 _DAY = 86400
@@ -31,7 +31,7 @@ class DocumentCache:
     Args:
         path: The file. It is created if it is missing, for this user alone. A file that others may read or write is
             not used.
-        bucket: The bucket of the documents; one file holds those of many buckets.
+        bucket: The URL of the bucket. One file holds documents of many buckets.
         limit: The most bytes, over all buckets.
     """
 
@@ -41,7 +41,7 @@ class DocumentCache:
         self._limit = limit
 
     def get(self, etags: Mapping[str, str]) -> dict[str, bytes]:
-        """Return the bytes of the keys that are known under exactly these ETags."""
+        """Return the bytes of the keys that are cached under exactly these ETags."""
         cached: dict[str, bytes] = {}
         with self._open() as database:
             keys = list(etags)

@@ -1,4 +1,4 @@
-"""The errors of the store, one class for each thing that a caller can do about it.
+"""The errors of the store: one class for each way in which a caller can react.
 
 StoreError
 ├── StoreUnavailable    transient: bounded retries are spent, try again later
@@ -7,14 +7,14 @@ StoreError
 ├── StoreMissing        the bucket or folder does not exist
 ├── BadDocument         a document cannot be read as its type
 ├── JobExists           a job with this id was already submitted
-├── NothingLeft         the checkpoints that a job should go on from were removed
+├── NothingLeft         the checkpoints that a job should continue from were removed
 ├── Unreadable          some of the documents that a decision needs cannot be read
 ├── KeyTaken            a write-once key exists already, with other content
 ├── TransferCancelled   an upload was cancelled by its own process
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
 ├── DigestMismatch      bytes are not those that were published
-├── CheckpointCorrupt   there are checkpoints, and none of them is whole
-├── DatasetMissing      there is no such dataset, or no such version of it
+├── CheckpointCorrupt   the job has checkpoints, and none is whole
+├── DatasetMissing      the dataset, or this version of it, does not exist
 ├── NoRoom              the disk cannot hold a dataset
 └── UnsafeArchive       packed code that would write outside its folder
 """
@@ -65,23 +65,23 @@ class NothingLeft(StoreError):
     """The job had checkpoints, and they were removed after its end."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"nothing is left of {job_id}'s checkpoints to go on from: --from-scratch begins anew")
+        super().__init__(f"the checkpoints of {job_id} were removed; --from-scratch begins at step 0")
         self.job_id = job_id
 
 
 class Unreadable(StoreError):
-    """Some of the documents that a decision needs cannot be read by this program. `keys`: their keys."""
+    """This program cannot read some of the documents that a decision needs. `keys`: their keys."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(
-            f"{len(keys)} documents cannot be read, so what they name is not known, and nothing is garbage for certain:"
+            f"{len(keys)} documents cannot be read, and any object that they name may be in use, so nothing is removed:"
             f" {', '.join(keys)}; is another version of everspot in use?"
         )
         self.keys = keys
 
 
 class KeyTaken(StoreError):
-    """A write-once key exists already and holds something else."""
+    """A write-once key exists already, with other content."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} exists already and is never overwritten")
@@ -96,7 +96,7 @@ class Fenced(StoreError):
     """A later owner has taken the job. The caller must never write again."""
 
     def __init__(self, job_id: str, epoch: int, reason: str) -> None:
-        super().__init__(f"job {job_id}: epoch {epoch} may write no more: {reason}")
+        super().__init__(f"job {job_id}: epoch {epoch} may no longer write: {reason}")
         self.job_id = job_id
         self.epoch = epoch
 
@@ -121,7 +121,7 @@ class CheckpointCorrupt(StoreError):
 
 
 class DatasetMissing(StoreError):
-    """There is no such version of a dataset."""
+    """The dataset, or this version of it, does not exist."""
 
     def __init__(self, name: str, digest: str | None, reason: str) -> None:
         version = f", version {digest}," if digest else ""

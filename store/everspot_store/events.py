@@ -19,12 +19,12 @@ def event_id(event: Event) -> str:
 
 
 def ordered(events: list[Event]) -> list[Event]:
-    """Return events in the order in which they happened, as far as their writers' stamps show it."""
+    """Return events in the order of their writers' time stamps."""
     return sorted(events, key=lambda event: (event.at, event.epoch, event.writer, event.seq))
 
 
 def append(table: Table[Event], event: Event) -> None:
-    """Write an event that carries its own number. Writing the same one again does nothing.
+    """Write an event that has its number already. Writing the same event again does nothing.
 
     Raises:
         KeyTaken: if another event has that number.
@@ -33,7 +33,7 @@ def append(table: Table[Event], event: Event) -> None:
     if table.create(key, event) is None:
         try:
             existing = table.get(key)
-        except BadDocument:  # another release's: not this one, then
+        except BadDocument:  # written by another release, so another event
             existing = None
         if existing is None or existing.value != event:
             raise KeyTaken(table.key(key))
@@ -57,15 +57,15 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Return the stamp that `emit` would give now, for an event that is written later."""
+        """Return the time stamp that `emit` would set now, for an event that is written later."""
         return self._clock.now()
 
     def emit(self, kind: EventKind, happened: datetime | None = None, /, **data: JsonValue) -> Event:
         """Write one event, stamped with the market's time when it happened, by default now.
 
         Raises:
-            StoreUnavailable: if the store could not be reached. The event may be written all the same; the next one
-                gets another number.
+            StoreUnavailable: if the store did not answer. The event may have been written; the next event gets another
+                number.
         """
         with self._lock:
             event = self._first.model_copy(update={"kind": kind, "at": happened or self._clock.now(), "data": data})

@@ -1,4 +1,4 @@
-"""File locks, exclusive among threads and processes. The kernel releases them when their holder dies."""
+"""File locks, exclusive among threads and processes. The kernel releases a lock when its process dies."""
 
 import fcntl
 import hashlib
@@ -18,11 +18,11 @@ _LOCK_STEP = timedelta(milliseconds=5)
 
 
 class LockBusy(StoreUnavailable):
-    """The lock of a key stayed taken."""
+    """Another process held the lock of a key for too long."""
 
 
 class FileLocks:
-    """Locks of keys, as files in an existing folder. Some keys share a lock."""
+    """Locks of keys, as files in an existing folder. Several keys may share a lock."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder

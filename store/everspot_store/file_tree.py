@@ -1,4 +1,4 @@
-"""Describes a folder's files apart from their content: names, links, modes and times; and puts them back.
+"""Describes the names, links, modes and times of a folder's files, and restores them.
 
 Linux allows every byte but `/` and NUL in a name, up to 255 of them. Object keys and JSON allow less. So a tree names
 its files by escaped text, and the keys of their contents do not depend on their names.
@@ -26,8 +26,8 @@ from everspot_store.errors import UnsafeArchive
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _TEMPORARY = ".everspot-put-back"
-_TICK_SECONDS, _TICK_TRIES = 0.002, 25  # together more than the longest jiffy, 10 ms
-_MOST_TICKS = 500  # entries; more would wait for seconds
+_TICK_SECONDS, _TICK_TRIES = 0.002, 25  # 50 ms together; the longest jiffy is 10 ms
+_MOST_TICKS = 500  # the most entries that wait for a tick; more would take seconds
 
 
 class EntryKind(StrEnum):
@@ -46,12 +46,13 @@ class TreeEntry(Stored):
         kind: file, symbolic link or directory.
         mode: permission bits.
         mtime_ns: time of the last change of the content.
-        ctime_ns: time of the last change of anything, by the machine that had the file. Only its order counts.
+        ctime_ns: time of the last change of content or status, by the first machine's clock. Only its order among the
+            files counts.
         size: bytes of a file.
-        content: the name of the file's content among the objects that belong to the tree.
+        content: the name of the object with the file's content, below the tree's prefix.
         same_as: path (escaped) of an earlier entry that is the same file, by a hard link.
         target: escaped target of a symbolic link.
-        inside: whether the target is an absolute path into the folder, given relative to the folder.
+        inside: whether the target was an absolute path into the folder; `target` is then relative to the folder.
         unit: escaped name of the checkpoint that the entry belongs to; empty if it is in none.
     """
 
@@ -75,8 +76,8 @@ class FileTree(Document):
 
 
 def escape_path(path: bytes) -> str:
-    """Return a path as text that is safe in JSON and on a terminal: bytes that are not printable UTF-8 become `%XX`,
-    and so does `%` itself."""
+    """Return a path as text that is safe in JSON and on a terminal: bytes that are not printable UTF-8, and `%` itself,
+    become `%XX`."""
     escaped = []
     for character in path.decode("utf-8", "surrogateescape"):
         if character != "%" and (character == " " or character.isprintable()):
@@ -92,7 +93,8 @@ def unescape_path(text: str) -> bytes:
 
 
 def describe_entry(root: bytes, path: bytes, status: os.stat_result) -> TreeEntry | None:
-    """Describe one name below `root` by its status (`lstat`); None: it is neither file, folder nor symbolic link.
+    """Describe one name below `root` by its status (`lstat`). Return None if it is neither a file, a folder nor a
+    symbolic link.
 
     Raises:
         OSError: if a link cannot be read.
@@ -152,7 +154,7 @@ def put_back(tree: Iterable[TreeEntry], folder: Path, content_of: Callable[[Tree
         The entries that could not be put back, by path, each with the reason.
 
     Raises:
-        OSError: if the disk is full or fails, which is true of all entries.
+        OSError: if the disk is full or fails, because no further entry could be written.
     """
     root = os.fsencode(os.path.realpath(folder))
     os.makedirs(root, exist_ok=True)
@@ -166,7 +168,7 @@ def put_back(tree: Iterable[TreeEntry], folder: Path, content_of: Callable[[Tree
                 raise
             problems[entry.path] = str(error)
     for entry in sorted(entries, key=lambda entry: (entry.ctime_ns, entry.path)):
-        if entry.kind is EntryKind.DIRECTORY and entry.path not in problems:  # last, since each new file changes it
+        if entry.kind is EntryKind.DIRECTORY and entry.path not in problems:  # last: new files change its time
             with suppress(OSError):
                 place = os.path.join(root, unescape_path(entry.path))
                 os.chmod(place, entry.mode)
@@ -176,7 +178,7 @@ def put_back(tree: Iterable[TreeEntry], folder: Path, content_of: Callable[[Tree
 
 
 def put_foreign_entry(entry: TreeEntry, folder: Path, content_of: Callable[[TreeEntry], Path | None]) -> None:
-    """Put an entry of another machine's folder into a folder of this one. Only links that stay inside it are made.
+    """Put an entry of another machine's folder into a folder of this machine. Links that lead out of it are refused.
 
     Raises:
         UnsafeArchive: if the path, or the target of a link, would lead out of the folder.
@@ -194,7 +196,7 @@ class _Changes:
         self._original = self._here = 0
 
     def follow(self, place: bytes, entry: TreeEntry) -> None:
-        """Give a file a later time of change than the file before it, if that was so where it comes from."""
+        """Give a file a later time of change than the file before it, if it had one in the original folder."""
         later = entry.ctime_ns > self._original
         self._original = max(self._original, entry.ctime_ns)
         changed = os.lstat(place).st_ctime_ns

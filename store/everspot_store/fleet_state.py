@@ -25,19 +25,27 @@ class PoolState(Stored):
     instance_type: str
     zone: str
     market: Market
-    usd_per_hour: Price = Field(description="What an hour of an instance costs now, USD.")
+    usd_per_hour: Price = Field(description="The present price of an instance, USD an hour.")
     placement_score: int | None = Field(
-        default=None, ge=1, le=10, description="The cloud's own, 1 to 10; None: none is fresh."
+        default=None, ge=1, le=10, description="The cloud's placement score, 1 to 10; None: no recent one."
     )
-    refused_at: list[Utc] = Field(default_factory=list, description="When it lately gave nothing, oldest first.")
-    noticed_at: Utc | None = Field(default=None, description="When it last took an instance, or said that it will.")
-    open: bool = Field(default=True, description="Whether it may be asked now; false for a while after a refusal.")
+    refused_at: list[Utc] = Field(
+        default_factory=list, description="The recent times at which it refused a launch, oldest first."
+    )
+    noticed_at: Utc | None = Field(
+        default=None, description="When the cloud last reclaimed an instance of it, or gave notice of that."
+    )
+    open: bool = Field(
+        default=True, description="Whether it may be asked for an instance now; false for a while after a refusal."
+    )
     up: bool = Field(default=False, description="Whether it has capacity, as far as is known.")
-    since: Utc | None = Field(default=None, description="Since when; None: it was never seen.")
+    since: Utc | None = Field(default=None, description="Since when `up` has its value; None: the pool was never seen.")
     ups: list[Spell] = Field(default_factory=list, description="Hours of past spells with capacity, oldest first.")
     downs: list[Spell] = Field(default_factory=list, description="Hours of past spells without, oldest first.")
-    changeover_seconds: Took | None = Field(default=None, description="To an instance of it, as a rule.")
-    changeover_upper_seconds: Took | None = Field(default=None, description="At most.")
+    changeover_seconds: Took | None = Field(
+        default=None, description="The usual duration of a changeover to one of its instances."
+    )
+    changeover_upper_seconds: Took | None = Field(default=None, description="The longest duration of a changeover.")
 
 
 class ElasticUse(Stored):
@@ -46,8 +54,8 @@ class ElasticUse(Stored):
     instances: int = Field(ge=0)
     max_instances: int = Field(ge=0)
     usd_per_hour: Price | None = Field(
-        description="Their cost an hour together, USD; one without a known price at the highest known price. None: "
-        "no price is known at all."
+        description="Their total cost an hour, USD; an instance without a known price counts at the highest known "
+        "price. None: no price is known."
     )
     max_usd_per_hour: Price | None = Field(default=None, description="None: no cap.")
 
@@ -58,7 +66,7 @@ class IdleState(Stored):
     instance_type: str
     market: Market
     count: int = Field(ge=0, le=1_000_000)
-    memory_gib: float = Field(gt=0, le=1e6, allow_inf_nan=False, description="What the smallest of them has.")
+    memory_gib: float = Field(gt=0, le=1e6, allow_inf_nan=False, description="The memory of the smallest of them.")
 
 
 class FleetState(Document):
@@ -68,8 +76,12 @@ class FleetState(Document):
     updated_at: Utc
     pools: list[PoolState] = Field(default_factory=list)
     elastic: ElasticUse | None = Field(default=None, description="None: nothing may be launched.")
-    idle: list[IdleState] = Field(default_factory=list, description="What stands idle: jobs of peers may have it.")
-    tick_seconds: Took = Field(default=60.0, gt=0, description="The scheduler decides again after this at the latest.")
+    idle: list[IdleState] = Field(
+        default_factory=list, description="Idle standing capacity, which jobs of peers may use."
+    )
+    tick_seconds: Took = Field(
+        default=60.0, gt=0, description="The longest time between two decisions of the scheduler."
+    )
     promised: int = Field(default=0, ge=0, description="Instances that waiting jobs still need.")
 
 
@@ -77,4 +89,4 @@ class PeerMarket(Document):
     """The published pools of a peer when a scheduler of this cluster last noted them."""
 
     fleet: FleetState
-    instance_types: list[InstanceType] = Field(default_factory=list, description="Those that the peer declares.")
+    instance_types: list[InstanceType] = Field(default_factory=list, description="The types that the peer declares.")

@@ -28,7 +28,7 @@ from everspot_store.file_locks import FileLocks, LockBusy
 
 R = TypeVar("R")
 
-_OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
+_OWN = ".everspot-store"  # this module's files; keys with a segment that starts with a dot are refused
 _LITTER_AGE = timedelta(hours=6)
 _PRUNE_RACES = 5
 _ANY = "*"  # no ETag of ours
@@ -110,7 +110,7 @@ class FolderBackend:
                     return copy_with_digest(reader, path, sync=False)[1]
             except FileNotFoundError:
                 self._check_root()
-                if not path.parent.is_dir():  # it is the caller's folder that is missing, not the key
+                if not path.parent.is_dir():  # the caller's folder is missing, not the key
                     raise
                 return None
 
@@ -148,7 +148,7 @@ class FolderBackend:
 
     def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
         with _as_store_errors(self._root):
-            if _read_etag(self._path(key)) != etag:  # cheap refusal; the one that counts comes later
+            if _read_etag(self._path(key)) != etag:  # saves the write; the check under the lock decides
                 self._check_root()
                 return WriteResult(WriteOutcome.LOST)
             temporary = self._stage(data)
@@ -193,7 +193,7 @@ class FolderBackend:
             if written is not None:
                 _sync_folder(path.parent)
             return written
-        raise StoreUnavailable(f"folder {path.parent} vanishes again and again")
+        raise StoreUnavailable(f"folder {path.parent} was removed by others during every try")
 
     def _link(self, temporary: Path, path: Path) -> str | None:
         _stamp(temporary, time.time_ns())
@@ -206,8 +206,8 @@ class FolderBackend:
     def _swap(self, temporary: Path, path: Path, key: str, etag: str) -> str | None:
         """Rename into place with a time stamp that no earlier version of the key had.
 
-        An inode is reused as soon as it is free and the kernel's own stamps are coarse, so two versions written
-        within a few milliseconds could otherwise carry the same ETag.
+        File systems reuse inodes, and the kernel's time stamps are coarse, so two versions written within a few
+        milliseconds could otherwise have the same ETag.
         """
         stamp = _stamp(temporary, time.time_ns())
         with self._locks.hold(key):
@@ -234,7 +234,7 @@ class FolderBackend:
         _sync_folder(folder.parent)
 
     def locked(self) -> bool:
-        """Whether any process holds a lock at this moment; a stopped one may."""
+        """Whether any process, perhaps a stopped one, holds a lock at this moment."""
         return self._locks.any_locked()
 
     def _prune(self, folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Garbage collection: finds objects in the buckets that nothing needs any more, and removes them.
+"""Garbage collection: finds objects in the buckets that nothing needs any longer, and removes them.
 
-Whether an object is garbage depends on the documents that are read here, and on its age: an object younger than a day
+Whether an object is garbage depends on the documents that name objects, and on its age: an object younger than a day
 may belong to an upload or a submission that is under way. An object that any job's head names is never garbage, because
-a retried job begins with parts of the earlier one. A document that cannot be read may name any object; as long as there
-is one, nothing is removed.
+a retried job begins with parts of the earlier job. An unreadable document may name any object, so nothing is removed
+while one exists.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,8 +22,8 @@ from everspot_store.store import Store
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
-_AT_ONCE = 1000  # objects that are deleted between two looks at who names what
-_LOOK_EVERY, _LOOKS = 25, 4  # deletions between two looks at one's own announcement; looks until it is young
+_AT_ONCE = 1000  # objects that are deleted between two readings of the documents
+_LOOK_EVERY, _LOOKS = 25, 4  # deletions between two renewals of the announcement; tries until it is fresh
 _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics", "utilization", "profiles", "event-files")
 
 
@@ -58,7 +58,7 @@ class Garbage:
 
 @dataclass(frozen=True)
 class _References:
-    """The cluster's documents. `used`: the keys in the data bucket that any of them names."""
+    """The cluster's documents. `used`: the keys in the data bucket that the documents name."""
 
     heads: dict[str, CheckpointHead]
     records: dict[str, JobRecord]
@@ -69,8 +69,8 @@ class _References:
 class Collector:
     """Looks for garbage in one cluster.
 
-    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`, and `Unreadable` if one of the documents that
-    name things cannot be read.
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`, and `Unreadable` if a document that may name
+    objects cannot be read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -81,8 +81,8 @@ class Collector:
 
         Args:
             keep: how long the checkpoints, logs and metrics of an ended job stay, and the logs of an ended instance.
-            now: market time, in which jobs and instances end.
-            wall: the store's own time, in which objects have ages.
+            now: market time, which measures the ends of jobs and instances.
+            wall: the store's own time, which measures the ages of objects.
         """
         references = _read(self._store)
         orphans = self._orphans(references, wall)
@@ -105,11 +105,11 @@ class Collector:
         return sorted(garbage, key=lambda item: (list(GarbageKind).index(item.kind), item.key))
 
     def remove(self, garbage: list[Garbage]) -> list[Garbage]:
-        """Remove what `find` has found, as far as it still is garbage. Returns what was removed.
+        """Remove the objects of `find` that are still garbage. Returns the removed ones.
 
-        The heads of ended jobs are emptied first, so that nobody finds a checkpoint that is half there. Right before
-        code and files are deleted, the documents are read again, because a job may have been submitted, or a dataset
-        put, since.
+        The heads of ended jobs are emptied first, so that no reader finds an incomplete checkpoint. Right before code
+        and files are deleted, the documents are read again, because a job may have been submitted, or a dataset put,
+        since.
         """
         _read(self._store)
         ended = {item.job_id for item in garbage if item.kind is GarbageKind.FINISHED and item.job_id is not None}
@@ -133,8 +133,8 @@ class Collector:
                     references = _read(self._store)
                 else:
                     raise StoreUnavailable(
-                        "reading what is still in use takes longer than the announcement of a removal is valid; what "
-                        "has not been removed by now stays"
+                        "reading the documents takes longer than the announcement of a removal is valid; the remaining "
+                        "garbage was not removed"
                     )
                 for item in some[at : at + _LOOK_EVERY]:
                     if item.key in references.used:
@@ -161,8 +161,8 @@ class Collector:
         return removed
 
     def _orphans(self, references: _References, wall: datetime) -> list[Garbage]:
-        """Heads that a retry made before a job that was then never submitted. They would keep another job's parts for
-        ever."""
+        """Return the heads that a retry created for a job that was then never submitted. They would keep another job's
+        parts for ever."""
         without = {job for job in references.heads if job not in references.jobs}
         if not without:
             return []
@@ -201,7 +201,7 @@ class Collector:
         return [_garbage(GarbageKind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in expired]
 
     def _empty(self, job: str) -> bool:
-        """Empty the head of an ended job. False: it changed meanwhile, and is left as it is."""
+        """Empty the head of an ended job. Return False if it changed meanwhile; it then stays as it is."""
         head = self._store.heads.get(job)
         if head is None or not head.value.checkpoints:
             return True
@@ -214,14 +214,14 @@ def _garbage(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garb
 
 
 def _runs(garbage: list[Garbage]) -> Iterator[list[Garbage]]:
-    """Runs of one kind each, of at most `_AT_ONCE` objects, in order."""
+    """Yield the garbage in order, in batches of one kind and at most `_AT_ONCE` objects."""
     for kind in GarbageKind:
         items = [item for item in garbage if item.kind is kind]
         yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
 def _read(store: Store) -> _References:
-    """Read all documents that name objects, in an order in which nothing is missed.
+    """Read all documents that name objects, in an order that misses none.
 
     Marks of submissions come before the jobs that follow them, and jobs before the archive, to which they move.
     Datasets come last, because a put creates its version when all of its files are there.

@@ -1,18 +1,19 @@
-"""Announcements of the keys that a garbage collector is about to delete, for programs that begin to use them meanwhile.
+"""Announcements of the keys that a garbage collector is about to delete, for programs that may start to use them
+meanwhile.
 
 A collector announces keys, reads which documents name them, deletes the unnamed ones, and removes the announcement. A
 user of a key first names it, and then looks at the announcements. There are two cases:
 
-- The name was there when the collector read. Then the key stays.
-- The announcement was there before the name. Then the user sees it; or it is removed already and the object is gone, so
-  that the user can upload it again.
+- The name existed when the collector read the documents. Then the key stays.
+- The announcement existed before the name. Then the user sees the announcement; or the announcement and the object are
+  removed already, and the user uploads the object again.
 
-Clocks do not matter. A collector renews its announcement every few deletions, and reads the documents again if it was
-away for long, on a machine that slept.
+No clocks are compared. A collector renews its announcement every few deletions. If the renewal comes late, for example
+because the machine slept, it reads the documents again.
 
 When a collector ends, also by an exception, its announcement is reduced to the keys that may still be deleted late. If
-the collector is killed, the whole announcement stays. Then nobody relies on objects under its keys; a dataset's put
-ignores it once it is older than `VOID`. The next collector removes it once it is a day old.
+the collector is killed, the whole announcement stays. Programs then treat the objects under its keys as gone. A
+dataset's put ignores the announcement once it is older than `VOID`; the next collector removes it once it is a day old.
 """
 
 import secrets
@@ -28,12 +29,12 @@ from everspot_store.errors import StoreError, Unreadable
 from everspot_store.table import Table
 
 PREFIX = "sweeps"
-VOID = timedelta(hours=2)  # since it was renewed, by the store's time: nobody deletes by it any more
+VOID = timedelta(hours=2)  # since its renewal, by the store's time; no collector still deletes by it
 _STALE = timedelta(minutes=30)
 
 
 class Sweep(Document):
-    """Keys of the data bucket that may be deleted at any moment, unless somebody names them."""
+    """Keys of the data bucket that may be deleted at any moment, unless a document names them."""
 
     keys: list[str] = Field(default_factory=list)
 
@@ -48,14 +49,15 @@ class Announcement:
         table.put(self._id, Sweep(keys=self._keys))
 
     def renew(self) -> bool:
-        """Write it again. False: it was gone, or old by the store's time, so that others may not have respected it."""
+        """Write the announcement again. Return False if it was gone, or too old by the store's time, because others may
+        have ignored it."""
         before = self._written()
         self._table.put(self._id, Sweep(keys=self._keys))
         after = self._written()
         return before is not None and after is not None and after - before < _STALE
 
     def end(self) -> None:
-        """Remove it, except for the keys that may be deleted late."""
+        """Remove the announcement, except for the keys that may be deleted late."""
         if self.doubt:
             self._table.put(self._id, Sweep(keys=sorted(self.doubt)))
         else:
@@ -74,7 +76,7 @@ class GcAnnouncements:
 
     @contextmanager
     def announced(self, keys: Collection[str]) -> Iterator[Announcement]:
-        """Announce the keys until the block is over, however it ends. Keys in `doubt` then stay announced."""
+        """Announce the keys until the block ends, also by an exception. Keys in `doubt` then stay announced."""
         announcement = Announcement(self._data, self._table, keys)
         try:
             yield announcement
@@ -85,7 +87,7 @@ class GcAnnouncements:
         announcement.end()
 
     def announced_keys(self, now: datetime | None = None) -> set[str]:
-        """Return all announced keys. With `now`, in the store's time, void announcements do not count.
+        """Return all announced keys. With `now`, in the store's time, announcements older than `VOID` do not count.
 
         Raises:
             Unreadable: if an announcement cannot be read.
@@ -99,7 +101,7 @@ class GcAnnouncements:
         return {key for sweep in announcements.values() for key in sweep.value.keys}
 
     def may_go(self, key: str) -> bool:
-        """Return whether the key is announced, or may be: an announcement that cannot be read may name any key."""
+        """Return whether the key is announced, or may be: an unreadable announcement may name any key."""
         announcements, unreadable = self._table.census()
         return bool(unreadable) or any(key in sweep.value.keys for sweep in announcements.values())
 

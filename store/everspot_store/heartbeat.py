@@ -5,27 +5,28 @@ from pydantic import Field
 
 
 class PeerSight(Stored):
-    """A peer as a scheduler sees it, with the credentials that the scheduler has there. Moments are by this cluster's
-    clock, unless another is named."""
+    """A peer as a scheduler sees it with its credentials there. Times are by this cluster's clock, except where a field
+    names the peer's."""
 
     name: str
     seen_at: Utc = Field(description="When the peer was last asked.")
     heard_at: Utc | None = Field(default=None, description="When it last could be read; None: never.")
     beat_at: Utc | None = Field(default=None, description="The newest heartbeat there, by the peer's clock.")
-    alive: bool = Field(default=False, description="Whether a scheduler there lives, as far as is known.")
+    alive: bool = Field(default=False, description="Whether a scheduler there is alive, as far as is known.")
     clock_apart_seconds: float | None = Field(
         default=None,
         allow_inf_nan=False,
-        description="Market time by which its clock is ahead, below zero if behind; None: less than a lease, or not "
-        "known.",
+        description="Market time by which its clock is ahead, negative if behind; None: less than a lease, or unknown.",
     )
-    down: bool = Field(default=False, description="Whether it is merely silent, does not answer, or is gone.")
-    problem: str = Field(default="", description="Why no jobs are exchanged with it now; empty: they may be.")
+    down: bool = Field(
+        default=False, description="Whether its store does not answer or its scheduler's heartbeat has stopped."
+    )
+    problem: str = Field(default="", description="Why no jobs are exchanged with it now; empty if they are.")
 
 
 class SchedulerBeat(Document):
-    """A scheduler's description of itself, rewritten at most every 20 s. It is for people, and shows other clusters
-    that the scheduler lives."""
+    """A scheduler's description of itself, rewritten at most every 20 s. People read it, and other clusters, which see
+    from it that the scheduler is alive."""
 
     scheduler_id: str
     instance_id: str | None = None

@@ -1,4 +1,4 @@
-"""Carries what a job needs from one cluster's store to another's: checkpoint, code, datasets, packages; and back.
+"""Copies a job's checkpoint, code, datasets and packages to another cluster's store, and its results back.
 
 Every object is created only if it is absent, and its digest is compared on arrival. Keys depend only on the copied
 content, so a second copier, after a crash or at the same time, writes the same objects. All functions raise the errors
@@ -32,12 +32,12 @@ _ROUNDS = 5
 
 
 def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epoch: int) -> int:
-    """Copy to the host what a visit needs, and create its head there. `epoch`: of the job at home, under which its
-    earlier owners are shut out first. Returns the bytes that the visit has cost to send.
+    """Copy the objects that a visit needs to the host, and create the visit's head there. `epoch`: the job's epoch at
+    home; its earlier owners are fenced out under it first. Returns the number of bytes that were sent.
 
     Raises:
         Fenced: if the job has a later owner at home.
-        CheckpointCorrupt: if there are checkpoints and none is whole.
+        CheckpointCorrupt: if the job has checkpoints and none is whole.
         FileNotFoundError: if its code, a package or a dataset's file is gone.
     """
     head = home.checkpoints(job.job_id, epoch).fence()
@@ -51,13 +51,13 @@ def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epo
     if checkpoint is not None:
         sent += sum(part.size for part in checkpoint.parts)
         head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[checkpoint])
-        host.heads.create(visit.job_id, head_copy)  # another copier's is the same
+        host.heads.create(visit.job_id, head_copy)  # if another copier was first, its head is the same
     return sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedVisit:
-    """The result of copying a visit home. `size`: the bytes; `not_copied`: objects that cannot be copied, with the
+    """The result of copying a visit home. `size`: in bytes. `not_copied`: objects that could not be copied, with the
     reason."""
 
     size: int
@@ -65,9 +65,9 @@ class CopiedVisit:
 
 
 def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
-    """Copy home what an ended visit has made: its newest checkpoint, outputs, logs, metrics and use of machines.
-    They belong to `epoch`, which the job got when it left. An output that is gone, or that is here with other bytes, is
-    left.
+    """Copy the results of an ended visit home: its newest checkpoint, outputs, logs, metrics and utilization. They get
+    `epoch`, which the job got when it left. An output that is gone at the host, or exists at home with other bytes, is
+    not copied.
 
     Raises:
         Fenced: if the job has a later owner at home.
@@ -78,7 +78,7 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
         own = visit_head.value.model_copy(
             update={"checkpoints": [c for c in visit_head.value.checkpoints if c.epoch > 0]}
         )
-        with suppress(CheckpointCorrupt):  # then the job goes on from what it had before
+        with suppress(CheckpointCorrupt):  # then the job continues from its checkpoint at home
             checkpoint = _newest(own, host.data, home.data, job.job_id, epoch)
             if checkpoint is not None:
                 _publish(home, job, checkpoint, epoch)
@@ -126,7 +126,8 @@ def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoc
 
 
 def _part(part: Part, source: Bucket, target: Bucket, place: str) -> Part:
-    """Copy a part. Its key tells its content, so that a checkpoint of another run's same step has another."""
+    """Copy a part. Its key contains its digest, so that checkpoints of the same step of different runs have different
+    keys."""
     key = f"{place}/{part.name}~{part.digest[:12]}"
     if part.stream:
         _carry_segment(source, part, target, key)
@@ -136,10 +137,10 @@ def _part(part: Part, source: Bucket, target: Bucket, place: str) -> Part:
 
 
 def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str) -> int:
-    """Copy an object and return its size; one that is there with the same content is left.
+    """Copy an object and return its size. An object that exists with the same content is not written again.
 
     Raises:
-        DigestMismatch: if the bytes are others than they should be, here or there.
+        DigestMismatch: if the bytes at the source or the target do not have this digest.
         FileNotFoundError: if the source has none.
     """
     with tempfile.TemporaryDirectory(prefix="everspot-parcel-") as scratch:
@@ -156,7 +157,7 @@ def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str
 
 
 def _carry_segment(source: Bucket, part: Part, target: Bucket, to: str) -> None:
-    """Copy a segment of a stream, in the way of `_carry`."""
+    """Copy a segment of a stream as `_carry` copies an object."""
     with tempfile.TemporaryFile(prefix="everspot-parcel-") as file:
         source.download_at(part.key, file.fileno(), 0, part.xxh3)
         try:
@@ -189,10 +190,10 @@ def _publish(home: Store, job: JobSubmission, checkpoint: Checkpoint, epoch: int
 
 
 def _stream(source: Stream, visit: str, target: Stream, job: str, epoch: int) -> int:
-    """Append the pieces of a visit's stream, one after the other, as those of one epoch."""
+    """Append the pieces of a visit's stream, in order, under one epoch."""
     size = 0
     for n, chunk in enumerate(source.read(visit)):
-        with suppress(KeyTaken):  # of an earlier copier, who saw the last piece before it was whole
+        with suppress(KeyTaken):  # an earlier copier read the last piece before it was complete
             target.append(job, epoch, n, chunk.data)
         size += len(chunk.data)
     return size

@@ -1,4 +1,4 @@
-"""An owner's hold on a job: the lease in the job's record, renewed by conditional writes."""
+"""The lease of a job by its owner: a part of the job's record, renewed by conditional writes."""
 
 import math
 import threading
@@ -36,9 +36,9 @@ class Lease:
     declares it dead when the record has not changed for `ttl` on the observer's clock, which starts no earlier than
     that renewal arrived. So the owner always stops first. No two machines' clocks are compared.
 
-    An owner whose `ttl` has passed writes nothing in the owner's name, but may still renew: the write is conditional,
-    so it succeeds only if nobody has taken the job. If the owner was given up meanwhile, it takes the job back the same
-    way, as long as nobody else has got it; `reclaimed` counts that.
+    An owner whose `ttl` has passed no longer publishes anything, but may still renew: the write is conditional, so it
+    succeeds only if nobody has taken the job. If the scheduler has declared the owner dead meanwhile, the owner takes
+    the job back in the same way, unless another owner has got it; `reclaimed` counts that.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Lease:
 
     @property
     def valid_until(self) -> timedelta:
-        """The moment of this machine's monotonic clock at which the lease ends unless it is renewed."""
+        """The time on this machine's monotonic clock at which the lease ends unless it is renewed."""
         return self._began if self._lost or self._released else self._began + self._ttl
 
     def valid(self) -> bool:
@@ -83,7 +83,7 @@ class Lease:
         """Renew the lease, with the progress. Return False if the lease is lost.
 
         Raises:
-            StoreUnavailable: if the store could not be asked. The lease is still held until `valid_until`; try again.
+            StoreUnavailable: if the store did not answer. The lease holds until `valid_until`; try again.
         """
         with self._lock:
             if self._lost or self._released:
@@ -107,14 +107,14 @@ class Lease:
     ) -> JobRecord | None:
         """Give the job back, or end it. Return the new record, or None if the lease was already lost.
 
-        `progress`: the job's last progress; None: as in the last renewal. It is written together with the release, so
-        nobody sees the one without the other, and an owner that has lost the lease writes neither. `unstarted`: this
-        machine could not start the program, or failed it. `hopeless`: no retry can help.
+        `progress`: the job's last progress; None: as in the last renewal. It is written together with the release, in
+        one conditional write; an owner that has lost the lease writes neither. `unstarted`: this machine could not
+        start the program, or broke it. `hopeless`: no retry can help.
 
         From the first call on the lease is no longer valid, even if the store cannot be reached.
 
         Raises:
-            StoreUnavailable: if the store could not be asked; try again.
+            StoreUnavailable: if the store did not answer; try again.
         """
         with self._lock:
             if self._lost:
@@ -133,13 +133,13 @@ class Lease:
             return current.value if current is not None and self._left_by_us(current.value, reason) else None
 
     def _left_by_us(self, record: JobRecord, reason: Reason) -> bool:
-        """Return whether an earlier call of `release`, whose answer never came, was carried out after all."""
+        """Return whether an earlier call of `release` that got no answer was carried out."""
         same = record.epoch == self.epoch and record.last_owner == self.owner
         return same and not record.state.owned and record.last_reason is reason
 
     def _write(self, change: Callable[[JobRecord], JobRecord]) -> Versioned[JobRecord] | None:
-        """Carry a change out. A refused write does not prove that the lease is lost: an earlier renewal whose answer
-        was lost may have been carried out. So the record decides."""
+        """Write a change of the record. A refused write does not prove that the lease is lost: an earlier renewal whose
+        answer was lost may have been carried out. So the record is read and decides."""
         for _ in range(_ROUNDS):
             written = self._records.replace(self.job_id, self._record, change(self._record.value))
             if written is not None:
@@ -154,7 +154,7 @@ class Lease:
         raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
 
     def _reclaimed(self, current: Versioned[JobRecord]) -> Versioned[JobRecord] | None:
-        """Return the record, if it is this owner's or can be taken back; otherwise None."""
+        """Return the record if it belongs to this owner or can be taken back; otherwise None."""
         for _ in range(_ROUNDS):
             record = current.value
             if record.incarnation != self.incarnation:
@@ -185,7 +185,7 @@ def _finite(progress: Progress) -> Progress:
 
 
 def take(records: Table[JobRecord], clock: Clock, spec: JobSpec, claim: Claim, ttl: timedelta) -> Lease | None:
-    """Take a job up. None if it is not, or no longer, this owner's."""
+    """Start the lease of an assigned job. Return None if the job is not assigned to this owner."""
     epoch, owner = claim.epoch, claim.owner
     for _ in range(_ROUNDS):
         began = clock.monotonic()

@@ -15,7 +15,7 @@ STANDS_FOR = timedelta(seconds=90)
 
 
 class LogFollowers:
-    """The requests at `follows/{job}.json`, from either side. Thread-safe."""
+    """The requests at `follows/{job}.json`, for readers of logs and for agents. Thread-safe."""
 
     def __init__(self, table: Table[Request], clock: Clock) -> None:
         self._table = table
@@ -25,7 +25,7 @@ class LogFollowers:
         self._renewed: dict[str, timedelta] = {}
 
     def renew(self, job_id: str, by: str = "") -> None:
-        """Renew the request, unless that was done lately. Cheap: most calls write nothing."""
+        """Renew the request if the last renewal is older than `RENEW_EVERY`. Most calls write nothing."""
         now = self._clock.monotonic()
         with self._lock:
             last = self._renewed.get(job_id)
@@ -35,7 +35,7 @@ class LogFollowers:
         self._table.put(job_id, Request(at=self._clock.now(), by=by))
 
     def end(self, job_id: str) -> None:
-        """Delete the request: as far as this reader knows, nobody follows the job any longer."""
+        """Delete the request. Another reader of the same job writes it again at its next renewal."""
         self._table.delete(job_id)
 
     def stands(self, job_id: str) -> bool:

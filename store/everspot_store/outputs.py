@@ -1,10 +1,10 @@
 """A job's outputs: the files of its folder `outputs/`, kept under the epoch that wrote them.
 
 The key of a file is `jobs/{job}/outputs/{epoch:06d}/{path}` if its path is plain. Otherwise it is
-`jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}`: for dot files, spaces, and everything that Linux allows in a
-name and a bucket does not. `~/tree-{n}.json` beside them has the names, modes, times and links of all. An owner writes
-under its own epoch only, so an owner that was presumed dead cannot overwrite the outputs of its successor. If several
-epochs wrote a path, the highest counts.
+`jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}`: for dot files, spaces, and all other names that Linux allows
+and a bucket does not. `~/tree-{n}.json` has the names, modes, times and links of all files. An owner writes under its
+own epoch only, so an owner that was presumed dead cannot overwrite the outputs of its successor. If several epochs
+wrote a path, the highest counts.
 """
 
 # pathlib takes no bytes
@@ -38,7 +38,7 @@ from everspot_store.file_tree import (
 )
 
 _PLAIN = re.compile(r"(?!~)[A-Za-z0-9_~-][A-Za-z0-9._~-]*(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
-_LONGEST_KEY = 600  # characters of a plain path; S3 takes keys of 1,024 bytes, prefix and all
+_LONGEST_KEY = 600  # characters of a plain path; S3 allows keys of 1,024 bytes with the prefix
 _LONGEST_NAME = 200  # characters of a plain name; a file system takes 255 bytes
 _SPECIAL = "~/"
 _TREES = f"{_SPECIAL}tree-"
@@ -83,13 +83,13 @@ class Outputs:
         self._prefix = f"jobs/{job_id}/outputs/"
 
     def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, dict[str, str]]:
-        """Upload the folder's files, the smallest first, while `go_on` holds. A missing folder counts as empty.
+        """Upload the folder's files, the smallest first, while `go_on` returns True. A missing folder counts as empty.
 
-        A store that fails keeps no file from being tried, until it has failed several in a row. Nothing is raised for
-        it, because the caller has to know which files are kept.
+        After a failed upload the next file is tried, until `_MOST_FAILURES` have failed in a row. The store's errors
+        are not raised, because the caller has to know which files were uploaded.
 
         Returns:
-            The number of kept files and links, and the files that were not kept: the reason by (escaped) path.
+            The number of uploaded files and links, and for each of the others the reason, by (escaped) path.
         """
         root = os.fsencode(folder.absolute())
         entries, skipped = _describe_entries(root) if folder.is_dir() else ([], {})
@@ -124,14 +124,14 @@ class Outputs:
         return uploaded, skipped
 
     def put(self, epoch: int, path: str, data: bytes) -> None:
-        """Write one output before the others of its attempt are kept. `path`: a plain one. An output of that path
-        stays as it is."""
+        """Write one output before `keep` uploads the others of its attempt. `path`: a plain path. An existing output of
+        that path is not changed."""
         with suppress(KeyTaken):
             self._data.ensure(f"{self._prefix}{epoch:06d}/{path}", data)
 
     def list(self, under: str = "") -> list[Output]:
-        """Return the newest output of each path at or below `under` (as it is, or escaped), sorted; links last, so that
-        nothing is written through one."""
+        """Return the newest output of each path at or below `under` (plain or escaped), sorted. Links come last, so
+        that no file is written through a link."""
         epochs = self._read_epochs()
         newest: dict[str, Output] = {}
         for epoch in sorted(epochs, key=int):
@@ -148,7 +148,7 @@ class Outputs:
         return sorted(outputs, key=lambda output: (output.entry.kind is EntryKind.LINK, output.path))
 
     def is_complete(self) -> bool:
-        """Return whether there are outputs, and the newest version of each of them has its content."""
+        """Return whether there are outputs and the content of each one's newest version exists."""
         newest: dict[str, bool] = {}
         for epoch, sizes in sorted(self._read_epochs().items(), key=lambda item: int(item[0])):
             described = self._read_trees(epoch, sizes)
@@ -162,7 +162,7 @@ class Outputs:
 
         Raises:
             UnsafeArchive: if the path, or the target of a link, would lead out of the folder.
-            FileNotFoundError: if it is gone.
+            FileNotFoundError: if its content is gone.
             OSError: if it cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -177,11 +177,11 @@ class Outputs:
         return Path(os.fsdecode(os.path.join(os.fsencode(folder), unescape_path(output.path))))
 
     def key_for(self, epoch: int, output: Output) -> str:
-        """Return the key that the content of an output of another store gets here."""
+        """Return the key in this store for the content of another store's output."""
         return f"{self._prefix}{epoch:06d}/{_content_name(unescape_path(output.path))}"
 
     def describe(self, epoch: int, outputs: "Iterable[Output]") -> None:
-        """Write down names, modes, times and links of outputs whose contents were copied here (`key_for`)."""
+        """Write the names, modes, times and links of outputs whose contents were copied here (`key_for`)."""
         entries = [
             output.entry.model_copy(update={"content": _content_name(unescape_path(output.path)), "same_as": ""})
             for output in outputs
@@ -191,7 +191,7 @@ class Outputs:
             self._write_tree(place, FileTree(entries=entries), {stored.key for stored in self._data.list(place)})
 
     def _read_epochs(self) -> dict[str, dict[str, int]]:
-        """Return the sizes of all objects by epoch and by the rest of their keys."""
+        """Return the sizes of all objects by epoch, and by the part of their keys behind the epoch."""
         epochs: dict[str, dict[str, int]] = {}
         for stored in self._data.list(self._prefix):
             epoch, _, content = stored.key.removeprefix(self._prefix).partition("/")
@@ -209,8 +209,8 @@ class Outputs:
         return entries
 
     def _list_epoch(self, epoch: str, sizes: dict[str, int], described: tuple[TreeEntry, ...]) -> Iterator[Output]:
-        """Yield the outputs of one epoch. `sizes`: of its objects, by the rest of their keys; `described`: the entries
-        of its trees."""
+        """Yield the outputs of one epoch. `sizes`: of its objects, by the part of their keys behind the epoch.
+        `described`: the entries of its trees."""
         place = f"{self._prefix}{epoch}/"
         entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
         entries = {entry.path: entry for entry in entries.values()}
@@ -231,25 +231,25 @@ class Outputs:
             return
 
     def _upload(self, key: str, path: Path) -> str | None:
-        """Upload a file. Returns why that was impossible; None: it is uploaded."""
+        """Upload a file. Return None, or the reason for a failure."""
         try:
             self._data.upload(key, path)
-        except KeyTaken:  # our own upload, whose answer was lost
+        except KeyTaken:  # this process's own upload, whose answer was lost
             return None
-        except (OSError, ValueError) as error:  # removed meanwhile, not to be read, or refused by the store's client
+        except (OSError, ValueError) as error:  # removed meanwhile, unreadable, or refused by the store's client
             return str(getattr(error, "strerror", None) or error)
         return None
 
 
 def _store_failure(error: StoreError) -> str:
-    """Return the reason for which the store did not take a file, the same for all files."""
+    """Return why the store did not take a file, without the file's name."""
     if isinstance(error, StoreDenied):
         return "the store refuses it: a permission is missing"
     return "the bucket does not exist" if isinstance(error, StoreMissing) else NO_ANSWER
 
 
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
-    """Return the files and links below a folder, and the entries that cannot be kept: the reason by path."""
+    """Return the files and links below a folder, and the reason for each entry that cannot be uploaded, by path."""
     entries, skipped, first_names = list[TreeEntry](), dict[str, str](), dict[tuple[int, int], TreeEntry]()
     for path, status in sorted(walk_folder(root)):
         if stat.S_ISDIR(status.st_mode):
@@ -275,7 +275,7 @@ def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
 
 
 def _content_name(path: bytes) -> str:
-    """Return the part of the key behind the epoch: the path if it is plain, otherwise a digest of it."""
+    """Return the part of the key behind the epoch: a plain path itself, otherwise a digest of the path."""
     text = path.decode("utf-8", "replace")
     plain = _PLAIN.fullmatch(text) and len(text) <= _LONGEST_KEY
     if plain and all(len(name) <= _LONGEST_NAME for name in text.split("/")):
@@ -284,7 +284,7 @@ def _content_name(path: bytes) -> str:
 
 
 def _alone_if(chosen: dict[str, Output], output: Output) -> Output:
-    """Return the output as an independent file, unless the file that it is hard-linked to comes with it."""
+    """Return the output as an independent file, unless the file that it is hard-linked to is among `chosen`."""
     same = output.entry.same_as
     if not same or (same in chosen and chosen[same].key == output.key and same < output.path):
         return output

@@ -23,14 +23,15 @@ from everspot_store.transfers import Transfer
 _PARALLEL_PARTS = 4
 _KEY_TRIES = 3
 _BACKGROUND_NICENESS = 10
-"""A tenth of the processor time of a busy thread with the usual priority, so that an upload ends in any case."""
+"""A thread of this niceness gets about a tenth of the processor time of a busy thread of normal priority, so that an
+upload always ends."""
 
 
 class PartTransfers:
     """Moves parts between this machine and a bucket.
 
     Args:
-        check_guard: called before each write; raises `Fenced` if this owner may not write any more.
+        check_guard: called before each write; raises `Fenced` if this owner may no longer write.
     """
 
     def __init__(self, data: Bucket, clock: Clock, check_guard: Callable[[], None]) -> None:
@@ -55,7 +56,7 @@ class PartTransfers:
             place: prefix of the keys.
             files: by the names of their parts.
             segments: of streams.
-            before: segments of the checkpoint before, by name. One with the same bytes is not uploaded again.
+            before: segments of the checkpoint before, by name. A segment with the same bytes is not uploaded again.
             transfer: tracks the upload, and may cancel it.
             wait_for: as of `Checkpoints.publish`.
             background: give other threads and processes precedence on the processors.
@@ -140,7 +141,7 @@ class PartTransfers:
             return
         file = os.open(streams / part.stream, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, part.offset, part.size)  # a full disk is an error now, and no signal later
+            os.posix_fallocate(file, part.offset, part.size)  # a full disk raises here, and is no SIGBUS later
             if (copy := copies.find(part)) is not None:
                 write_at(file, copy, part.offset)
             else:
@@ -150,7 +151,7 @@ class PartTransfers:
 
 
 def _give_precedence() -> None:
-    """Lower the priority of this thread; of a thread alone, as Linux does it."""
+    """Lower the priority of this thread. On Linux the call affects one thread only."""
     thread = threading.get_native_id()
-    with suppress(OSError):  # other systems than Linux have no priorities of threads
+    with suppress(OSError):  # only Linux has priorities of threads
         os.setpriority(os.PRIO_PROCESS, thread, max(os.getpriority(os.PRIO_PROCESS, thread), _BACKGROUND_NICENESS))

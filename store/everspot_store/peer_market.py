@@ -1,6 +1,6 @@
 """The market of another cluster, from its scheduler's document `pools.json`.
 
-This imports numpy, which commands that only read the document do without.
+This module imports numpy. Commands that only read the document import `fleet_state` instead.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceTy
         state: What the cluster's scheduler has published.
         cluster: The cluster's name.
         types: The instance types by name; pools of other types are left out.
-        more: Instances for jobs that were offered to the cluster since.
+        more: Instances for jobs that were offered to the cluster since then.
     """
-    launches = state.pools if state.elastic is not None else []  # of standing fleets alone nothing is launched for jobs
+    launches = state.pools if state.elastic is not None else []  # without elastic capacity nothing is launched
     pools = tuple(_pool(p, types[p.instance_type]) for p in launches if p.instance_type in types)
     changeovers = [p.changeover for p in pools if p.changeover is not None]
     quickest = (
@@ -50,8 +50,8 @@ def _idle(idle: IdleState, kind: InstanceType) -> Idle:
 
 
 def _pool(pool: PoolState, kind: InstanceType) -> PoolView:
-    """Return the pool in the input of a plan. The note says whether it may be asked, and not how many instances it
-    has."""
+    """Return the pool as an input of a plan. The document has no number of instances, only whether the pool may be
+    asked."""
     return PoolView(
         instance_type=kind,
         zone=pool.zone,
@@ -77,7 +77,7 @@ def _changeover(pool: PoolState) -> Changeover | None:
 
 
 def _headroom(elastic: ElasticUse) -> Headroom:
-    """Return the room that the cap leaves."""
+    """Return the headroom below the cap."""
     return Headroom.under(
         elastic.max_instances,
         elastic.max_usd_per_hour,

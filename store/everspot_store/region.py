@@ -1,7 +1,7 @@
 """Finds the region of an S3 bucket: from its URL, otherwise by asking S3.
 
-A signature carries a region, and S3 refuses one that is not the bucket's. The environment's region is where a person
-works, not where the bucket is, so it is never used.
+A signature names a region, and S3 refuses every region but the bucket's. The environment's region is the user's default
+and says nothing about the bucket, so it is never used.
 """
 
 import http.client
@@ -44,8 +44,7 @@ def split_region(url: str) -> tuple[str, str | None]:
 
 
 def located(manifest: Manifest) -> Manifest:
-    """Return the manifest with bucket URLs that say their region, so that a program that gets only such a URL knows
-    it."""
+    """Return the manifest with the region in its bucket URLs, for programs that get only a URL."""
     urls = {"control_url": manifest.control_url, "data_url": manifest.data_url}
     silent = {name: url for name, url in urls.items() if url.startswith("s3://") and "?" not in url}
     if not silent or not manifest.region:
@@ -59,9 +58,9 @@ def endpoint() -> str:
 
 
 def region_of_bucket(bucket: str) -> str:
-    """Return the bucket's region by S3, which is asked once per bucket and process, in one attempt.
+    """Return the bucket's region. S3 is asked once per bucket and process, in one attempt.
 
-    It takes no credentials, because S3 names the region even in a refusal (HeadBucket: `x-amz-bucket-region`).
+    No credentials are needed, because S3 names the region even in a refusal (HeadBucket: `x-amz-bucket-region`).
 
     Raises:
         StoreMissing: if there is no such bucket.
@@ -75,7 +74,7 @@ def region_of_bucket(bucket: str) -> str:
 
 
 class _Stay(HTTPRedirectHandler):
-    """Does not follow redirects: they name the region too, and to follow one would be a second request."""
+    """Does not follow redirects: they name the region too, and following one would cost a second request."""
 
     def redirect_request(self, *_: object) -> None:
         """Do not follow."""

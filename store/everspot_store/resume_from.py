@@ -1,4 +1,4 @@
-"""Lets a job continue from the checkpoints of another one, even while a collector may be about to remove them."""
+"""Lets a job continue from another job's checkpoints, safely even while a collector may be about to remove them."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ def retry(store: "Store", submission: JobSubmission, other: str, claim: "Claimer
         if _had_some(store, other_head, other):
             raise NothingLeft(other)
         return store.submit(submission, claim=claim)
-    # Under no epoch of its own, so that none of them is ever taken for one that it publishes.
+    # Epoch 0 belongs to no owner, so these checkpoints are never confused with the new job's own.
     checkpoints = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in other_head.value.checkpoints]
     head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=checkpoints)
-    created = store.heads.create(submission.job_id, head)  # first, so that no owner finds none
+    created = store.heads.create(submission.job_id, head)  # before the job, so that its first owner finds the head
     if created is None:
         raise JobExists(submission.job_id)
     try:
@@ -34,7 +34,7 @@ def retry(store: "Store", submission: JobSubmission, other: str, claim: "Claimer
         if again is None or not again.value.checkpoints:
             raise NothingLeft(other)
         return store.submit(submission, claim=claim)
-    except StoreUnavailable:  # the job may have been created all the same, and then it needs its head
+    except StoreUnavailable:  # the job may have been created nevertheless, and then needs its head
         raise
     except StoreError as error:
         _take_back(store, submission.job_id, created, others=isinstance(error, JobExists))
@@ -49,8 +49,8 @@ def _had_some(store: "Store", head: Versioned[CheckpointHead] | None, job: str) 
 
 
 def _take_back(store: "Store", job: str, created: Versioned[CheckpointHead], *, others: bool) -> None:
-    """Remove a head whose job was not created. `others`: the job of this name is somebody else's, and began without it.
-    If that fails, the head stays, and nobody reads it."""
+    """Remove a head whose job was not created. `others`: another submitter created the job of this id, without this
+    head. If the removal fails, the head stays, and nobody reads it."""
     with suppress(StoreError):
         current = store.heads.get(job)
         if current is not None and current.etag == created.etag and (others or store.jobs.get(job) is None):

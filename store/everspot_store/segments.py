@@ -1,4 +1,4 @@
-"""Streams of a checkpoint in segments, which are uploaded beside each other and reused by later checkpoints."""
+"""Segments of a checkpoint's streams, which are uploaded in parallel and reused by later checkpoints."""
 
 import threading
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from everspot_core.jobs.checkpoint import Part
 from xxhash import xxh3_128
 
 _SEGMENT_BYTES = 64 << 20
-"""The size of a segment. Larger ones delay the end of an upload, which waits for the last one of them; smaller ones
-make the head larger, which names all of them."""
+"""The size of a segment. Larger segments delay the end of an upload, which waits for the last segment. Smaller ones
+make the head larger, which lists them all."""
 _MOST_SEGMENTS = 256
 """The most segments of a stream. A larger stream has larger segments."""
 
@@ -44,10 +44,10 @@ class LocalCopies:
         self._streams = streams
         self._lock = threading.Lock()
         self.used_bytes = 0
-        """Bytes of the segments that were found."""
+        """Bytes of the segments that `find` has returned."""
 
     def find(self, part: Part) -> memoryview | None:
-        """Return the bytes of a segment if they are as they were published."""
+        """Return the bytes of a segment if they still have the published digest; otherwise None."""
         segment = self._streams.get(part.stream, memoryview(b""))[part.offset : part.offset + part.size]
         if len(segment) != part.size or xxh3_128(segment).hexdigest() != part.xxh3:
             return None

@@ -10,14 +10,14 @@ from everspot_store.bucket import Bucket
 PRECISION = timedelta(seconds=1)
 """Stores give the time of a write in whole seconds (S3: ListObjectsV2, `LastModified`)."""
 TOLERANCE = timedelta(seconds=5)
-"""The largest difference that counts as none: requests take time, and synchronized clocks differ a little."""
+"""A difference up to this counts as zero: requests take time, and synchronized clocks differ a little."""
 
 
 def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
     """Return how far the store's clock is ahead of `clock`; negative if it is behind.
 
     Writes a small object, reads the time that the store gave it, and deletes it. Returns zero for a difference up to
-    `TOLERANCE`, and where market time runs at another speed than the store's time.
+    `TOLERANCE`, and if market time runs at another speed than the store's time.
 
     Raises:
         StoreError: if the object cannot be written, listed or deleted.
@@ -33,7 +33,7 @@ def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
 
 
 def skew_of_write(bucket: Bucket, clock: Clock, key: str, before: datetime) -> timedelta:
-    """Return the same by an object that was written just now.
+    """Return the skew (see `measure_skew`), measured with an object that was written just now.
 
     Args:
         bucket: the object's.

@@ -1,5 +1,5 @@
-"""The status documents of schedulers: why each job waits, the use and spending of teams, the pools, measured
-changeovers, anomalies."""
+"""The status documents of schedulers: waiting reasons, usage and spending of teams, pools, measured changeovers,
+anomalies."""
 
 from typing import Generic, TypeVar
 
@@ -25,16 +25,16 @@ class WaitPool(Stored):
 
 
 class Wait(Stored):
-    """Why one job waits, as the scheduler found it."""
+    """The reason why one job waits."""
 
     why: str = Field(description="The code of the reason: a value of `everspot_core.schedule.Why`.")
-    words: str = Field(description="For people, with the figures of the moment at which it was found.")
-    since: Utc = Field(description="When the scheduler found this reason; its figures may be newer.")
+    words: str = Field(description="The reason as a sentence, with the figures at that time.")
+    since: Utc = Field(description="Since when the job waits for this reason; the figures may be newer.")
     waits_for: WaitPool | None = Field(
-        default=None, description="The pool that would suit it best, or from which an instance comes."
+        default=None, description="The pool that would suit it best, or that launches an instance for it."
     )
     on_demand_at: Utc | None = Field(
-        default=None, description="When on-demand is launched for it at the latest; None: no such moment."
+        default=None, description="The latest time at which on-demand capacity is launched for it; None: never."
     )
 
 
@@ -47,8 +47,7 @@ class Waiting(Document):
 
 
 class TeamUsage(Document):
-    """The dollars that each team has used lately, as a scheduler has added them up until `at`. Older dollars count
-    less, so this is no bill."""
+    """The recent spending of each team up to `at`, USD, with less weight for older spending. It is no bill."""
 
     at: Utc
     dollars: dict[str, float] = Field(default_factory=dict)
@@ -61,7 +60,7 @@ class SingleDocument(Generic[D]):
         self._table, self._name = Table(bucket, prefix, model), name
 
     def read(self) -> D | None:
-        """Return the document. None if nobody has written it yet.
+        """Return the document, or None if it was never written.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -82,11 +81,11 @@ class StatusDocuments:
 
     Attributes:
         waiting: Why jobs wait.
-        usage: What teams have used lately.
+        usage: The recent spending of teams.
         fleet: The state of the pools.
-        changeovers: How long changeovers took.
-        anomalies: What is not as usual. None until a scheduler first finds something.
-        spending: What teams have spent by day.
+        changeovers: Measured durations of changeovers.
+        anomalies: Unusual spending or behavior. None until a scheduler first finds some.
+        spending: The spending of teams by day.
         peers: The published pools of each peer, by name.
     """
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Claimer = Callable[[JobSubmission], JobSubmission]
 """Completes a submission right before it is created."""
-TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
+TRAINER = "trainer-"  # prefix of the names of trainers as writers of events
 
 
 class Store(ClusterDocuments):
@@ -112,8 +112,8 @@ class Store(ClusterDocuments):
         credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
         memo: Path | None = None,
     ) -> "Store":
-        """Return the store at `control_url`; the data bucket is by default the one that `cluster.json` there names.
-        `memo`: a file in which documents are kept by ETag from one process to the next.
+        """Return the store at `control_url`; the default of `data_url` is the URL in its `cluster.json`. `memo`: the
+        file of a `DocumentCache`.
 
         Raises:
             StoreError: if a URL cannot be used, or `data_url` is not given and there is no `cluster.json`.
@@ -130,13 +130,12 @@ class Store(ClusterDocuments):
         return store
 
     def measure_skew(self) -> timedelta:
-        """Return how far the store's clock is ahead of this machine's. See `measure_skew`. Raises
-        `StoreError`."""
+        """Return how far the store's clock is ahead of this machine's clock. See `skew.measure_skew`."""
         return measure_skew(self.control, self.clock)
 
     def skew_by_heartbeat(self, instance_id: str, before: datetime) -> timedelta:
-        """Return the same by the heartbeat that an instance wrote just now. `before`: the time right before. Raises
-        `StoreError`."""
+        """Return the skew, measured with the heartbeat that an instance wrote just now. `before`: the time right before
+        the write. See `skew.skew_of_write`."""
         return skew_of_write(self.control, self.clock, self.instances.key(instance_id), before)
 
     # Jobs
@@ -154,8 +153,8 @@ class Store(ClusterDocuments):
         lost.
 
         Returns the submission with the digest of the code. `ignored`: paths that are left out of the code. `code_of`:
-        the job whose code this one has; by default the one that it is a retry of. `claim`: completes the submission
-        when its code is uploaded, right before it is created.
+        the job whose code this job uses; by default the job that it retries. `claim`: completes the submission when its
+        code is uploaded, right before the job is created.
 
         Raises:
             JobExists: if the id is taken.
@@ -181,7 +180,7 @@ class Store(ClusterDocuments):
 
         Raises:
             FileNotFoundError: if it has none, or it was never uploaded.
-            DigestMismatch: if the bytes are others.
+            DigestMismatch: if the bytes differ.
             UnsafeArchive: if it would write outside `folder`.
         """
         self._code.fetch(submission, folder)
@@ -191,7 +190,7 @@ class Store(ClusterDocuments):
 
         Raises:
             FileNotFoundError: if it was never uploaded, or is gone.
-            DigestMismatch: if the bytes are others.
+            DigestMismatch: if the bytes differ.
         """
         return self._code.send(submission, host._code, visit)
 
@@ -205,12 +204,12 @@ class Store(ClusterDocuments):
         adopt: bool = False,
         from_zero: bool = False,
     ) -> Lease | None:
-        """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. Return None if it is not, or no
-        longer, assigned so.
+        """Start the lease of a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. Return None if it is
+        not, or no longer, assigned like this.
 
-        `adopt`: also take over a job that is RUNNING under the same epoch and owner. This is for a restarted agent that
-        has killed the processes of its earlier run that it found; the others are fenced out. `from_zero`: the earlier
-        runs left no checkpoint; the record counts that. `ttl`: by default the manifest's.
+        `adopt`: also take over a job that is RUNNING under the same epoch and owner. This is for a restarted agent,
+        which has killed the processes of its earlier run that it found; any others are fenced out. `from_zero`: the
+        earlier runs left no checkpoint; the record counts such starts. `ttl`: by default the manifest's.
 
         Raises:
             StoreError: if the job was never submitted.
@@ -226,11 +225,11 @@ class Store(ClusterDocuments):
         self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
     ) -> Checkpoints:
         """Return the checkpoints of a job: for its owner under `epoch` and the lease's `incarnation`, or for reading.
-        `guard`: says whether the lease is still valid."""
+        `guard`: returns whether the lease is still valid."""
         return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard, incarnation)
 
     def dossier(self, job_id: str, *, brief: bool = False) -> Dossier | None:
-        """Return all documents of a job, archived or not; None: it was never submitted. `brief`: as for `events`.
+        """Return all documents of a job, archived or not, or None if it was never submitted. `brief`: as for `events`.
 
         Raises:
             BadDocument: if one of its documents cannot be read.
@@ -239,7 +238,7 @@ class Store(ClusterDocuments):
         if submission is not None:
             record = self.records.get(job_id)
             events = self.events(job_id, brief=brief)
-            if self.jobs.get(job_id) is not None:  # else it was archived meanwhile, and what was read may lack much
+            if self.jobs.get(job_id) is not None:  # otherwise it was archived meanwhile, and documents may be missing
                 current_record = record.value if record is not None else None
                 return Dossier(submission=submission.value, record=current_record, events=events)
         return self.archive.get(job_id)
@@ -259,12 +258,12 @@ class Store(ClusterDocuments):
         return dossier.record if dossier is not None else None
 
     def producer(self, job_id: str) -> str:
-        """Return the job that computed the outputs of a job: itself, unless it was not run because of `cache`."""
+        """Return the job that computed the outputs of a job. This is another job if `cache` reused its outputs."""
         record = self.record(job_id)
         return record.reused_from or job_id if record is not None else job_id
 
     def resolve_inputs(self, submission: JobSubmission) -> JobSubmission:
-        """Return a job with each job that it comes after replaced by the one that computed its outputs."""
+        """Return a submission whose `after` names the jobs that computed the outputs (see `producer`)."""
         producers = [self.producer(earlier.job_id) for earlier in submission.after]
         after = [
             Earlier(name=earlier.name, job_id=producer, reused=producer != earlier.job_id)
@@ -273,44 +272,45 @@ class Store(ClusterDocuments):
         return submission.model_copy(update={"after": after})
 
     def retry(self, submission: JobSubmission, other: str, claim: Claimer | None = None) -> JobSubmission:
-        """Create a job that goes on from the newest checkpoint of another one, which has ended. Otherwise as `submit`.
+        """Create a job that continues from the newest checkpoint of another job, which has ended. Otherwise like
+        `submit`.
 
-        The new job's head names the other job's parts. The new job reads and never deletes them, because it deletes
-        below its own prefix only. It has its own fence.
+        The new job's head names the other job's parts. The new job never deletes them, because it deletes only below
+        its own prefix. It has its own fence.
 
         Raises:
             JobExists: if the id is taken.
-            NothingLeft: if the other one had checkpoints, and they are gone.
+            NothingLeft: if the other job had checkpoints, and they were removed.
         """
         submission = resume_from.retry(self, submission, other, claim)
         self.wakeup.call()
         return submission
 
     def request_drain(self, request: Request) -> None:
-        """Ask for a drain, and wake an idle scheduler. Asking again changes nothing."""
+        """Ask for a drain, and wake an idle scheduler. A second request changes nothing."""
         super().request_drain(request)
         self.wakeup.call()
 
     # History
 
     def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
-        """Return the events of a job, in order of (at, epoch, writer, seq). `brief`: without those of trainers, which
-        are most of them and an object each."""
+        """Return the events of a job, in order of (at, epoch, writer, seq). `brief`: without the events of trainers,
+        which are the most and an object each."""
         return self.events_by_job([job_id], brief=brief)[job_id]
 
     def events_by_job(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
-        """`events` of many jobs, read in parallel."""
+        """Return the `events` of many jobs, read in parallel."""
         include = (lambda id: f"-{TRAINER}" not in id.partition("/")[2]) if brief else None
         documents = self._events.scan_all([f"{job}/" for job in job_ids], include)
         return {job: ordered([doc.value for doc in documents[f"{job}/"].values()]) for job in job_ids}
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
-        """Return a writer of events, which numbers them. `writer`: instance id, `trainer-<instance id>`, scheduler id
+        """Return a writer that numbers and writes events. `writer`: instance id, `trainer-<instance id>`, scheduler id
         or `cli`."""
         return EventWriter(self._events, self.clock, job_id, epoch, writer, instance_id)
 
     def append_event(self, event: Event) -> None:
-        """Write an event that carries its own number. Writing the same one again does nothing.
+        """Write an event that has its number already. Writing the same event again does nothing.
 
         Raises:
             KeyTaken: if another event has that number.
@@ -318,29 +318,29 @@ class Store(ClusterDocuments):
         append(self._events, event)
 
     def prices(self, pools: Iterable[tuple[str, str, Market]] | None = None) -> list[PricePoint]:
-        """Return all price points, or those of these pools (type, zone, market), oldest first."""
+        """Return the price points of these pools (type, zone, market), by default of all pools, oldest first."""
         begins = None if pools is None else tuple(_price_key(*pool) for pool in pools)
         include = None if begins is None else lambda id: id.startswith(begins)
         points = [document.value for document in self._prices.scan(include=include).values()]
         return sorted(points, key=lambda point: (point.at, point.instance_type, point.zone, point.market))
 
     def add_price(self, point: PricePoint) -> None:
-        """Write a price. The first one for a pool and second counts; later ones change nothing."""
+        """Write a price. Only the first price for a pool and second is stored."""
         stamp = point.at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._prices.create(_price_key(point.instance_type, point.zone, point.market) + stamp, point)
 
     # Logs and metrics
 
     def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
-        """Return the present chunks of the log in order, after the position (epoch, seq) `after`."""
+        """Return the existing chunks of the log in order, after the position (epoch, seq) `after`."""
         return self.logs.read(job_id, after)
 
     def read_metrics(self, job_id: str) -> Iterator[Chunk]:
-        """Return the present chunks of the metrics in order."""
+        """Return the existing chunks of the metrics in order."""
         return self.metrics.read(job_id)
 
     def read_profiles(self, job_id: str, request_id: str) -> list[Profile]:
-        """Return what was reported of one profile, in order. Reports that cannot be read are left out."""
+        """Return the reports of one profile, in order, without unreadable ones."""
         profiles = []
         for chunk in self.profiles.read(job_id):
             with suppress(ValidationError):
@@ -348,8 +348,8 @@ class Store(ClusterDocuments):
         return [profile for profile in profiles if profile.id == request_id]
 
     def read_utilization(self, job_id: str) -> list[UtilizationWindow]:
-        """Return what each attempt of a job used of its machine, in order of attempts and time. Lines that cannot be
-        read are left out."""
+        """Return the utilization windows of all attempts of a job, in order of attempts and time, without unreadable
+        lines."""
         windows = []
         for chunk in self.utilization.read(job_id):
             for line in chunk.data.splitlines():

@@ -1,9 +1,8 @@
-"""The sweeps of a cluster, and the journal of each, in which Optuna's operations are written in order; and the
-comparisons of number formats.
+"""The sweeps of a cluster, each with its journal of Optuna's operations, and the comparisons of number formats.
 
-The keys are `studies/{sweep}/sweep.json` and `studies/{sweep}/journal/{n:08d}.json`, and of a comparison
-`studies/{comparison}/comparison.json`. The journal grows by conditional writes: a process that adds to it has read all
-that is there. So any number of processes may run a sweep at the same time.
+The keys are `studies/{sweep}/sweep.json`, `studies/{sweep}/journal/{n:08d}.json` and
+`studies/{comparison}/comparison.json`. A process appends to the journal by a conditional write, which succeeds only if
+the process has read all earlier entries. So any number of processes may run a sweep at the same time.
 """
 
 from typing import Any
@@ -17,7 +16,7 @@ from everspot_store.table import Table
 
 PREFIX = "studies"
 TRIES = 50
-"""The most tries to add a piece while others write before us."""
+"""The most tries to append while other processes append first."""
 
 
 class Studies:
@@ -29,7 +28,7 @@ class Studies:
         self._control = control
 
     def get(self, name: str) -> SweepRecord | None:
-        """A sweep that has begun; None: it has not.
+        """Return the record of a sweep, or None if it has not begun.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -38,7 +37,7 @@ class Studies:
         return document.value if document is not None else None
 
     def begin(self, record: SweepRecord) -> SweepRecord:
-        """Begin a sweep. If one of its name has begun already, return that one."""
+        """Begin a sweep. If a sweep of this name has begun already, return its record."""
         key = f"{record.spec.name}/sweep"
         done = self._sweeps.create(key, record)
         if done is not None:
@@ -50,7 +49,7 @@ class Studies:
         self._sweeps.put(f"{record.spec.name}/sweep", record)
 
     def get_comparison(self, name: str) -> ComparisonRecord | None:
-        """A comparison that has begun; None: it has not.
+        """Return the record of a comparison, or None if it has not begun.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -59,7 +58,7 @@ class Studies:
         return document.value if document is not None else None
 
     def begin_comparison(self, record: ComparisonRecord) -> ComparisonRecord:
-        """Begin a comparison. If one of its name has begun already, return that one."""
+        """Begin a comparison. If a comparison of this name has begun already, return its record."""
         done = self._comparisons.create(f"{record.spec.name}/comparison", record)
         if done is not None:
             return done.value
@@ -70,7 +69,7 @@ class Studies:
         self._comparisons.put(f"{record.spec.name}/comparison", record)
 
     def journal(self, name: str) -> "Journal":
-        """The journal of a sweep."""
+        """Return the journal of a sweep."""
         return Journal(Table(self._control, f"{PREFIX}/{name}/journal", JournalEntry))
 
 
@@ -83,15 +82,15 @@ class Journal:
         self._pieces = 0
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """All operations from this number on."""
+        """Return all operations from this number on."""
         self._catch_up()
         return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add operations after all that are there.
+        """Append operations after all existing ones.
 
         Raises:
-            StoreUnavailable: if others wrote before us again and again.
+            StoreUnavailable: if others wrote first during every try.
         """
         for _ in range(TRIES):
             self._catch_up()
@@ -102,7 +101,7 @@ class Journal:
         raise StoreUnavailable(f"the journal {self._table.prefix} was written by others {TRIES} times in a row")
 
     def _catch_up(self) -> None:
-        """Read what others have written: by a listing the first time, then piece by piece."""
+        """Read the operations of other processes: by a listing the first time, then piece by piece."""
         if not self._pieces:
             pieces = self._table.scan()
             while _piece(self._pieces) in pieces:

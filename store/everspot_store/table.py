@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 class Table(Generic[D]):
     """Documents of one type under `prefix/<id>.json`; an empty prefix is the root. Thread-safe.
 
-    Every write carries a random mark. So no two versions of a document have the same bytes or ETag, and a read shows
-    for certain whether a write whose answer was lost is ours.
+    Every write contains a random mark. So no two versions of a document have the same bytes or ETag, and after a lost
+    answer a read shows whether the write took effect.
 
-    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`; those that write raise `BadDocument` for a
-    document that could not be read back, such as one with a number that JSON does not have.
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`. Methods that write raise `BadDocument` for a
+    document that could not be read back, such as one with a NaN.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Table(Generic[D]):
     ) -> None:
         """Build a table of the documents below a prefix.
 
-        `id_field`: the field that repeats the id. A document whose field has another id cannot be read, because a
-        caller would act on the wrong document.
+        `id_field`: the field that repeats the id. A document with another id in the field counts as unreadable, so that
+        no caller acts on the wrong document.
         """
         self.bucket, self._id_field = bucket, id_field
         self.prefix = f"{prefix}/" if prefix else ""
@@ -72,8 +72,8 @@ class Table(Generic[D]):
         return None if content is None else Versioned(self._parse(self.key(id), content.value), content.version)
 
     def scan(self, under: str = "", include: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
-        """Return all documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is
-        `include`.
+        """Return all documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and that
+        `include` accepts.
 
         It costs one listing, and one read for each document that changed since this table's last scan. A document that
         cannot be read is logged, left out, and named by `unreadable`, so that one bad document does not stop a
@@ -83,14 +83,14 @@ class Table(Generic[D]):
 
     def census(self, include: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
         """Return the same as `scan`, for the whole table or for the ids that `include` accepts, with the keys of
-        documents that cannot be read. It is for callers that must not take these for absent."""
+        documents that cannot be read. It is for callers that must not treat unreadable documents as absent."""
         documents, unreadable = self._current(self._list("", include))
         with self._lock:
             self._cache.update(documents)
         return documents, [self.key(id) for id in unreadable]
 
     def etags(self, under: str = "") -> dict[str, str]:
-        """Return the ETags of all documents by id, or of those whose id begins with `under`, by one listing."""
+        """Return the ETags of the documents by id, by one listing. `under`: only ids that begin with it."""
         return self._list(under, None)
 
     def documents(
@@ -98,8 +98,8 @@ class Table(Generic[D]):
     ) -> dict[str, Versioned[D]]:
         """Return the documents of a listing. Documents that changed since this table last read them are read.
 
-        `keep`: changed documents that are not read again, but returned as they were, with their old ETag. `whole`:
-        whether documents that are not in the listing are gone.
+        `keep`: selects changed documents that are not read again, but returned as last read, with their old ETag.
+        `whole`: whether `listed` is the whole table; the table then forgets documents that it lacks.
         """
         current, unreadable = self._current(listed, keep)
         with self._lock:
@@ -154,13 +154,13 @@ class Table(Generic[D]):
         for id, etag in listed.items():
             body = bodies.get(self.key(id))
             if body is not None:
-                with suppress(BadDocument):  # the bucket's own bytes decide, and are logged if they are no better
+                with suppress(BadDocument):  # otherwise the bucket's bytes are read, and logged if they are bad, too
                     documents[id] = Versioned(self._parse(self.key(id), body), Version(etag))
         return documents
 
     @property
     def unreadable(self) -> frozenset[str]:
-        """The documents that were there at the last scan of the whole table and could not be read."""
+        """The documents that the last scan of the whole table could not read."""
         return self._unreadable
 
     def names(self, under: str = "") -> list[str]:
@@ -169,8 +169,8 @@ class Table(Generic[D]):
         return list(self.etags(under))
 
     def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
-        """Return these documents, read in parallel and not remembered. Documents that are gone are left out, and those
-        that cannot be read too, with an error in the log."""
+        """Return these documents, read in parallel and not remembered. Missing documents are left out, and so are
+        unreadable ones, with an error in the log."""
         return self._read(list(ids))[0]
 
     def create(self, id: str, doc: D) -> Versioned[D] | None:
@@ -178,8 +178,8 @@ class Table(Generic[D]):
         return self._conditional(id, doc, None)
 
     def replace(self, id: str, old: Versioned[D], new: D) -> Versioned[D] | None:
-        """Write `new` if the document is still `old`. Return None if somebody else has changed it; our write is then
-        not in effect."""
+        """Write `new` if the document is still `old`. Return None if somebody else has changed it; nothing is written
+        then."""
         return self._conditional(id, new, old.version)
 
     def put(self, id: str, doc: D) -> Versioned[D]:
@@ -193,7 +193,7 @@ class Table(Generic[D]):
 
     def _conditional(self, id: str, doc: D, old: Version | None) -> Versioned[D] | None:
         """Write under a condition, in a few attempts. Every attempt sends the same bytes under the same condition, so
-        at most one of them takes effect, and it does not matter which."""
+        at most one of them takes effect, no matter which."""
         key = self.key(id)
         data = self._bytes(key, doc)
         result = WriteResult(WriteOutcome.UNKNOWN)
@@ -205,7 +205,7 @@ class Table(Generic[D]):
                 return self._remember(id, Versioned(doc, result.version))
             if result.outcome in (WriteOutcome.CONFLICT, WriteOutcome.BUSY):
                 continue
-            # Lost may be the answer to an earlier attempt of ours that was carried out, so both are read back.
+            # `LOST` may be caused by an earlier attempt that was carried out, so the document is read back.
             existing = self.bucket.get(key)
             if existing is not None and existing.value == data:
                 return Versioned(doc, existing.version)
@@ -214,7 +214,7 @@ class Table(Generic[D]):
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 
     def _remember(self, id: str, written: Versioned[D]) -> Versioned[D]:
-        """Remember a document that this table has written, if it remembers earlier versions of it, to save a read."""
+        """Remember a written document if an earlier version of it is remembered. This saves a read."""
         with self._lock:
             if id in self._cache:
                 self._cache[id] = written
@@ -248,8 +248,8 @@ class Table(Generic[D]):
         return Versioned(document, content.version)
 
     def _bytes(self, key: str, doc: D) -> bytes:
-        """Return the bytes to write. They are parsed once before the write, since a document that cannot be read would
-        stay for ever."""
+        """Return the bytes to write. They are parsed once before the write, because an unreadable document would stay
+        for ever."""
         data = _marked(doc)
         self._parse(key, data)
         return data
@@ -269,5 +269,5 @@ def _readers(count: int) -> ThreadPoolExecutor:
 
 
 def _marked(doc: Document) -> bytes:
-    """Return the document as JSON with a mark that no other write has. Readers ignore fields that they do not know."""
+    """Return the document as JSON with a unique mark. Readers ignore fields that they do not know."""
     return json.dumps({**json.loads(doc.to_json()), "written": secrets.token_hex(8)}, indent=1).encode()

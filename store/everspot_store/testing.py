@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 class Crash(BaseException):
-    """The process died at this call. It is not an `Exception`, so that no code recovers from it."""
+    """The simulated death of the process at a call. It is no `Exception`, so that no code recovers from it."""
 
 
 class Fault(Enum):
@@ -87,11 +87,11 @@ class FaultScript:
         self._lines.clear()
 
     def delay(self, call: Callable[[], object]) -> None:
-        """Keep a call for later."""
+        """Delay a call until `arrive`."""
         self._late.append(call)
 
     def arrive(self) -> None:
-        """Carry out the calls that were kept. The next call does this by itself."""
+        """Carry out the delayed calls. The next call of the backend does this by itself."""
         late, self._late = self._late, []
         for call in late:
             call()
@@ -170,8 +170,8 @@ class FaultyBackend:
         return fault
 
     def _plain(self, operation: str, key: str, call: Callable[[], R]) -> R:
-        """Carry out a call without a condition. It has only two faults: not carried out, and carried out without an
-        answer."""
+        """Carry out a call without a condition. It has two kinds of faults: it is not carried out, or it is carried out
+        without an answer."""
         fault = self._begin(operation, key)
         if fault is Fault.BUSY:
             raise StoreBusy(f"{operation} {key}: scripted")
@@ -296,7 +296,7 @@ class MemoryBackend:
 
 
 def faulty_store(control: Backend, data: Backend, clock: Clock, faults: FaultScript) -> Store:
-    """A store on two backends, with one script of faults in front of both."""
+    """Return a store on two backends, with one script of faults in front of both."""
     return Store(
         Bucket("memory://control", FaultyBackend(control, faults), clock),
         Bucket("memory://data", FaultyBackend(data, faults), clock),

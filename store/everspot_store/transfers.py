@@ -9,7 +9,7 @@ from everspot_store.errors import TransferCancelled
 
 
 class Transfer:
-    """One upload of one or more files. Thread-safe. Bytes count once they have certainly arrived."""
+    """The progress of an upload of one or more files. Thread-safe. Bytes count once they have certainly arrived."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,12 +20,12 @@ class Transfer:
         self._cancelled = False
 
     def begin(self, size: int) -> None:
-        """Begin an upload of `size` bytes, or begin it again."""
+        """Start, or restart, an upload of `size` bytes."""
         with self._lock:
             self._began, self._size, self._sent = self._clock.monotonic(), size, 0
 
     def moved(self, size: int) -> None:
-        """Note that `size` more bytes have arrived.
+        """Record that `size` more bytes have arrived.
 
         Raises:
             TransferCancelled: if it was cancelled.
@@ -36,12 +36,12 @@ class Transfer:
             self._sent += size
 
     def cancel(self) -> None:
-        """Cancel it at the next piece."""
+        """Cancel the upload at its next piece."""
         self._cancelled = True
 
     @property
     def remaining_bytes(self) -> int | None:
-        """Bytes that have not arrived; None before it began."""
+        """Bytes that have not arrived; None before the upload began."""
         with self._lock:
             return None if self._began is None else max(0, self._size - self._sent)
 

@@ -1,5 +1,5 @@
-"""Folders on one machine that its jobs share: each is made once, locked while it is used, and removed when room is
-short."""
+"""Folders on one machine that its jobs share. Each is made once, locked while it is used, and removed when the disk is
+full."""
 
 import fcntl
 import os
@@ -23,20 +23,20 @@ _ROUNDS = 5
 
 
 class TreeInUse:
-    """A tree on this disk that is not removed before `close`, or before the end of this process."""
+    """A tree on this disk that is in use until `close` or the end of this process, and not removed before."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self._lock: int | None = lock
 
     def close(self) -> None:
-        """Release it, so that it may be removed. A second call does nothing."""
+        """Release the tree, so that it may be removed. A second call does nothing."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     def outlive(self) -> None:
-        """Keep it locked for the program that this process becomes by exec, too."""
+        """Keep the lock when this process executes another program."""
         if self._lock is not None:
             os.set_inheritable(self._lock, True)
 
@@ -50,8 +50,8 @@ class TreeInUse:
 class TreeCache:
     """Trees under `folder/{name}/`, each with a lock file beside it.
 
-    A user of a tree holds the lock shared. A process that makes or removes it holds the lock exclusively. A killed
-    process holds nothing.
+    A user of a tree holds the lock shared. A process that makes or removes it holds the lock exclusively. The kernel
+    releases the locks of a killed process.
 
     Args:
         free: returns the free bytes on the disk; by default those of the file system.
@@ -64,16 +64,16 @@ class TreeCache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def use(self, name: str, subject: str, make: Callable[[Path], None]) -> TreeInUse:
-        """Return the tree on this disk, made if it is not there.
+        """Return the tree on this disk. Make it if it does not exist.
 
         Args:
             name: of its folder, without a dot.
-            subject: what it is, for errors.
-            make: makes the whole tree at a path, at which a killed process may have left a part of it.
+            subject: its description, for errors.
+            make: makes the whole tree at a path. A killed process may have left a part of the tree there.
 
         Raises:
             StoreUnavailable: if another process makes it for longer than `PATIENCE`.
-            Exception: that `make` raises.
+            Exception: any that `make` raises.
         """
         path = self._folder / name
         lock = os.open(self._folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -86,7 +86,8 @@ class TreeCache:
         return TreeInUse(path, lock)
 
     def _share(self, path: Path, lock: int, subject: str, make: Callable[[Path], None]) -> None:
-        """Get the lock shared, with the tree there. The first process to get the lock exclusively makes it.
+        """Get the shared lock of an existing tree. If it does not exist, the first process to get the exclusive lock
+        makes it.
 
         No process waits for the exclusive lock: once another one has made the tree and uses it, that could take days.
         """
@@ -95,10 +96,10 @@ class TreeCache:
             if _try_lock(lock, fcntl.LOCK_SH):
                 if path.is_dir():
                     return
-                fcntl.flock(lock, fcntl.LOCK_UN)  # some kernels would keep it while it is asked for alone
+                fcntl.flock(lock, fcntl.LOCK_UN)  # some kernels keep it while the exclusive one is requested
                 if _try_lock(lock, fcntl.LOCK_EX):
-                    if attempts == _ROUNDS:  # as it is shared again, it may be thrown away
-                        raise StoreUnavailable(f"{subject} is thrown away as fast as it is made")
+                    if attempts == _ROUNDS:  # between the two locks another process may remove the tree
+                        raise StoreUnavailable(f"{subject} was removed by others as often as it was made")
                     if not path.is_dir():
                         part = path.with_name(f"{path.name}.part")
                         make(part)
@@ -110,20 +111,21 @@ class TreeCache:
             self._clock.sleep(_LOOK_EVERY)
 
     def trees(self) -> list[Path]:
-        """Return the complete trees, the longest unused first."""
+        """Return the complete trees, the least recently used first."""
         whole = [path for path in self._folder.iterdir() if path.is_dir() and "." not in path.name]
         return sorted(whole, key=lambda path: path.stat().st_mtime)
 
     def limit(self, count: int) -> None:
-        """Remove unused trees, the longest unused first, so that at most `count` stay besides those in use."""
+        """Remove all unused trees but the `count` most recently used ones."""
         for path in self.trees()[:-count]:
             self._throw_away(path)
 
     def make_room(self, size: int) -> None:
-        """Make room for `size` bytes.
+        """Free space for `size` bytes.
 
-        First remove the remains of unfinished removals. Then, as far as needed, remove unfinished trees that nobody
-        continues now, and unused ones, the longest unused first.
+        The remains of unfinished removals go first. Then, as far as needed, unfinished trees that no process is making,
+        and unused ones, the least recently used first.
+
 
         Raises:
             NoRoom: if that is not enough.
@@ -148,7 +150,7 @@ class TreeCache:
             if alone and path.is_dir():
                 renamed = path.with_suffix(".gone")
                 remove_tree(renamed)
-                path.rename(renamed)  # first the name: what is half removed must not look whole
+                path.rename(renamed)  # rename first: a half removed tree must not look complete
                 remove_tree(renamed)
 
 

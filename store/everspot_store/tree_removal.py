@@ -1,4 +1,4 @@
-"""Removes folders in which a program may have put anything."""
+"""Removes folders with arbitrary content."""
 
 import errno
 import os
@@ -35,8 +35,8 @@ class _Level:
 
 
 def _remove_content(folder: Path) -> None:
-    """Remove what is in a folder, step by step down and up again: a program may have nested more folders than a path
-    can have, or a process can have open. Raises `OSError`."""
+    """Remove the content of a folder, one level at a time: folders may be nested deeper than a path can name, or than a
+    process can have open. Raises `OSError`."""
     at = _open_folder(str(folder), None)
     try:
         levels = [_Level("", (0, 0), _remove_files(at))]
@@ -71,7 +71,7 @@ def _open_folder(name: str, above: int | None) -> int:
     """Open a folder, whose mode is set so that it can be emptied. Raises `OSError`."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
-    with suppress(OSError):  # another user's, which may be open anyway
+    with suppress(OSError):  # another user's folder, which may be accessible anyway
         os.chmod(name, 0o700, dir_fd=above)
     return os.open(name, _FOLDER_FLAGS, dir_fd=above)
 

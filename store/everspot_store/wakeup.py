@@ -1,8 +1,8 @@
-"""The wake-up call to a scheduler that has had nothing to do for a while.
+"""The wake-up call to an idle scheduler.
 
 A listing costs twelve times as much as a read, on every cloud. An idle scheduler therefore lists its tables rarely, and
-reads one small object often: `wakeup`. A process that adds work rewrites that object. If the call fails or is not
-permitted, only time is lost, because the scheduler reads everything every few minutes anyway.
+reads one small object often: `wakeup`. A process that adds work rewrites that object. A call that fails or is not
+permitted only costs time, because the scheduler reads everything every few minutes anyway.
 """
 
 import logging
@@ -16,8 +16,8 @@ from everspot_store.errors import StoreError
 
 KEY = "wakeup"
 SPACING = timedelta(seconds=2)
-"""One process makes no second call within this time: one of the clouds allows one write a second for an object, and a
-scheduler that has been woken stays awake for longer."""
+"""One process makes no second call within this time: Cloud Storage allows one write a second for an object, and a
+scheduler stays awake for longer once it is woken."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +38,10 @@ class Wakeup:
         try:
             self._control.put(KEY, secrets.token_hex(8).encode())
         except StoreError as error:
-            _log.info("the scheduler was not woken, and looks by itself within minutes: %s", error)
+            _log.info("the scheduler was not woken and will read the store within minutes: %s", error)
 
     def token(self) -> bytes:
-        """Return what the last call wrote; nothing if there was none.
+        """Return the token of the last call; empty before the first one.
 
         Raises:
             StoreError: if the store does not answer.

@@ -136,7 +136,7 @@ def test_a_retry_says_that_the_checkpoints_were_removed(world):
     world.store.heads.replace("old", head, head.value.model_copy(update={"checkpoints": [], "emptied": True}))
     answer = world.run("retry", "old")
     assert answer.code == 1
-    assert "nothing is left of old's checkpoints to go on from: --from-scratch begins anew" in answer.err
+    assert "the checkpoints of old were removed; --from-scratch begins at step 0" in answer.err
     assert list(world.store.jobs.scan()) == ["old"]
     assert world.run("retry", "old", "--from-scratch").code == 0
 

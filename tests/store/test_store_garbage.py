@@ -234,7 +234,7 @@ def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
     ended_a_month_ago(store, "old", tmp_path, clock)
     collector = Collector(store)
     collector.remove(collector.find(MONTH, clock.now(), WALL))
-    with pytest.raises(NothingLeft, match="nothing is left of old's checkpoints to go on from: --from-scratch"):
+    with pytest.raises(NothingLeft, match="the checkpoints of old were removed; --from-scratch"):
         store.retry(again("new", clock), "old")
     assert store.jobs.get("new") is None and store.heads.get("new") is None
     store.heads.delete("old")  # only the job's history mentions it

@@ -94,8 +94,8 @@ class Session:
 
         url, own = self.store_url, credentials.for_store(self.store_url, self.target.profile)
         # A folder is read as fast as a file beside it.
-        memo = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / MEMO
-        store = Store.open(url, clock=self.clock, credentials=own, memo=memo)
+        cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / MEMO
+        store = Store.open(url, clock=self.clock, credentials=own, cache_file=cache_file)
         if not self.json:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.source})"
             self.errors.print(words, style="dim", soft_wrap=True)

@@ -155,7 +155,7 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     if not url:
         raise StoreError("its address is not known yet")
     store = Store.open(url, url)
-    records, unreadable = store.records.census()
+    records, unreadable = store.records.scan_with_unreadable()
     if unreadable:
         raise StoreError(
             f"{counted(len(unreadable), 'record')} of jobs cannot be read, so that they may run"

@@ -26,7 +26,7 @@ def running_jobs(engine: Engine, environment: str) -> RunningJobs | None:
 
 def _count_running(url: str) -> RunningJobs | None:
     store = Store.open(url, url)
-    records, unreadable = store.records.census()
+    records, unreadable = store.records.scan_with_unreadable()
     owners = [document.value.owner for document in records.values() if document.value.state in _BUSY]
     launched = launched_ids(document.value for document in store.launching.scan().values())
     instances = store.instances.scan()

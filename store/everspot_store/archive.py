@@ -42,9 +42,9 @@ class Archive:
         records: Table[JobRecord],
         events: Table[Event],
         requests: tuple[Table[Request], Table[Request]],
-        memo: DocumentCache | None = None,
+        cache: DocumentCache | None = None,
     ) -> None:
-        self._table = Table(control, PREFIX, Dossier, memo)
+        self._table = Table(control, PREFIX, Dossier, cache)
         self._jobs, self._records, self._events = jobs, records, events
         self._cancels, self._drills = requests
 
@@ -93,9 +93,9 @@ class Archive:
         read = (document.value for document in documents)
         return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
-    def census(self) -> tuple[dict[str, Dossier], list[str]]:
+    def scan_with_unreadable(self) -> tuple[dict[str, Dossier], list[str]]:
         """Return all archived jobs by id, and the keys of documents that cannot be read."""
-        documents, unreadable = self._table.census()
+        documents, unreadable = self._table.scan_with_unreadable()
         return {document.value.job_id: document.value for document in documents.values()}, unreadable
 
     # Moving

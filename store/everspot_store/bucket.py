@@ -68,7 +68,7 @@ class Bucket:
             return cls(url, open_cloud(url, credentials), clock)
         if parts.scheme == "s3" and parts.netloc:
             plain, region = split_region(url)
-            region = region or _patiently(clock, lambda: region_of_bucket(parts.netloc))
+            region = region or _call_with_retries(clock, lambda: region_of_bucket(parts.netloc))
             return cls(plain, open_cloud(plain, credentials, region), clock)
         raise StoreError(f"{url!r} is no store: write s3://bucket?region=…, gs://bucket or file:///folder")
 
@@ -198,7 +198,7 @@ class Bucket:
             self._clock.sleep(_backoff(attempt, busy=busy))
 
     def _retrying(self, call: Callable[[], R]) -> R:
-        return _patiently(self._clock, call)
+        return _call_with_retries(self._clock, call)
 
 
 def _backoff(attempt: int, *, busy: bool) -> timedelta:
@@ -206,7 +206,7 @@ def _backoff(attempt: int, *, busy: bool) -> timedelta:
     return (BUSY_BACKOFF if busy else BACKOFF) * (1 << (attempt - 1))
 
 
-def _patiently(clock: Clock, call: Callable[[], R]) -> R:
+def _call_with_retries(clock: Clock, call: Callable[[], R]) -> R:
     for attempt in range(ATTEMPTS - 1):
         try:
             return call()

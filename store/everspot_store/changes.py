@@ -13,8 +13,8 @@ _DIGITS = 12
 class Changes:
     """The applied changes of one cluster. Thread-safe. Every method raises the store's errors."""
 
-    def __init__(self, control: Bucket, memo: DocumentCache | None = None) -> None:
-        self._table = Table(control, "changes", AppliedChange, memo)
+    def __init__(self, control: Bucket, cache: DocumentCache | None = None) -> None:
+        self._table = Table(control, "changes", AppliedChange, cache)
 
     def add(self, change: AppliedChange) -> None:
         """Write a change. Writing a change of the same second and digest again does nothing."""

@@ -80,11 +80,11 @@ class Checkpoints:
         """The identities of the checkpoints that `restore` has passed over."""
         return frozenset(self._broken)
 
-    def skip(self, broken: Iterable[str]) -> None:
+    def mark_broken(self, broken: Iterable[str]) -> None:
         """Pass over these checkpoints, too. `broken`: their identities."""
         self._broken |= set(broken)
 
-    def place(self, step: int) -> str:
+    def key_prefix(self, step: int) -> str:
         """The prefix of the keys of the parts that `publish` uploads for a step."""
         return f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}"
 
@@ -163,7 +163,7 @@ class Checkpoints:
         sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
         transfer.begin(sum(sizes))
         uploaded = self._parts.upload(
-            self.place(step), files, segments, self._segments_before(), transfer, wait_for, background=background
+            self.key_prefix(step), files, segments, self._segments_before(), transfer, wait_for, background=background
         )
         parts = sorted([*uploaded, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
@@ -250,7 +250,7 @@ class Checkpoints:
         newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
         deleted = []
         for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/"):
-            epoch, step = _place(entry.key)
+            epoch, step = _parse_key(entry.key)
             if entry.key in published_keys or epoch > self.epoch or (epoch == self.epoch and step > newest):
                 continue
             self._own()  # the process may have been stopped for any time between two deletes
@@ -326,7 +326,7 @@ def _identity(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.epoch}/{checkpoint.step}/{checkpoint.created_at.isoformat()}"
 
 
-def _place(key: str) -> tuple[int, int]:
+def _parse_key(key: str) -> tuple[int, int]:
     """Epoch and step of a part's key."""
     _, _, _, epoch, step, *_ = key.split("/")
     return int(epoch), int(step)

@@ -35,7 +35,7 @@ class CodeStore:
             DigestMismatch: if the stored bytes differ.
         """
         self._data.put(f"{NAMED}{digest}/{job}", b"")
-        own = self._sweeps.may_go(shared_key(digest))
+        own = self._sweeps.may_be_deleted(shared_key(digest))
         try:
             self._data.upload(own_key(job, digest) if own else shared_key(digest), archive)
         except (KeyTaken, StoreDenied) as refused:

@@ -171,9 +171,9 @@ class Datasets:
         self._secure(send, unique, dataset)
         return sum(file.size for file in missing)
 
-    def census(self) -> tuple[list[Dataset], list[str]]:
+    def scan_with_unreadable(self) -> tuple[list[Dataset], list[str]]:
         """Return all versions of all datasets, and the keys of documents that cannot be read."""
-        documents, unreadable = self._table.census(_is_version)
+        documents, unreadable = self._table.scan_with_unreadable(_is_version)
         return [doc.value for doc in documents.values()], unreadable
 
     def versions(self, name: str = "") -> list[Dataset]:

@@ -31,11 +31,11 @@ R = TypeVar("R")
 _OWN = ".everspot-store"  # this module's files; keys with a segment that starts with a dot are refused
 _LITTER_AGE = timedelta(hours=6)
 _PRUNE_RACES = 5
-_ANY = "*"  # no ETag of ours
+_ANY = "*"  # matches any version
 
 
 class FolderBackend:
-    """Raw access to a folder that holds objects as plain files, readable by anyone with a pager."""
+    """Raw access to a folder that holds objects as plain files, readable with any text viewer."""
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root

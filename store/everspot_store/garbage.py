@@ -22,8 +22,8 @@ from everspot_store.store import Store
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
-_AT_ONCE = 1000  # objects that are deleted between two readings of the documents
-_LOOK_EVERY, _LOOKS = 25, 4  # deletions between two renewals of the announcement; tries until it is fresh
+_BATCH = 1000  # objects that are deleted between two readings of the documents
+_RENEW_EVERY, _TRIES = 25, 4  # deletions between two renewals of the announcement; tries until it is fresh
 _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics", "utilization", "profiles", "event-files")
 
 
@@ -76,20 +76,20 @@ class Collector:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def find(self, keep: timedelta, now: datetime, wall: datetime) -> list[Garbage]:
+    def find(self, keep: timedelta, now: datetime, store_now: datetime) -> list[Garbage]:
         """Return all garbage, in order of kinds and keys. Nothing is changed.
 
         Args:
             keep: how long the checkpoints, logs and metrics of an ended job stay, and the logs of an ended instance.
             now: market time, which measures the ends of jobs and instances.
-            wall: the store's own time, which measures the ages of objects.
+            store_now: the store's own time, which measures the ages of objects.
         """
         references = _read(self._store)
-        orphans = self._orphans(references, wall)
+        orphans = self._orphans(references, store_now)
         orphan_jobs = {orphan.job_id for orphan in orphans}
         heads = {job: head for job, head in references.heads.items() if job not in orphan_jobs}
         ended = {job for job, r in references.records.items() if r.state.final and now - r.changed_at >= keep}
-        old = [entry for entry in self._store.data.list() if wall - entry.modified >= GRACE]
+        old = [entry for entry in self._store.data.list() if store_now - entry.modified >= GRACE]
         garbage = [
             *self._find_in_jobs(old, heads, references.records, ended),
             *(
@@ -126,8 +126,8 @@ class Collector:
         removed = []
         with self._store.gc_announcements.announced([item.key for item in some]) as announcement:
             references = _read(self._store)
-            for at in range(0, len(some), _LOOK_EVERY):
-                for _ in range(_LOOKS):
+            for at in range(0, len(some), _RENEW_EVERY):
+                for _ in range(_TRIES):
                     if announcement.renew():
                         break
                     references = _read(self._store)
@@ -136,12 +136,12 @@ class Collector:
                         "reading the documents takes longer than the announcement of a removal is valid; the remaining "
                         "garbage was not removed"
                     )
-                for item in some[at : at + _LOOK_EVERY]:
+                for item in some[at : at + _RENEW_EVERY]:
                     if item.key in references.used:
                         continue
-                    announcement.doubt.add(item.key)
+                    announcement.unanswered.add(item.key)
                     if self._store.data.delete(item.key):
-                        announcement.doubt.discard(item.key)
+                        announcement.unanswered.discard(item.key)
                     removed.append(item)
         return removed
 
@@ -160,13 +160,15 @@ class Collector:
             removed.append(item)
         return removed
 
-    def _orphans(self, references: _References, wall: datetime) -> list[Garbage]:
+    def _orphans(self, references: _References, store_now: datetime) -> list[Garbage]:
         """Return the heads that a retry created for a job that was then never submitted. They would keep another job's
         parts for ever."""
         without = {job for job in references.heads if job not in references.jobs}
         if not without:
             return []
-        heads = {entry.key: entry for entry in self._store.control.list("heads/") if wall - entry.modified >= GRACE}
+        heads = {
+            entry.key: entry for entry in self._store.control.list("heads/") if store_now - entry.modified >= GRACE
+        }
         keys = {job: self._store.heads.key(job) for job in sorted(without)}
         return [_garbage(GarbageKind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
 
@@ -214,10 +216,10 @@ def _garbage(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garb
 
 
 def _runs(garbage: list[Garbage]) -> Iterator[list[Garbage]]:
-    """Yield the garbage in order, in batches of one kind and at most `_AT_ONCE` objects."""
+    """Yield the garbage in order, in batches of one kind and at most `_BATCH` objects."""
     for kind in GarbageKind:
         items = [item for item in garbage if item.kind is kind]
-        yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
+        yield from (items[at : at + _BATCH] for at in range(0, len(items), _BATCH))
 
 
 def _read(store: Store) -> _References:
@@ -227,11 +229,11 @@ def _read(store: Store) -> _References:
     Datasets come last, because a put creates its version when all of its files are there.
     """
     marked = {named_by(entry.key) for entry in store.data.list(NAMED)}
-    heads, bad = store.heads.census()
-    records, bad_records = store.records.census()
-    jobs, bad_jobs = store.jobs.census()
-    archived, bad_archived = store.archive.census()
-    versions, bad_versions = store.datasets.census()
+    heads, bad = store.heads.scan_with_unreadable()
+    records, bad_records = store.records.scan_with_unreadable()
+    jobs, bad_jobs = store.jobs.scan_with_unreadable()
+    archived, bad_archived = store.archive.scan_with_unreadable()
+    versions, bad_versions = store.datasets.scan_with_unreadable()
     if unreadable := [*bad, *bad_records, *bad_jobs, *bad_archived, *bad_versions]:
         raise Unreadable(unreadable)
     of_jobs = {job: dossier.record for job, dossier in archived.items() if dossier.record is not None}

@@ -33,33 +33,33 @@ VOID = timedelta(hours=2)  # since its renewal, by the store's time; no collecto
 _STALE = timedelta(minutes=30)
 
 
-class Sweep(Document):
+class AnnouncedKeys(Document):
     """Keys of the data bucket that may be deleted at any moment, unless a document names them."""
 
     keys: list[str] = Field(default_factory=list)
 
 
 class Announcement:
-    """One collector's announcement. `doubt`: keys whose delete request got no answer at first."""
+    """One collector's announcement. `unanswered`: keys whose delete request got no answer at first."""
 
-    def __init__(self, data: Bucket, table: "Table[Sweep]", keys: Collection[str]) -> None:
+    def __init__(self, data: Bucket, table: "Table[AnnouncedKeys]", keys: Collection[str]) -> None:
         self._data, self._table = data, table
         self._id, self._keys = secrets.token_hex(8), list(keys)
-        self.doubt: set[str] = set()
-        table.put(self._id, Sweep(keys=self._keys))
+        self.unanswered: set[str] = set()
+        table.put(self._id, AnnouncedKeys(keys=self._keys))
 
     def renew(self) -> bool:
         """Write the announcement again. Return False if it was gone, or too old by the store's time, because others may
         have ignored it."""
         before = self._written()
-        self._table.put(self._id, Sweep(keys=self._keys))
+        self._table.put(self._id, AnnouncedKeys(keys=self._keys))
         after = self._written()
         return before is not None and after is not None and after - before < _STALE
 
     def end(self) -> None:
         """Remove the announcement, except for the keys that may be deleted late."""
-        if self.doubt:
-            self._table.put(self._id, Sweep(keys=sorted(self.doubt)))
+        if self.unanswered:
+            self._table.put(self._id, AnnouncedKeys(keys=sorted(self.unanswered)))
         else:
             self._table.delete(self._id)
 
@@ -72,11 +72,11 @@ class GcAnnouncements:
 
     def __init__(self, data: Bucket) -> None:
         self._data = data
-        self._table = Table(data, PREFIX, Sweep)
+        self._table = Table(data, PREFIX, AnnouncedKeys)
 
     @contextmanager
     def announced(self, keys: Collection[str]) -> Iterator[Announcement]:
-        """Announce the keys until the block ends, also by an exception. Keys in `doubt` then stay announced."""
+        """Announce the keys until the block ends, also by an exception. Keys in `unanswered` then stay announced."""
         announcement = Announcement(self._data, self._table, keys)
         try:
             yield announcement
@@ -93,16 +93,16 @@ class GcAnnouncements:
             Unreadable: if an announcement cannot be read.
         """
         times = _times(self._data) if now is not None else {}
-        announcements, unreadable = self._table.census(
+        announcements, unreadable = self._table.scan_with_unreadable(
             lambda id: now is None or now - times.get(self._table.key(id), now) < VOID
         )
         if unreadable:
             raise Unreadable(unreadable)
         return {key for sweep in announcements.values() for key in sweep.value.keys}
 
-    def may_go(self, key: str) -> bool:
+    def may_be_deleted(self, key: str) -> bool:
         """Return whether the key is announced, or may be: an unreadable announcement may name any key."""
-        announcements, unreadable = self._table.census()
+        announcements, unreadable = self._table.scan_with_unreadable()
         return bool(unreadable) or any(key in sweep.value.keys for sweep in announcements.values())
 
 

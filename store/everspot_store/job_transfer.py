@@ -31,7 +31,7 @@ from everspot_store.store import Store
 _ROUNDS = 5
 
 
-def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epoch: int) -> int:
+def copy_to_host(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epoch: int) -> int:
     """Copy the objects that a visit needs to the host, and create the visit's head there. `epoch`: the job's epoch at
     home; its earlier owners are fenced out under it first. Returns the number of bytes that were sent.
 
@@ -64,7 +64,7 @@ class CopiedVisit:
     not_copied: tuple[str, ...] = ()
 
 
-def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
+def copy_home(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
     """Copy the results of an ended visit home: its newest checkpoint, outputs, logs, metrics and utilization. They get
     `epoch`, which the job got when it left. An output that is gone at the host, or exists at home with other bytes, is
     not copied.

@@ -10,7 +10,7 @@ from everspot_store.table import Table
 
 RENEW_EVERY = timedelta(seconds=30)
 """The time between two renewals of a request."""
-STANDS_FOR = timedelta(seconds=90)
+EXPIRES_AFTER = timedelta(seconds=90)
 """A request that was not renewed for so long, by the agent's own clock, has expired."""
 
 
@@ -38,8 +38,8 @@ class LogFollowers:
         """Delete the request. Another reader of the same job writes it again at its next renewal."""
         self._table.delete(job_id)
 
-    def stands(self, job_id: str) -> bool:
-        """Return whether the request was renewed within `STANDS_FOR`, by this clock. It costs one read."""
+    def is_followed(self, job_id: str) -> bool:
+        """Return whether the request was renewed within `EXPIRES_AFTER`, by this clock. It costs one read."""
         request, now = self._table.get(job_id), self._clock.monotonic()
         with self._lock:
             if request is None:
@@ -48,4 +48,4 @@ class LogFollowers:
             change = self._last_change.get(job_id)
             if change is None or change[0] != request.etag:
                 change = self._last_change[job_id] = (request.etag, now)
-            return now - change[1] < STANDS_FOR
+            return now - change[1] < EXPIRES_AFTER

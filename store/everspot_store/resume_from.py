@@ -11,16 +11,16 @@ from everspot_store.backend import Versioned
 from everspot_store.errors import JobExists, NothingLeft, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from everspot_store.store import Claimer, Store
+    from everspot_store.store import Finalizer, Store
 
 
-def retry(store: "Store", submission: JobSubmission, other: str, claim: "Claimer | None" = None) -> JobSubmission:
+def retry(store: "Store", submission: JobSubmission, other: str, finalize: "Finalizer | None" = None) -> JobSubmission:
     """See `Store.retry`. If the other job never had a checkpoint, the new one begins at step 0."""
     other_head = store.heads.get(other)
     if other_head is None or not other_head.value.checkpoints:
         if _had_some(store, other_head, other):
             raise NothingLeft(other)
-        return store.submit(submission, claim=claim)
+        return store.submit(submission, finalize=finalize)
     # Epoch 0 belongs to no owner, so these checkpoints are never confused with the new job's own.
     checkpoints = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in other_head.value.checkpoints]
     head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=checkpoints)
@@ -33,7 +33,7 @@ def retry(store: "Store", submission: JobSubmission, other: str, claim: "Claimer
         again = store.heads.get(other)
         if again is None or not again.value.checkpoints:
             raise NothingLeft(other)
-        return store.submit(submission, claim=claim)
+        return store.submit(submission, finalize=finalize)
     except StoreUnavailable:  # the job may have been created nevertheless, and then needs its head
         raise
     except StoreError as error:

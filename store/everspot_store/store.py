@@ -52,8 +52,8 @@ from everspot_store.wakeup import Wakeup
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider, S3CredentialProvider
 
-Claimer = Callable[[JobSubmission], JobSubmission]
-"""Completes a submission right before it is created."""
+Finalizer = Callable[[JobSubmission], JobSubmission]
+"""A function that completes a submission right before its job is created."""
 TRAINER = "trainer-"  # prefix of the names of trainers as writers of events
 
 
@@ -63,21 +63,21 @@ class Store(ClusterDocuments):
     Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, control: Bucket, data: Bucket, clock: Clock, memo: DocumentCache | None = None) -> None:
+    def __init__(self, control: Bucket, data: Bucket, clock: Clock, cache: DocumentCache | None = None) -> None:
         super().__init__(control)
         self.data = data
         self.clock = clock
-        self.jobs = Table(control, "jobs", JobSubmission, memo, id_field="job_id")
+        self.jobs = Table(control, "jobs", JobSubmission, cache, id_field="job_id")
         self.cancels = Table(control, "cancels", Request)
         self.drills = Table(control, "drills", Request)
         self.profile_requests = Table(control, "profiles", ProfileRequest)
-        self.records = Table(control, "records", JobRecord, memo, id_field="job_id")
+        self.records = Table(control, "records", JobRecord, cache, id_field="job_id")
         self.heads = Table(control, "heads", CheckpointHead)
         self.instances = Table(control, "instances", InstanceRecord, id_field="instance_id")
         self.assignments = Table(control, "assignments", Assignment, id_field="instance_id")
-        self.launches = Table(control, "ledger/launches", LaunchRecord, memo, id_field="instance_id")
+        self.launches = Table(control, "ledger/launches", LaunchRecord, cache, id_field="instance_id")
         self.launching = Table(control, "launching", LaunchIntent, id_field="name")
-        self.ends = Table(control, "ledger/ends", EndRecord, memo, id_field="instance_id")
+        self.ends = Table(control, "ledger/ends", EndRecord, cache, id_field="instance_id")
         self.faults = Table(control, "faults", FaultRecord, id_field="instance_id")
         self.past_instances = Table(control, "ledger/instances", InstanceRecord, id_field="instance_id")
         self.sent_notices = Table(control, "told", Request)
@@ -87,10 +87,10 @@ class Store(ClusterDocuments):
         self.notes = StatusDocuments(control)
         self.studies = Studies(control)
         self.stages = Table(control, "stages", StageClaim, id_field="key")
-        self.changes = Changes(control, memo)
-        self._events = Table(control, "events", Event, memo)
-        self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
-        self._prices = Table(control, "ledger/prices", PricePoint, memo)
+        self.changes = Changes(control, cache)
+        self._events = Table(control, "events", Event, cache)
+        self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), cache)
+        self._prices = Table(control, "ledger/prices", PricePoint, cache)
         self.gc_announcements = GcAnnouncements(data)
         self.datasets = Datasets(data, self.gc_announcements, clock)
         self._code = CodeStore(data, self.gc_announcements)
@@ -110,10 +110,10 @@ class Store(ClusterDocuments):
         *,
         clock: Clock | None = None,
         credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
-        memo: Path | None = None,
+        cache_file: Path | None = None,
     ) -> "Store":
-        """Return the store at `control_url`; the default of `data_url` is the URL in its `cluster.json`. `memo`: the
-        file of a `DocumentCache`.
+        """Return the store at `control_url`; the default of `data_url` is the URL in its `cluster.json`. `cache_file`:
+        the file of a `DocumentCache`.
 
         Raises:
             StoreError: if a URL cannot be used, or `data_url` is not given and there is no `cluster.json`.
@@ -124,7 +124,7 @@ class Store(ClusterDocuments):
         if data_url is None:
             manifest = read_manifest(control)
             data_url = manifest.data_url
-        cache = DocumentCache(memo, control_url) if memo is not None else None
+        cache = DocumentCache(cache_file, control_url) if cache_file is not None else None
         store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, cache)
         store._manifest = manifest
         return store
@@ -147,14 +147,14 @@ class Store(ClusterDocuments):
         ignored: code.Ignored | None = None,
         *,
         code_of: str | None = None,
-        claim: Claimer | None = None,
+        finalize: Finalizer | None = None,
     ) -> JobSubmission:
         """Upload the code, if any, and create the job by one conditional write. Once this returns, the job is never
         lost.
 
         Returns the submission with the digest of the code. `ignored`: paths that are left out of the code. `code_of`:
-        the job whose code this job uses; by default the job that it retries. `claim`: completes the submission when its
-        code is uploaded, right before the job is created.
+        the job whose code this job uses; by default the job that it retries. `finalize`: completes the submission after
+        its code is uploaded, right before the job is created.
 
         Raises:
             JobExists: if the id is taken.
@@ -169,7 +169,7 @@ class Store(ClusterDocuments):
                 self._code.put(archive, digest, submission.job_id)
         elif other is not None:
             self._code.take_over(submission, other)
-        submission = claim(submission) if claim is not None else submission
+        submission = finalize(submission) if finalize is not None else submission
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)
         self.wakeup.call()
@@ -271,7 +271,7 @@ class Store(ClusterDocuments):
         ]
         return submission.model_copy(update={"after": after})
 
-    def retry(self, submission: JobSubmission, other: str, claim: Claimer | None = None) -> JobSubmission:
+    def retry(self, submission: JobSubmission, other: str, finalize: Finalizer | None = None) -> JobSubmission:
         """Create a job that continues from the newest checkpoint of another job, which has ended. Otherwise like
         `submit`.
 
@@ -282,7 +282,7 @@ class Store(ClusterDocuments):
             JobExists: if the id is taken.
             NothingLeft: if the other job had checkpoints, and they were removed.
         """
-        submission = resume_from.retry(self, submission, other, claim)
+        submission = resume_from.retry(self, submission, other, finalize)
         self.wakeup.call()
         return submission
 

@@ -41,7 +41,7 @@ class Table(Generic[D]):
         bucket: Bucket,
         prefix: str,
         model: type[D],
-        memo: DocumentCache | None = None,
+        cache: DocumentCache | None = None,
         *,
         id_field: str | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class Table(Generic[D]):
         self.bucket, self._id_field = bucket, id_field
         self.prefix = f"{prefix}/" if prefix else ""
         self._model = model
-        self._memo = memo
+        self._document_cache = cache
         self._cache: dict[str, Versioned[D]] = {}
         self._unreadable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -81,7 +81,9 @@ class Table(Generic[D]):
         """
         return self.documents(self._list(under, include), whole=not under and include is None)
 
-    def census(self, include: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
+    def scan_with_unreadable(
+        self, include: Callable[[str], bool] | None = None
+    ) -> tuple[dict[str, Versioned[D]], list[str]]:
         """Return the same as `scan`, for the whole table or for the ids that `include` accepts, with the keys of
         documents that cannot be read. It is for callers that must not treat unreadable documents as absent."""
         documents, unreadable = self._current(self._list("", include))
@@ -147,10 +149,10 @@ class Table(Generic[D]):
         return {id: current.get(id) or read[id] for id in listed if id in current or id in read}, unreadable
 
     def _remembered(self, listed: Mapping[str, str]) -> dict[str, Versioned[D]]:
-        if self._memo is None or not listed:
+        if self._document_cache is None or not listed:
             return {}
         documents = {}
-        bodies = self._memo.get({self.key(id): etag for id, etag in listed.items()})
+        bodies = self._document_cache.get({self.key(id): etag for id, etag in listed.items()})
         for id, etag in listed.items():
             body = bodies.get(self.key(id))
             if body is not None:
@@ -228,8 +230,8 @@ class Table(Generic[D]):
                 results = list(pool.map(lambda id: self._get_or_error(id, raw), ids))
         else:
             results = [self._get_or_error(id, raw) for id in ids]
-        if self._memo is not None:
-            self._memo.put(raw)
+        if self._document_cache is not None:
+            self._document_cache.put(raw)
         read = {id: doc for id, doc in zip(ids, results, strict=True) if isinstance(doc, Versioned)}
         return read, [id for id, doc in zip(ids, results, strict=True) if isinstance(doc, BadDocument)]
 

@@ -45,7 +45,7 @@ def test_what_an_agent_had_to_say_is_printed_for_its_instance(past):
 def test_following_leaves_no_request_behind(past):
     past.store.logs.append("moved", 1, 0, b"first\n")
     past.run("logs", "-f", "moved")
-    assert not past.store.following.stands("moved")
+    assert not past.store.following.is_followed("moved")
 
 
 def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):

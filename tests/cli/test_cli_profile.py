@@ -57,7 +57,7 @@ def report(world: Any, number: int, **fields: Any) -> None:
 def test_a_profile_is_shown_with_what_it_cost(running: Any) -> None:
     with profiling(running) as popen:
         assert running.store.profile_requests.get("a").value.steps == 20
-        assert running.store.following.stands("a")
+        assert running.store.following.is_followed("a")
         report(running, 0, state=ProfileState.RECORDING, first_step=121)
         report(running, 1, **RESULT)
         out, err = popen.communicate(timeout=300)
@@ -75,7 +75,7 @@ def test_a_profile_is_shown_with_what_it_cost(running: Any) -> None:
         "Trace (1.23 MB): everspot pull a profile/steps-121-140-0a1b2c3d.trace.json.gz",
         "It opens in https://ui.perfetto.dev, which reads it in the browser, or in chrome://tracing.",
     ]
-    assert running.store.profile_requests.get("a") is None and not running.store.following.stands("a")
+    assert running.store.profile_requests.get("a") is None and not running.store.following.is_followed("a")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

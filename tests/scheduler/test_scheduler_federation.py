@@ -220,13 +220,13 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
 
 
 def test_an_offer_whose_copying_took_long_is_as_old_as_its_arrival(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = job_transfer.send
+    send = job_transfer.copy_to_host
 
     def slow(*args: Any) -> int:
         pair.clock.advance(OFFER_LIFE + timedelta(hours=1))
         return send(*args)
 
-    monkeypatch.setattr(job_transfer, "send", slow)
+    monkeypatch.setattr(job_transfer, "copy_to_host", slow)
     pair.home.submit("j", **TRAVELS)
     pair.home.wishes["j"] = "host"
     pair.host.agent("i-1")

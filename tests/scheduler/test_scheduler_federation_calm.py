@@ -129,14 +129,14 @@ def test_a_job_to_which_the_plan_gives_an_instance_does_not_leave_in_the_same_mo
 def test_a_job_on_its_way_to_the_only_idle_instance_is_not_called_back_for_its_own_claim(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, until = job_transfer.send, two.clock.now() + timedelta(hours=3)
+    send, until = job_transfer.copy_to_host, two.clock.now() + timedelta(hours=3)
 
     def slow(*args: Any) -> int:
         if two.clock.now() < until:
             raise StoreUnavailable("so much has to be copied")
         return send(*args)
 
-    monkeypatch.setattr(job_transfer, "send", slow)
+    monkeypatch.setattr(job_transfer, "copy_to_host", slow)
     peers = [peer.model_copy(update={"patience": timedelta(hours=9)}) for peer in two.home.manifest.federation]
     two.home.declare(federation=tuple(peers))
     two.host.declare(elastic=None)

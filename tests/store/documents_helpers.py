@@ -64,7 +64,7 @@ from everspot_store import (
     SchedulerBeat,
 )
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry
-from everspot_store.gc_announcements import Sweep
+from everspot_store.gc_announcements import AnnouncedKeys
 from everspot_store.status_documents import TeamUsage, Wait, Waiting, WaitPool
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -171,7 +171,7 @@ def examples() -> dict[str, Document]:
     )
     documents["StageClaim"] = every_field(StageClaim, key=SHA, jobs=["resnet-3", "resnet-1"], changed_at=AT)
     documents["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
-    documents["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
+    documents["AnnouncedKeys"] = every_field(AnnouncedKeys, keys=[f"code/{SHA}.tar.gz"])
     documents["PeerMarket"] = every_field(
         PeerMarket, fleet=documents["FleetState"], instance_types=a_manifest().instance_types
     )

@@ -72,7 +72,7 @@ def test_a_checkpoint_is_brought_home_although_somebody_else_writes_the_head_fir
     (tmp_path / "model").write_text("a model")
     host.checkpoints("visit", 1).publish(10, {"model": tmp_path / "model"}, keep=2)
     control.first = CheckpointHead(job_id="j", epoch=2, checkpoints=[]).model_dump_json().encode()
-    assert job_transfer.bring(home, host, job, "visit", 3).size == len("a model")
+    assert job_transfer.copy_home(home, host, job, "visit", 3).size == len("a model")
     assert control.first is None, "nobody was first"
     head = home.checkpoints("j").head()
     assert head is not None and [(checkpoint.step, checkpoint.epoch) for checkpoint in head.checkpoints] == [(10, 3)]
@@ -83,9 +83,9 @@ def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_e
     home, host = a_store("home", clock, MemoryBackend()), a_store("host", clock, bucket)
     job = a_job(home, tmp_path)
     first, second = (job.model_copy(update={"job_id": f"visit-{n}"}) for n in (1, 2))
-    assert job_transfer.send(home, host, job, first, 0) > 0
+    assert job_transfer.copy_to_host(home, host, job, first, 0) > 0
     before = {entry.key: entry.etag for entry in bucket.list("")}
-    job_transfer.send(home, host, job, second, 0)
+    job_transfer.copy_to_host(home, host, job, second, 0)
     after = {entry.key: entry.etag for entry in bucket.list("")}
     assert {key: etag for key, etag in after.items() if key in before} == before
     assert [key for key in after if key not in before] == [f"code/named/{job.code_digest}/visit-2"]
@@ -94,4 +94,4 @@ def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_e
     closed = AddOnly()
     closed.closed = True
     with pytest.raises(StoreDenied):
-        job_transfer.send(home, a_store("closed", clock, closed), job, first, 0)
+        job_transfer.copy_to_host(home, a_store("closed", clock, closed), job, first, 0)

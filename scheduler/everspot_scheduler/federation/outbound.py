@@ -163,7 +163,9 @@ class MoveStep:
         if self._back:
             return self._home(TripEnd.WITHDRAWN, self._back, None)
         try:
-            sent = job_transfer.send(self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch)
+            sent = job_transfer.copy_to_host(
+                self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch
+            )
         except _STUCK as error:
             return self._home(TripEnd.WITHDRAWN, f"it cannot be copied: {error}", None)
         except Fenced as error:
@@ -235,7 +237,7 @@ class MoveStep:
             _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
             return
         try:
-            brought = job_transfer.bring(self._store, host, self._job, self._away.visit, self._epoch)
+            brought = job_transfer.copy_home(self._store, host, self._job, self._away.visit, self._epoch)
         except Fenced as error:
             _log.info("overtaken: %s", error)
             return

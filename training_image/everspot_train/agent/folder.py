@@ -404,7 +404,7 @@ class FolderCheckpoints:
             for place in map(publication_prefix, unchanged.values())
             if place in published.sent
         }
-        sent[self._checkpoints.place(self._next)] = now
+        sent[self._checkpoints.key_prefix(self._next)] = now
         step = self._step_of(entries)
         info = make_folder_info(sent, self._assessor.rhythm, self._assessor.parts, step)
         if trigger != "final":

@@ -72,7 +72,7 @@ class LogShipper:
         """Upload a piece, if the last one is long enough ago or a full one waits. Raises `StoreError`."""
         now, backlog = self._clock.monotonic(), self._size() - self._offset
         if self._followers.due():
-            self.is_followed = self._store.following.stands(self._job.job_id)
+            self.is_followed = self._store.following.is_followed(self._job.job_id)
         spacing = FOLLOWED_SPACING if self.is_followed else SPACING
         if backlog < CHUNK_BYTES and now - self._shipped_at < spacing:
             return

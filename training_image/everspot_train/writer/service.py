@@ -100,7 +100,7 @@ class WriterService:
 
     def skip(self, broken: Sequence[str]) -> None:
         """Pass over checkpoints that are known to be broken."""
-        self._checkpoints.skip(broken)
+        self._checkpoints.mark_broken(broken)
 
     def close(self) -> None:
         """Wait for the publishing thread to end."""

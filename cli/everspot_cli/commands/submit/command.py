@@ -204,7 +204,7 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
             session,
             submission,
             lambda: session.store.submit(
-                attach_inputs(session, submission), code, ignored, claim=partial(claim_stage, session)
+                attach_inputs(session, submission), code, ignored, finalize=partial(claim_stage, session)
             ),
         )
     return submission

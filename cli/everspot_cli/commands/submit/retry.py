@@ -53,7 +53,7 @@ def retry(
     store = session.store
     claim = partial(claim_stage, session)
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, other=old.job_id)
-    submission = create_job(session, submission, lambda: create(submission, claim=claim))
+    submission = create_job(session, submission, lambda: create(submission, finalize=claim))
     warnings += note_submitted(session, submission, old.job_id)
     answer_submitted(session, submission, warnings)
 

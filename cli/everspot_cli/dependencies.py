@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from everspot_core.jobs.job import Earlier, JobSubmission, Series
+from everspot_core.jobs.job import JobSubmission, PrecedingJob, Series
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.run_condition import MetricSource
 
@@ -24,7 +24,7 @@ def set_start(submission: JobSubmission) -> JobSubmission:
     return submission.model_copy(update={"start_at": start, "series": series})
 
 
-def resolve_dependencies(session: "Session", file_name: str, submission: JobSubmission) -> list[Earlier]:
+def resolve_dependencies(session: "Session", file_name: str, submission: JobSubmission) -> list[PrecedingJob]:
     """Return the jobs that this one comes after, by id. `file_name`: its file.
 
     Raises:
@@ -53,7 +53,7 @@ def resolve_dependencies(session: "Session", file_name: str, submission: JobSubm
             f"{file_name}: what the job comes after", Exit.NOT_FOUND, hint="everspot jobs", problems=problems
         )
     return [
-        Earlier(name=earlier_job[0].spec.name, job_id=earlier_job[0].job_id)
+        PrecedingJob(name=earlier_job[0].spec.name, job_id=earlier_job[0].job_id)
         for earlier_job in matches
         if earlier_job is not None
     ]

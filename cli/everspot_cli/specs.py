@@ -9,7 +9,7 @@ from typing import Any
 
 from everspot_clouds.registry import job_rules
 from everspot_core.jobs.job import Budget, JobSpec
-from everspot_core.jobs.job_rules import program_faults, travel_faults
+from everspot_core.jobs.job_rules import move_faults, program_faults
 from everspot_core.jobs.recipes import RECIPES, find_parameters
 from everspot_core.jobs.timing_rules import timing_faults, too_short_faults
 from everspot_core.validation.model_errors import translate_errors
@@ -112,7 +112,7 @@ def override_spec(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
     problems = [Problem(path, "cannot be changed: submit the job's file instead") for path in fixed_fields]
     remaining = Overrides({path: value for path, value in overrides.fields.items() if path not in fixed_fields})
     try:
-        changed_spec = JobSpec.written(remaining.over(spec.model_dump(exclude_unset=True)), job_rules())
+        changed_spec = JobSpec.from_values(remaining.over(spec.model_dump(exclude_unset=True)), job_rules())
     except ValidationError as error:
         raise _spec_error(
             f"{subject} with these changes", overrides, [*problems, *translate_errors(error, JobSpec)]
@@ -141,12 +141,12 @@ def check_spec(path: Path, data: dict[str, Any], *, forced: bool = False) -> tup
     problems: list[Problem] = []
     spec: JobSpec | None = None
     try:
-        spec = JobSpec.written(data, job_rules())
+        spec = JobSpec.from_values(data, job_rules())
     except ValidationError as error:
         # The rules between fields, which the model asks only where every field is well-formed.
         field_problems = translate_errors(error, JobSpec)
         reported_paths = {problem.path for problem in field_problems}
-        rules = (*program_faults(data), *timing_faults(data), *travel_faults(data))
+        rules = (*program_faults(data), *timing_faults(data), *move_faults(data))
         between = [problem for problem in rules if problem.path not in reported_paths]
         problems = [*field_problems, *between]
     budget = data.get("budget")

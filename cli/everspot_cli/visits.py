@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from everspot_core.costs.budgets import Amount
-from everspot_core.federation.migration import used
+from everspot_core.federation.migration import sum_trips
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord
 
@@ -35,7 +35,7 @@ def spent_abroad(record: JobRecord | None) -> Amount:
     has reported it."""
     if record is None:
         return Amount()
-    dollars, gpu_hours = used(record.trips)
+    dollars, gpu_hours = sum_trips(record.trips)
     return Amount(dollars + ((record.away and record.away.usd) or 0.0), gpu_hours)
 
 

@@ -200,7 +200,7 @@ class Actor:
 
     def _clear(self, action: Clear, observation: Observation) -> ActionResult:
         old = observation.assignments[action.instance_id].value
-        without = sharing.strike(old, action.job_id, action.epoch, self._store.clock.now())
+        without = sharing.remove_job(old, action.job_id, action.epoch, self._store.clock.now())
         return _result(self._write_assignment(without, observation))
 
     def _restore(self, action: Restore, observation: Observation) -> ActionResult:

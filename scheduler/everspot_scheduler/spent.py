@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.federation.migration import used
+from everspot_core.federation.migration import sum_trips
 from everspot_core.jobs.records import JobState
 from everspot_core.schedule import Spent
 
@@ -36,7 +36,7 @@ class SpentMeter:
             state = observation.records[name].value.state if name in observation.records else JobState.PENDING
             if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
                 limited.append((job.value, observation.records[name].value if name in observation.records else None))
-        abroad = {job.job_id: used(record.trips) for job, record in limited if record is not None}
+        abroad = {job.job_id: sum_trips(record.trips) for job, record in limited if record is not None}
         self.jobs = {job: _sum(own, abroad[job]) for job, own in self._ledger.spent(limited).items()}
 
 

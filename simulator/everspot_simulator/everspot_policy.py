@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.cluster.manifest import Limits
-from everspot_core.federation.decision import DEFAULT, Forecast, Traveller, decide, well_off
-from everspot_core.federation.forecast import COPIED_PER_HOUR, Passage, forecast_job
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, decide, needs_no_move
+from everspot_core.federation.forecast import COPIED_PER_HOUR, MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.jobs import lease
 from everspot_core.jobs.changeover import Changeover
@@ -162,7 +162,7 @@ class _Job:
     def _goal(self, state: State, outlook: Outlook, now: datetime) -> int | None:
         """Return the region to move to; None to stay."""
         instance, view = self._instance(), self._view_of_job(outlook)
-        traveller = Traveller(
+        traveller = MovableJob(
             job_id=_JOB,
             deadline_at=self._submission.deadline_at,
             has_instance=instance is not None,
@@ -171,7 +171,7 @@ class _Job:
         held_pool = instance.pool if instance is not None else None
         market = ClusterMarket.from_view(self._regions.names[state.region], self._view(state, outlook, state.region))
         here = forecast_job(view, market, now, held_pool=held_pool)
-        if well_off(traveller, here, DEFAULT):
+        if needs_no_move(traveller, here, DEFAULT):
             return None
         others = [n for n in range(len(self._keys_of)) if n != state.region]
         move = decide(traveller, here, [self._elsewhere(state, outlook, now, n) for n in others], DEFAULT, now)
@@ -184,8 +184,8 @@ class _Job:
             self._view(state, outlook, region),
             changeover=Changeover(outlook.changeover, outlook.changeover_upper),
         )
-        passage = _passage(state, self._regions)
-        return forecast_job(self._view_of_job(outlook), market, now, passage=passage)
+        move_cost = _passage(state, self._regions)
+        return forecast_job(self._view_of_job(outlook), market, now, move_cost=move_cost)
 
     def _depart(self, region: int, now: datetime) -> Choice:
         instance = self._instance()
@@ -343,9 +343,9 @@ class _Job:
         )
 
 
-def _passage(state: State, regions: Regions) -> Passage:
+def _passage(state: State, regions: Regions) -> MoveCost:
     """Return the way out of the present region. It takes whole ticks here."""
-    way = Passage.for_bytes(regions.checkpoint_gb, regions.egress_usd[state.region], COPIED_PER_HOUR)
+    way = MoveCost.for_bytes(regions.checkpoint_gb, regions.egress_usd[state.region], COPIED_PER_HOUR)
     tick = state.terms.tick
     whole = timedelta(seconds=regions.move_ticks(tick) * tick)
     return replace(way, expected=whole, upper=max(way.upper, whole))

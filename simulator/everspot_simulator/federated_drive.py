@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.federation.decision import DEFAULT, Move, MoveWhy, Traveller, decide, well_off
-from everspot_core.federation.forecast import Passage, forecast_job
+from everspot_core.federation.decision import DEFAULT, MovableJob, Move, MoveWhy, decide, needs_no_move
+from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSubmission
@@ -214,7 +214,7 @@ class _Federation:
         held_pool, ready_at = _held_pool(job.task, member.cluster)
         view = job.task.view(now, member.cluster.fleet, ready_at)
         here = forecast_job(view, replace(fresh[job.at], promised=0), now, held_pool=held_pool)
-        traveller = Traveller(
+        traveller = MovableJob(
             job_id=job.task.job.id,
             deadline_at=job.submission.deadline_at,
             has_instance=held_pool is not None,
@@ -222,24 +222,24 @@ class _Federation:
             moved_at=job.moved_at,
             declined=job.declined,
         )
-        if well_off(traveller, here, DEFAULT):
+        if needs_no_move(traveller, here, DEFAULT):
             return
         others = [n for n in self._members if n != job.at]
-        elsewhere = [forecast_job(view, published[n], now, passage=self._passage(job, n)) for n in others]
+        elsewhere = [forecast_job(view, published[n], now, move_cost=self._passage(job, n)) for n in others]
         move = decide(traveller, here, elsewhere, DEFAULT, now)
         if move is not None:
             self._offer(job, view, move, fresh)
 
     def _offer(self, job: FederatedJob, view: JobView, move: Move, fresh: dict[str, ClusterMarket]) -> None:
-        goal, passage = move.cluster, self._passage(job, move.cluster)
-        if not forecast_job(view, fresh[goal], self._now, passage=passage).feasible:
+        goal, move_cost = move.cluster, self._passage(job, move.cluster)
+        if not forecast_job(view, fresh[goal], self._now, move_cost=move_cost).feasible:
             job.declined[goal] = self._now
             self._declined += 1
             return
         fresh[goal] = replace(fresh[goal], promised=fresh[goal].promised + job.task.job.nodes)
-        self._depart(job, move, passage)
+        self._depart(job, move, move_cost)
 
-    def _depart(self, job: FederatedJob, move: Move, passage: Passage) -> None:
+    def _depart(self, job: FederatedJob, move: Move, move_cost: MoveCost) -> None:
         assert job.at is not None  # noqa: S101 - it is in a cluster
         member, task = self._members[job.at], job.task
         if task.instances:
@@ -259,10 +259,10 @@ class _Federation:
                 goal=move.cluster,
                 at=self._now,
                 gigabytes=task.job.checkpoint_gb,
-                usd=passage.usd,
+                usd=move_cost.usd,
             )
         )
-        job.at, job.goal, job.arrives_at, job.moved_at = None, move.cluster, self._now + passage.expected, self._now
+        job.at, job.goal, job.arrives_at, job.moved_at = None, move.cluster, self._now + move_cost.expected, self._now
         member.settle()
 
     def _arrive(self, job: FederatedJob) -> None:
@@ -276,12 +276,12 @@ class _Federation:
         member.cluster.tasks[task.job.id] = task
         member.settle()
 
-    def _passage(self, job: FederatedJob, goal: str) -> Passage:
+    def _passage(self, job: FederatedJob, goal: str) -> MoveCost:
         """Return the way to another cluster. From one host to the next it leads home, as only the home deals with
         others."""
         legs = [job.at or job.home] if job.home in (job.at, goal) else [job.at or job.home, job.home]
         rate, egress = self._workload.terms.gigabytes_per_hour, self._workload.egress
-        ways = [Passage.for_bytes(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
+        ways = [MoveCost.for_bytes(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
         return ways[0] if len(ways) == 1 else ways[0] + ways[1]
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everspot_core.federation.forecast import COPIED_PER_HOUR, Passage
+from everspot_core.federation.forecast import COPIED_PER_HOUR, MoveCost
 from everspot_core.validation.problems import Problems
 
 
@@ -63,7 +63,7 @@ class Regions:
 
     def move_ticks(self, tick_seconds: float) -> int:
         """Return the whole ticks that a move takes."""
-        seconds = Passage.for_bytes(self.checkpoint_gb, 0.0, COPIED_PER_HOUR).expected.total_seconds()
+        seconds = MoveCost.for_bytes(self.checkpoint_gb, 0.0, COPIED_PER_HOUR).expected.total_seconds()
         return max(1, math.ceil(seconds / tick_seconds - 1e-9))
 
     def move_usd(self, origin: int) -> float:

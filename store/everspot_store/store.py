@@ -16,7 +16,7 @@ from everspot_core.clock import Clock
 from everspot_core.costs.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.federation.offer import VisitOffer
 from everspot_core.jobs.checkpoint import CheckpointHead
-from everspot_core.jobs.job import Earlier, JobSubmission
+from everspot_core.jobs.job import JobSubmission, PrecedingJob
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.profile import Profile, ProfileRequest
 from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
@@ -266,7 +266,7 @@ class Store(ClusterDocuments):
         """Return a submission whose `after` names the jobs that computed the outputs (see `producer`)."""
         producers = [self.producer(earlier.job_id) for earlier in submission.after]
         after = [
-            Earlier(name=earlier.name, job_id=producer, reused=producer != earlier.job_id)
+            PrecedingJob(name=earlier.name, job_id=producer, reused=producer != earlier.job_id)
             for earlier, producer in zip(submission.after, producers, strict=True)
         ]
         return submission.model_copy(update={"after": after})

@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import pytest
 from agent_helpers import FAST, Cluster, eventually
-from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Wheel
+from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob, Wheel
 from everspot_core.jobs.records import EventKind, JobState, Reason
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inputs import lay_inputs
@@ -126,7 +126,7 @@ def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
     for epoch, text in ((1, "old"), (2, "red")):
         cluster.store.data.put(f"jobs/flowers-1/outputs/{epoch:06d}/deep/rose.txt", text.encode())
     cluster.store.data.put("jobs/flowers-1/outputs/000001/leaf.txt", b"green")
-    after = [Earlier(name="flowers", job_id="flowers-1"), Earlier(name="weeds", job_id="weeds-1")]
+    after = [PrecedingJob(name="flowers", job_id="flowers-1"), PrecedingJob(name="weeds", job_id="weeds-1")]
     submit(cluster, code, after=after)
     cluster.start_agent("i-1")
     cluster.wait_state("job-1", JobState.SUCCEEDED)
@@ -138,7 +138,7 @@ def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
 def test_outputs_that_find_no_room_are_the_machine_s_fault_and_not_the_job_s(cluster, tmp_path, monkeypatch):
     cluster.store.data.put("jobs/big-1/outputs/000001/a", b"12345")
     spec = JobSpec(name="toy", recipe="r")
-    after = [Earlier(name="big", job_id="big-1")]
+    after = [PrecedingJob(name="big", job_id="big-1")]
     submission = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), after=after)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=(1 << 30) + 4))

@@ -124,7 +124,7 @@ def test_what_is_wanted_of_one_leaves_the_others_alone(cluster: Cluster, reason:
     cluster.wait_state("b", JobState.CANCELLED, JobState.PENDING)
     assert cluster.record("b").last_reason is reason
     goes_on(cluster, "a", "c")
-    change(cluster, lambda old: sharing.strike(old, "b", 1, cluster.clock.now()))
+    change(cluster, lambda old: sharing.remove_job(old, "b", 1, cluster.clock.now()))
     cluster.wait_instance("i-1", lambda r: [s.job_id for s in r.residents] == ["a", "c"])
     if reason is Reason.DRILL:  # and it may come back to its own place
         sit(cluster, read_machine(cluster), "b")

@@ -175,9 +175,9 @@ def test_stages_of_a_pipeline_and_a_point_gained_are_shown(past, tmp_path):
 
 def pipeline(world, run: int, seconds: float, accuracy: float) -> None:
     """Two jobs of 200 s each on i-base, one after the other."""
-    from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission
+    from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob
 
-    before: list[Earlier] = []
+    before: list[PrecedingJob] = []
     for stage in ("prepare", "train"):
         job = f"{stage}-{run}"
         at = world.to(seconds)
@@ -186,4 +186,4 @@ def pipeline(world, run: int, seconds: float, accuracy: float) -> None:
         world.assign(job, "i-base", seconds)
         world.start(job, seconds + 10)
         world.finish(job, seconds + 200, 100, accuracy)
-        before, seconds = [Earlier(name=stage, job_id=job)], seconds + 200
+        before, seconds = [PrecedingJob(name=stage, job_id=job)], seconds + 200

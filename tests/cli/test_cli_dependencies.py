@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from everspot_core.jobs.job import Earlier, Series
+from everspot_core.jobs.job import PrecedingJob, Series
 from everspot_core.jobs.records import JobState, Reason
 
 JOB = "name: train\nrecipe: image-classification\n"
@@ -25,8 +25,8 @@ def test_jobs_to_come_after_are_found_by_name_and_by_id(world: Any, spec_file: A
     other = take(world, spec_file(JOB.replace("train", "fetch")))
     dependent = take(world, spec_file(JOB + f"after: [prepare, {other.job_id}]\n"))
     assert dependent.after == [
-        Earlier(name="prepare", job_id=max(first, second, key=lambda j: j.submitted_at).job_id),
-        Earlier(name="fetch", job_id=other.job_id),
+        PrecedingJob(name="prepare", job_id=max(first, second, key=lambda j: j.submitted_at).job_id),
+        PrecedingJob(name="fetch", job_id=other.job_id),
     ]
     assert "after" in world.run("job", dependent.job_id).out
     assert world.run("job", dependent.job_id, "--json").json["after"] == [dependent.after[0].job_id, other.job_id]

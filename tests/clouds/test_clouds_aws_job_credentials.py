@@ -6,7 +6,7 @@ import pytest
 from everspot_clouds.aws.job_credentials import LONGEST_POLICY, session_policy
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.access import job_access
-from everspot_core.jobs.job import Earlier
+from everspot_core.jobs.job import PrecedingJob
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from job_documents import head, submission
 
@@ -46,7 +46,7 @@ def test_an_attempt_writes_its_own_keys() -> None:
 
 
 def test_an_attempt_reads_what_its_submission_names() -> None:
-    named = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    named = {"datasets": ["corpus@5f1c"], "after": [PrecedingJob(name="first", job_id="other")]}
     policy = session_policy(job_access(submission(**named), 1), CLUSTER)
     data = "fleet-data/team-a"
     assert allows(policy, "s3:GetObject", f"{data}/datasets/corpus/5f1c.json")
@@ -62,7 +62,7 @@ def test_an_attempt_reads_what_its_submission_names() -> None:
 
 @pytest.mark.parametrize("prefix", [None, "", "team-a/", "team-a/jobs/", "team-a/datasets/_files/", "team-a/code/"])
 def test_no_listing_shows_the_keys_of_others(prefix: str | None) -> None:
-    named = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    named = {"datasets": ["corpus@5f1c"], "after": [PrecedingJob(name="first", job_id="other")]}
     policy = session_policy(job_access(submission(**named), 1), CLUSTER)
     assert not allows(policy, "s3:ListBucket", "fleet-data", prefix)
     assert not allows(policy, "s3:ListBucket", "fleet-control", prefix)
@@ -107,7 +107,7 @@ def test_a_job_fits_whatever_the_buckets_and_datasets_are_called() -> None:
 
 
 def test_outputs_of_too_many_jobs_are_refused_in_words() -> None:
-    after = [Earlier(name=f"part-{number}", job_id=f"part-{number}-0123456789") for number in range(20)]
+    after = [PrecedingJob(name=f"part-{number}", job_id=f"part-{number}-0123456789") for number in range(20)]
     with pytest.raises(ValueError, match="Name fewer jobs in `after`"):
         session_policy(job_access(submission(after=after), 1), CLUSTER)
     assert session_policy(job_access(submission(after=after[:6]), 1), CLUSTER)

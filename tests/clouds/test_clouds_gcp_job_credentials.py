@@ -7,7 +7,7 @@ from everspot.gcp import policies
 from everspot_clouds.gcp.job_credentials import MOST_READ_BUCKETS, MOST_RULES, access_boundary
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.access import JobAccess, job_access
-from everspot_core.jobs.job import Earlier
+from everspot_core.jobs.job import PrecedingJob
 from everspot_local.gcp.iam.boundaries import LIST_PREFIX, admits, read_boundary
 from everspot_local.gcp.iam.names import attributes
 from everspot_local.gcp.iam.predefined import PREDEFINED
@@ -64,7 +64,7 @@ def test_an_attempt_writes_its_own_keys() -> None:
 
 
 def test_an_attempt_reads_what_its_submission_names() -> None:
-    fields = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    fields = {"datasets": ["corpus@5f1c"], "after": [PrecedingJob(name="first", job_id="other")]}
     limits, data = Limits(job_access(submission(**fields), 1)), "fleet-data/team-a"
     assert limits.allow(GET, f"{data}/datasets/corpus/5f1c.json")
     assert limits.allow(GET, f"{data}/datasets/_files/0123")
@@ -78,7 +78,7 @@ def test_an_attempt_reads_what_its_submission_names() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "team-a/", "team-a/jobs/", "team-a/datasets/_files/", "team-a/code/"])
 def test_no_listing_shows_the_keys_of_others(prefix: str) -> None:
-    fields = {"datasets": ["corpus@5f1c"], "after": [Earlier(name="first", job_id="other")]}
+    fields = {"datasets": ["corpus@5f1c"], "after": [PrecedingJob(name="first", job_id="other")]}
     limits = Limits(job_access(submission(**fields), 1))
     assert not limits.allow(LIST, "fleet-data", prefix)
     assert not limits.allow(LIST, "fleet-control", prefix)
@@ -122,7 +122,7 @@ def test_a_job_fits_whatever_the_buckets_and_datasets_are_called() -> None:
 
 
 def test_outputs_of_too_many_jobs_are_refused_in_words() -> None:
-    after = [Earlier(name=f"part-{number}", job_id=f"part-{number}-0123456789") for number in range(50)]
+    after = [PrecedingJob(name=f"part-{number}", job_id=f"part-{number}-0123456789") for number in range(50)]
     with pytest.raises(ValueError, match="Name fewer jobs in `after`"):
         access_boundary(job_access(submission(after=after), 1), CLUSTER)
     boundary = access_boundary(job_access(submission(after=after[:20]), 1), CLUSTER)

@@ -8,7 +8,7 @@ from cost_helpers import at
 from everspot_core.governance.chargeback import LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, pipelines
 from everspot_core.governance.usage import UsageKind, UsageRow
-from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Series
+from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob, Series
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.jobs.visit_records import Visit
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 def submission(job: str, name: str | None = None, seconds: float = 0, after=(), tags=None, **fields) -> JobSubmission:
     spec = JobSpec.model_validate({"name": name or job, "recipe": "image-classification", "tags": tags or {}})
-    earlier = [Earlier(name=other, job_id=other) for other in after]
+    earlier = [PrecedingJob(name=other, job_id=other) for other in after]
     return JobSubmission(job_id=job, spec=spec, submitted_at=at(seconds), after=earlier, **fields)
 
 

@@ -8,13 +8,13 @@ import pytest
 from everspot_core.federation.decision import (
     DEFAULT,
     Forecast,
+    MovableJob,
     Move,
     MoveTerms,
     MoveWhy,
-    Traveller,
     decide,
     describe_move,
-    well_off,
+    needs_no_move,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 DUE = NOW + 10 * HOUR
-JOB = Traveller(job_id="j", deadline_at=DUE)
+JOB = MovableJob(job_id="j", deadline_at=DUE)
 UNDATED = replace(JOB, deadline_at=None)
 RUNNING = replace(JOB, has_instance=True)
 
@@ -84,7 +84,7 @@ def without_spot(hours=1.0, **more):
         pytest.param(RUNNING, home(usd=20), [place(usd=16.5)], None, None, id="a fifth is the least"),
         pytest.param(RUNNING, home(usd=1.4), [place(usd=0.5)], None, None, id="a dollar is the least"),
         pytest.param(
-            RUNNING, home(usd=20), [place(usd=10, passage_usd=4)], None, None, id="three passages are the least"
+            RUNNING, home(usd=20), [place(usd=10, move_usd=4)], None, None, id="three times the move is the least"
         ),
         pytest.param(RUNNING, home(usd=20), [place(usd=10, done=9.8)], None, None, id="cheaper, but hardly in time"),
         pytest.param(RUNNING, home(usd=None), [place(usd=10)], None, None, id="nobody knows what it costs here"),
@@ -107,11 +107,11 @@ def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers
             UNDATED, without_spot(), [place("a", placed=False), place("b", usd=15.0)], "b", id="where it gets some"
         ),
         pytest.param(
-            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, passage_usd=2.0)],
+            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, move_usd=2.0)],
             "peer", id="of unknown length: a day of work has to pay for the way",
         ),
         pytest.param(
-            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, passage_usd=3.0)],
+            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, move_usd=3.0)],
             None, id="of unknown length: a day of work does not pay for the way",
         ),
         pytest.param(UNDATED, without_spot(feasible=False), [place(usd=29.9)], "peer", id="no on-demand here either"),
@@ -135,7 +135,7 @@ def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_pri
 @pytest.mark.parametrize(("vain", "minutes"), [(0, 15), (1, 15), (2, 30), (4, 120), (40, 720)])
 def test_a_cluster_where_the_job_got_no_instance_is_asked_again_ever_later(vain, minutes):
     def is_offered(later):
-        job = replace(UNDATED, declined={"peer": NOW}, vain={"peer": vain})
+        job = replace(UNDATED, declined={"peer": NOW}, fruitless_visits={"peer": vain})
         return decide(job, dry(), [place()], DEFAULT, NOW + timedelta(minutes=later)) is not None
 
     assert (is_offered(minutes - 1), is_offered(minutes)) == (False, True)
@@ -166,10 +166,10 @@ def test_the_reason_is_told_with_its_figures():
         "offer j to peer: home has had no capacity for it since 2026-05-01 11:00 UTC: 4 pools refuse"
     )
     assert describe(JOB, home(done=12), place(done=9.7)) == (
-        "offer j to peer: home would have it done by 2026-05-02 00:00 UTC, peer by 2026-05-01 21:42 UTC"
+        "offer j to peer: home would finish it by 2026-05-02 00:00 UTC, peer by 2026-05-01 21:42 UTC"
     )
     assert describe(RUNNING, home(usd=20), place(usd=10)) == (
-        "offer j to peer: the rest of it costs $20.00 in home and $10.00 in peer, the way there included"
+        "offer j to peer: the remaining work costs $20.00 in home and $10.00 in peer, with the move"
     )
 
 
@@ -187,7 +187,7 @@ def forecasts(name: str) -> st.SearchStrategy[Forecast]:
         done_by=moments,
         usd_per_hour=dollars,
         dry_since=past,
-        passage_usd=st.floats(0, 10),
+        move_usd=st.floats(0, 10),
         reason=st.just(""),
         placed=st.booleans(),
         on_demand_usd=dollars,
@@ -196,14 +196,14 @@ def forecasts(name: str) -> st.SearchStrategy[Forecast]:
 
 peers_of_three = st.tuples(*map(forecasts, ("a", "b", "c"))).map(list)
 travellers = st.builds(
-    Traveller,
+    MovableJob,
     job_id=st.just("j"),
     deadline_at=moments,
     has_instance=st.booleans(),
     critical=st.booleans(),
     moved_at=past,
     declined=st.dictionaries(st.sampled_from("abc"), past.filter(bool)),
-    vain=st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
+    fruitless_visits=st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
 )
 terms = st.builds(
     MoveTerms,
@@ -222,7 +222,7 @@ def bettered(move: Move) -> bool:
 def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, here, peers, by):
     move = decide(job, here, peers, by, NOW)
     assert move == decide(job, here, peers[::-1], by, NOW)
-    assert move is None or not well_off(job, here, by)
+    assert move is None or not needs_no_move(job, here, by)
     if move is None:
         return
     assert move.target.feasible and move.target in peers
@@ -236,12 +236,12 @@ def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, her
                 assert move.target.placed and move.target.done_by <= job.deadline_at
                 assert any(p.done_by and p.done_by > job.deadline_at - by.reserve for p in peers)
             if (undated or here.feasible) and here.on_demand_usd is not None and move.target.usd is not None:
-                assert move.target.placed and move.target.usd <= by.dearer * here.on_demand_usd
+                assert move.target.placed and move.target.usd <= by.max_on_demand_ratio * here.on_demand_usd
         case MoveWhy.LATE:
             assert job.deadline_at is not None and move.target.done_by <= job.deadline_at
             assert here.done_by is None or here.done_by > job.deadline_at
         case MoveWhy.CHEAPER:
-            assert bettered(move) and here.usd - move.target.usd > by.passages * move.target.passage_usd
+            assert bettered(move) and here.usd - move.target.usd > by.saving_factor * move.target.move_usd
             assert job.deadline_at is None or move.target.done_by <= job.deadline_at
 
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.federation.decision import MoveTerms, Traveller, decide
-from everspot_core.federation.forecast import Passage, forecast_job, may_move
+from everspot_core.federation.decision import MovableJob, MoveTerms, decide
+from everspot_core.federation.forecast import MoveCost, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, Headroom, joined
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec, JobSubmission, Priority, Resources
@@ -86,19 +86,19 @@ def test_a_critical_job_and_one_at_its_last_safe_moment_are_priced_on_demand():
 
 
 def test_the_way_is_paid_and_takes_its_time():
-    way = Passage.for_bytes(100, 0.09, 200)
+    way = MoveCost.for_bytes(100, 0.09, 200)
     assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
-    forecast = forecast_job(job(), market(on_demand()), NOW, passage=way)
-    assert forecast.usd == pytest.approx(30.3 + 9.0) and forecast.passage_usd == pytest.approx(9.0)
+    forecast = forecast_job(job(), market(on_demand()), NOW, move_cost=way)
+    assert forecast.usd == pytest.approx(30.3 + 9.0) and forecast.move_usd == pytest.approx(9.0)
     assert forecast.done_by == NOW + 12.25 * HOUR + TICK + timedelta(minutes=70)
     assert (way + way).usd == pytest.approx(18.0)
 
 
 def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
     waiting = market(dry_pool(spot()), on_demand())
-    way = Passage.for_bytes(0, 0, 1)
+    way = MoveCost.for_bytes(0, 0, 1)
     assert forecast_job(job(deadline=None), waiting, NOW).usd < 20
-    assert forecast_job(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
+    assert forecast_job(job(deadline=None), waiting, NOW, move_cost=way).usd == pytest.approx(30.3)
 
 
 def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_nowhere():
@@ -133,7 +133,7 @@ def test_a_visit_goes_on_with_the_wait_that_began_at_home():
 
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
-    forecast = forecast_job(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.for_bytes(0, 0, 1))
+    forecast = forecast_job(job(), market(on_demand(), changeover=slow), NOW, move_cost=MoveCost.for_bytes(0, 0, 1))
     assert forecast.usd == pytest.approx(3.0 * 10.5)
     assert forecast.done_by == NOW + 13 * HOUR + TICK + timedelta(minutes=10)
 
@@ -217,13 +217,13 @@ def pools(draw: st.DrawFn, kind: Market, usd: float):
     pools(Market.SPOT, 1.0),
     pools(Market.ON_DEMAND, 3.0),
     st.builds(job, hours=st.floats(0.2, 60), deadline=st.one_of(st.none(), st.floats(0.5, 120))),
-    st.builds(Passage.for_bytes, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
+    st.builds(MoveCost.for_bytes, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
     st.sampled_from([None, SPOT, DEAR]),
 )
 def test_nobody_moves_between_clusters_that_are_alike(pool, other, job, way, held_pool):
     """The way there only costs and takes time: what is as it is here cannot be better there."""
     here = forecast_job(job, market(pool, other, cluster="here"), NOW, held_pool=held_pool)
-    peer_forecast = forecast_job(job, market(pool, other), NOW, passage=way)
-    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held_pool is not None)
+    peer_forecast = forecast_job(job, market(pool, other), NOW, move_cost=way)
+    traveller = MovableJob(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held_pool is not None)
     assert decide(traveller, here, [peer_forecast], MoveTerms(), NOW) is None
     assert peer_forecast.done_by is None or here.done_by is None or peer_forecast.done_by >= here.done_by

@@ -74,13 +74,13 @@ class Actor:
         elif away is None:
             return
         elif move == "sent" and not away.told:
-            self.write(migration.sent(record, "SENT", 10, T0))
+            self.write(migration.note_sent(record, "SENT", 10, T0))
         elif move == "offer" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.OFFERED))
         elif move == "withdraw" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.WITHDRAWN))
         elif move == "withdraw" and self.offer is not None:
-            self.put(away.visit, migration.answered(self.offer, OfferState.WITHDRAWN, "", T0))
+            self.put(away.visit, migration.change_state(self.offer, OfferState.WITHDRAWN, "", T0))
         elif move == "back" and (not away.told or self._refused()):
             self.write(migration.come_back(record, self._trip(TripEnd.REFUSED), T0))
         elif move == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
@@ -95,11 +95,11 @@ class Actor:
             return
         visit, states = self.offer.visit, {"accept": OfferState.ACCEPTED, "refuse": OfferState.REFUSED}
         if move in states or move == "recall":
-            self.put(visit, migration.answered(self.offer, states.get(move, OfferState.RECALLED), "", T0))
+            self.put(visit, migration.change_state(self.offer, states.get(move, OfferState.RECALLED), "", T0))
         elif self.offer.state.hosted:
             over = Reason.RETURNED if move == "give back" else Reason.CANCEL
             record = lease.close(None, visit, over, T0)
-            if self.put(visit, migration.ended(self.offer, record, 1.0, 0.5, T0)):
+            if self.put(visit, migration.end_offer(self.offer, record, 1.0, 0.5, T0)):
                 self.world.visits[visit] = self.visit = record
 
     def _refused(self) -> bool:
@@ -158,7 +158,7 @@ def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
         trip = migration.close_trip(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
         record = migration.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
     assert len(record.trips) == migration.TRIPS_KEPT and record.epoch == migration.TRIPS_KEPT * 2
-    assert migration.used(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
+    assert migration.sum_trips(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
     assert [t.number for t in record.trips][-1] == record.epoch
 
 
@@ -215,7 +215,7 @@ def test_the_name_of_a_visit_is_of_its_home_its_bucket_its_submission_and_its_nu
 
 
 def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
-    away = migration.sent(migration.depart(None, JOB, HERE, "host", "", T0), "SENT", 0, T0 + timedelta(hours=9))
+    away = migration.note_sent(migration.depart(None, JOB, HERE, "host", "", T0), "SENT", 0, T0 + timedelta(hours=9))
     submission = migration.for_visit(JOB, away, HERE, 0.0, 0.0)
     visit = away.away.visit
     offer = VisitOffer(

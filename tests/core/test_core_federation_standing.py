@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.federation.decision import DEFAULT, Forecast, MoveWhy, Traveller, decide, describe_move
-from everspot_core.federation.forecast import Passage, forecast_job
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, MoveWhy, decide, describe_move
+from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket
-from everspot_core.federation.standing import Idle, berth, idle_in, on_standing, standing_home
+from everspot_core.federation.standing import Idle, choose_idle, idle_in, on_standing, standing_home
 from everspot_core.jobs.fit import Shape
 from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
 from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, Market, Role
@@ -18,7 +18,7 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SMALL = InstanceType(name="small", vcpus=2, memory_gib=8)
 LARGE = InstanceType(name="large", vcpus=8, memory_gib=32)
-WAY = Passage.for_bytes(10, 0.1, 200)
+WAY = MoveCost.for_bytes(10, 0.1, 200)
 
 
 def job(vcpus=2, *, deadline=None, hours=10.0, nodes=1, **more):
@@ -80,12 +80,12 @@ def test_only_what_a_job_could_have_now_and_no_launch_brought_counts_as_idle():
     ],
 )
 def test_a_job_gets_an_idle_instance_that_holds_it_and_that_nobody_waits_for(need, lines, promised, expected):
-    idle_line = berth(need, lines, promised)
+    idle_line = choose_idle(need, lines, promised)
     assert (idle_line and idle_line.instance_type) == expected
 
 
 def test_on_an_idle_instance_only_the_way_costs():
-    forecast = forecast_job(job(), peer_market(idle()), NOW, passage=WAY)
+    forecast = forecast_job(job(), peer_market(idle()), NOW, move_cost=WAY)
     assert (forecast.feasible, forecast.placed, forecast.paid, forecast.usd, forecast.reason) == (
         True,
         True,
@@ -94,40 +94,40 @@ def test_on_an_idle_instance_only_the_way_costs():
         "",
     )
     assert forecast.done_by == NOW + 10.2 * HOUR + WAY.upper
-    assert forecast_job(job(), peer_market(idle(market=Market.SPOT)), NOW, passage=WAY).done_by is None
-    unknown = forecast_job(job(outlook=None), peer_market(idle()), NOW, passage=WAY)
+    assert forecast_job(job(), peer_market(idle(market=Market.SPOT)), NOW, move_cost=WAY).done_by is None
+    unknown = forecast_job(job(outlook=None), peer_market(idle()), NOW, move_cost=WAY)
     assert (unknown.usd, unknown.usd_per_hour, unknown.done_by) == (None, 0.0, None)
 
 
 def test_where_nothing_is_idle_and_nothing_launched_a_job_waits():
-    forecast = forecast_job(job(), peer_market(idle(), promised=1), NOW, passage=WAY)
+    forecast = forecast_job(job(), peer_market(idle(), promised=1), NOW, move_cost=WAY)
     assert (forecast.feasible, forecast.placed, forecast.dry_since) == (False, False, NOW - 2 * HOUR)
     assert forecast.reason == "none of its instances is free for it"
 
 
 def test_an_idle_instance_of_a_cluster_that_also_launches_comes_before_a_launch():
     pool = pool_view(instance_type=LARGE, zone="a", market=Market.ON_DEMAND, usd_per_hour=2.0)
-    launched = forecast_job(job(), peer_market(pools=(pool,)), NOW, passage=WAY)
-    with_idle = forecast_job(job(), peer_market(idle(), pools=(pool,)), NOW, passage=WAY)
+    launched = forecast_job(job(), peer_market(pools=(pool,)), NOW, move_cost=WAY)
+    with_idle = forecast_job(job(), peer_market(idle(), pools=(pool,)), NOW, move_cost=WAY)
     assert launched.usd == pytest.approx(2.0 * 10.1 + 1.0) and with_idle.usd == pytest.approx(1.0)
 
 
 def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
     here = Forecast(cluster="home", feasible=True, usd=9.0, done_by=None)
-    forecast = forecast_job(job(), peer_market(idle()), NOW, passage=WAY)
-    move = decide(Traveller(job_id="j", deadline_at=None, has_instance=True), here, [forecast], DEFAULT, NOW)
+    forecast = forecast_job(job(), peer_market(idle()), NOW, move_cost=WAY)
+    move = decide(MovableJob(job_id="j", deadline_at=None, has_instance=True), here, [forecast], DEFAULT, NOW)
     assert move.reason is MoveWhy.CHEAPER and describe_move(move).endswith(
         "on an idle instance that is paid for anyway"
     )
-    budgeted = Traveller(job_id="j", deadline_at=None, has_instance=True, budgeted=True)
+    budgeted = MovableJob(job_id="j", deadline_at=None, has_instance=True, budgeted=True)
     assert decide(budgeted, here, [forecast], DEFAULT, NOW) is None  # its budget pays what its host takes for it
     assert decide(budgeted, here, [replace(forecast, paid=False)], DEFAULT, NOW) is not None
 
 
 def test_nothing_is_saved_by_leaving_an_instance_that_is_paid_for_anyway():
     home_forecast = Forecast(cluster="home", feasible=True, usd=9.0, done_by=None)
-    forecast = forecast_job(job(), peer_market(idle()), NOW, passage=WAY)
-    traveller = Traveller(job_id="j", deadline_at=None, has_instance=True)
+    forecast = forecast_job(job(), peer_market(idle()), NOW, move_cost=WAY)
+    traveller = MovableJob(job_id="j", deadline_at=None, has_instance=True)
     assert decide(traveller, on_standing(home_forecast), [forecast], DEFAULT, NOW) is None
     assert on_standing(replace(home_forecast, usd=None)).usd is None
 
@@ -140,7 +140,7 @@ def test_a_job_of_a_standing_fleet_leaves_for_no_more_than_half_as_much_again_as
     assert here.on_demand_usd == pytest.approx(10.1)
     for usd, moves in ((15.1, True), (15.2, False)):
         peer = Forecast(cluster="peer", feasible=True, usd=usd, done_by=None)
-        assert (decide(Traveller(job_id="j", deadline_at=None), here, [peer], DEFAULT, NOW) is not None) is moves
+        assert (decide(MovableJob(job_id="j", deadline_at=None), here, [peer], DEFAULT, NOW) is not None) is moves
     never = standing_home(job(vcpus=4), home, "home", NOW)
     assert (never.dry_since, never.on_demand_usd) == (None, None)
     assert never.reason == "none of its instance types can hold it"

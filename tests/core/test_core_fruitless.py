@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.jobs import lease
 from everspot_core.jobs.job import JobSpec
-from everspot_core.jobs.lease import UNTOLD
+from everspot_core.jobs.lease import UNREPORTED
 from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -33,10 +33,16 @@ def attempt(record: JobRecord | None, reason: Reason, *, step=0, saved=None, las
         ([(Reason.NOTICE, {})] * 5, 0),  # the owner could write
         ([(Reason.LOST, {}), (Reason.NOTICE, {}), (Reason.LOST, {})], 2),
         ([(Reason.LOST, {}), (Reason.NOTICE, {"step": 4, "saved": 4}), (Reason.LOST, {"step": 4, "saved": 4})], 1),
-        ([(Reason.LOST, {"lasts": UNTOLD})] * 9, 0),  # it tells no steps: nobody knows what it has saved
+        ([(Reason.LOST, {"lasts": UNREPORTED})] * 9, 0),  # it tells no steps: nobody knows what it has saved
         ([(Reason.LOST, {"step": 9 + n % 2}) for n in range(8)], 6),  # starts from scratch each time, never saves
         ([(Reason.LOST, {"step": 90}), *[(Reason.LOST, {"step": 9, "saved": n}) for n in range(5)]], 0),
-        ([(Reason.LOST, {"step": 4, "saved": 4}), *[(Reason.LOST, {"step": 4, "saved": 4, "lasts": UNTOLD})] * 2], 2),
+        (
+            [
+                (Reason.LOST, {"step": 4, "saved": 4}),
+                *[(Reason.LOST, {"step": 4, "saved": 4, "lasts": UNREPORTED})] * 2,
+            ],
+            2,
+        ),
     ],
 )
 def test_losses_in_a_row_without_progress_are_counted(attempts, count):

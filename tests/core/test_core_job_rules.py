@@ -15,7 +15,7 @@ GOOD: dict[str, Any] = {"name": "a", "recipe": "image-classification"}
 def find_problems(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
     """Return the problems of a job file, by field."""
     try:
-        JobSpec.written({**GOOD, **values}, clouds)
+        JobSpec.from_values({**GOOD, **values}, clouds)
     except ValidationError as error:
         return {problem.path: problem.reason for problem in translate_errors(error, JobSpec)}
     return {}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.jobs import lease
 from everspot_core.jobs.job import JobSpec, JobSubmission, Retries
-from everspot_core.jobs.lease import DENIED_RUNS, DENIED_STARTS, IDLE_ATTEMPTS_MOST, UNTOLD
+from everspot_core.jobs.lease import DENIED_RUNS, DENIED_STARTS, MAX_IDLE_ATTEMPTS, UNREPORTED
 from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 from everspot_core.schedule.jobs import end_of_waiting
 from hypothesis import given
@@ -66,9 +66,9 @@ def attempts_until_final(end: End, *, most: int = 200) -> int:
 
 @pytest.mark.parametrize("reason", REPEATED)
 @pytest.mark.parametrize("ran", [False, True])
-@pytest.mark.parametrize("lasts", [MINUTE, UNTOLD])
+@pytest.mark.parametrize("lasts", [MINUTE, UNREPORTED])
 def test_no_reason_is_repeated_without_end(reason: Reason, ran: bool, lasts: timedelta) -> None:
-    assert attempts_until_final(End(reason, ran=ran, lasts=lasts)) <= IDLE_ATTEMPTS_MOST
+    assert attempts_until_final(End(reason, ran=ran, lasts=lasts)) <= MAX_IDLE_ATTEMPTS
 
 
 ends = st.builds(
@@ -76,18 +76,18 @@ ends = st.builds(
     st.sampled_from(REPEATED),
     st.booleans(),
     st.sampled_from(["i-0", "i-1", "i-2", "i-3", "i-4"]),
-    st.sampled_from([MINUTE, UNTOLD]),
+    st.sampled_from([MINUTE, UNREPORTED]),
 )
 
 
-@given(st.lists(ends, min_size=IDLE_ATTEMPTS_MOST + SPEC.retries.errors, max_size=60))
+@given(st.lists(ends, min_size=MAX_IDLE_ATTEMPTS + SPEC.retries.errors, max_size=60))
 def test_in_any_order_attempts_without_progress_are_bounded(sequence: list[End]) -> None:
     record = None
-    for end in sequence[: IDLE_ATTEMPTS_MOST + SPEC.retries.errors + 1]:
+    for end in sequence[: MAX_IDLE_ATTEMPTS + SPEC.retries.errors + 1]:
         record = attempt(record, end)
         if record.state.final:
             break
-    assert record is not None and record.epoch <= IDLE_ATTEMPTS_MOST + SPEC.retries.errors
+    assert record is not None and record.epoch <= MAX_IDLE_ATTEMPTS + SPEC.retries.errors
     assert record.state.final
 
 
@@ -111,7 +111,7 @@ def test_checkpoints_of_a_program_without_steps_are_progress(reason: Reason) -> 
 def test_an_agent_that_does_not_report_checkpoints_is_believed_after_half_an_hour() -> None:
     record = None
     for _ in range(40):
-        record = attempt(record, End(Reason.NOTICE, lasts=UNTOLD, new_checkpoints=None))
+        record = attempt(record, End(Reason.NOTICE, lasts=UNREPORTED, new_checkpoints=None))
     assert record is not None and record.state is JobState.PENDING
 
 

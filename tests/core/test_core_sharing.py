@@ -47,10 +47,10 @@ def test_each_has_gpus_of_its_own_and_pays_its_largest_part():
 
 
 def test_what_one_leaves_the_next_one_gets():
-    assignment = sharing.strike(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
+    assignment = sharing.remove_job(seated({"gpus": 1}, {"gpus": 1}, {"gpus": 2}), "b", 1, LATER)
     again = sharing.seat(assignment, machine(), "d", 3, Resources(gpus=1, shared=True), LATER)
     assert [(s.job_id, s.gpus) for s in again.seats] == [("a", (0,)), ("c", (2, 3)), ("d", (1,))]
-    assert sharing.strike(again, "d", 2, LATER).jobs == ("a", "c", "d"), "an older epoch is another ownership"
+    assert sharing.remove_job(again, "d", 2, LATER).jobs == ("a", "c", "d"), "an older epoch is another ownership"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_order_to_one_leaves_the_others_alone_and_a_notice_reaches_all():
     }
     leaving = sharing.leave(two, "i", Reason.ROLL, NOW)
     assert {(h.order, h.reason) for h in leaving.seat_assignments} == {(Order.LEAVE, Reason.ROLL)}
-    assert sharing.strike(sharing.strike(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
+    assert sharing.remove_job(sharing.remove_job(leaving, "a", 1, NOW), "b", 1, NOW).order is Order.LEAVE
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -116,7 +116,7 @@ def test_whoever_comes_and_goes_nothing_is_given_twice_and_no_more_than_the_whol
     record, old = machine(), Assignment(instance_id="i", changed_at=NOW)
     for n, move in enumerate(moves):
         if isinstance(move, int):
-            old = sharing.strike(old, old.seats[move].job_id, 1, NOW) if move < len(old.seats) else old
+            old = sharing.remove_job(old, old.seats[move].job_id, 1, NOW) if move < len(old.seats) else old
         else:
             old = sharing.seat(old, record, f"j{n}", 1, Resources(shared=True, **move), NOW) or old
         given_away = [index for s in old.seats for index in s.gpus]

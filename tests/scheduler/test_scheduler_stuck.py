@@ -3,7 +3,7 @@ attempts."""
 
 import pytest
 from everspot_core.jobs.checkpoint import CheckpointHead
-from everspot_core.jobs.lease import FRUITLESS_MOST
+from everspot_core.jobs.lease import MAX_LOSSES_WITHOUT_PROGRESS
 from everspot_core.jobs.records import EventKind, JobState, Progress, Reason
 from scheduler_helpers import Agent, Cluster
 
@@ -77,12 +77,14 @@ def test_a_head_of_its_own_epochs_stops_no_job(cluster, epoch):
 def test_a_job_that_loses_its_lease_again_and_again_without_progress_ends(cluster):
     losing(cluster, saves=0)
     cluster.submit("j")
-    cluster.run(30 * FRUITLESS_MOST)
+    cluster.run(30 * MAX_LOSSES_WITHOUT_PROGRESS)
     record = cluster.store.records.get("j").value
     assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
-    assert record.detail.startswith(f"its lease was lost {FRUITLESS_MOST} times in a row, and it came no further")
-    assert record.epoch == len(cluster.starts["j"]) == FRUITLESS_MOST
-    assert len(cluster.events_of_kind("j", EventKind.LOST)) == FRUITLESS_MOST
+    assert record.detail.startswith(
+        f"its lease was lost {MAX_LOSSES_WITHOUT_PROGRESS} times in a row, and it came no further"
+    )
+    assert record.epoch == len(cluster.starts["j"]) == MAX_LOSSES_WITHOUT_PROGRESS
+    assert len(cluster.events_of_kind("j", EventKind.LOST)) == MAX_LOSSES_WITHOUT_PROGRESS
 
 
 @pytest.mark.parametrize("expired", [0, 2])
@@ -91,7 +93,7 @@ def test_a_job_whose_instances_the_cloud_takes_again_and_again_ends_and_says_so(
     cluster.submit("j")
     cluster.agent("i-0").__class__ = Losing
     cluster.run(1 + 20 * expired)
-    for n in range(expired, FRUITLESS_MOST):
+    for n in range(expired, MAX_LOSSES_WITHOUT_PROGRESS):
         assert len(cluster.starts["j"]) == n + 1
         cluster.end(cluster.starts["j"][-1][1], interrupted=True)
         cluster.agent(f"i-{n + 1}").__class__ = Losing
@@ -113,7 +115,7 @@ def test_a_job_that_never_saves_and_gets_a_step_further_every_other_time_ends(cl
     for name in ("i-1", "i-2"):
         cluster.agent(name).__class__ = Beginning
     cluster.submit("j")
-    cluster.run(40 * FRUITLESS_MOST)
+    cluster.run(40 * MAX_LOSSES_WITHOUT_PROGRESS)
     record = cluster.store.records.get("j").value
     assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
 
@@ -121,10 +123,10 @@ def test_a_job_that_never_saves_and_gets_a_step_further_every_other_time_ends(cl
 def test_a_job_that_comes_further_each_time_is_never_ended_for_its_losses(cluster):
     losing(cluster, saves=1)
     cluster.submit("j")
-    cluster.run(30 * FRUITLESS_MOST)
+    cluster.run(30 * MAX_LOSSES_WITHOUT_PROGRESS)
     record = cluster.store.records.get("j").value
     assert not record.state.final
-    assert record.epoch > FRUITLESS_MOST
+    assert record.epoch > MAX_LOSSES_WITHOUT_PROGRESS
     assert record.fruitless == 0
 
 

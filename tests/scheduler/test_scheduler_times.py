@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_core.jobs.job import Earlier, JobSpec, JobSubmission, Series
+from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob, Series
 from everspot_core.jobs.records import EventKind, JobRecord, JobState, Progress, Reason, Request
 from everspot_core.jobs.series import next_id
 from everspot_scheduler.recurring import RecurringJobs
@@ -20,7 +20,7 @@ def submit(cluster: Cluster, job: str, after: tuple[str, ...] = (), start_in: fl
             spec=whole,
             submitted_at=now,
             start_at=now + timedelta(seconds=start_in) if start_in is not None else None,
-            after=[Earlier(name=name, job_id=name) for name in after],
+            after=[PrecedingJob(name=name, job_id=name) for name in after],
             series=Series(id=job) if whole.every is not None else None,
         )
     )

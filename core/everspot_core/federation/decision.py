@@ -2,15 +2,16 @@
 
 There are three reasons to move, in this order:
 
-1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. For a job that waits
-    for spot that means no spot: without a deadline, or once its time runs out, the job goes where it gets an instance
-    immediately for no more than on-demand costs here.
+1. *No capacity*: the job waits, and its cluster has had no capacity for it for a while, or never will. For a job that
+    waits for spot, no spot capacity is enough: without a deadline, or once its time runs out, the job goes where it
+    gets an instance immediately and at most at the on-demand cost of this cluster.
 2. *Late*: on-demand cannot finish the job here by its deadline, but could elsewhere, and the last safe moment to leave
     is near.
-3. *Cheaper*: elsewhere the rest costs so much less that the saving pays the price of the way several times over.
+3. *Cheaper*: the remaining work costs so much less elsewhere that the saving pays the price of the move several times
+    over.
 
-A job with a deadline may wait by its own choice for spot that may come back. While there is time, it has neither of the
-first two reasons: on-demand is still available here, as far as is known.
+A job with a deadline may wait for spot while there is time, although on-demand is available here as far as is known.
+Then neither of the first two reasons applies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,39 +22,39 @@ from math import inf
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 UNKNOWN_LENGTH = timedelta(days=1)
-"""A job of unknown length counts as so long where the way has to be weighed against the work: it is how long its
-cluster lets it wait for spot."""
+"""The assumed work of a job of unknown length, when the price of a move is compared with the cost of the work. It
+equals the time for which such a job waits for spot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTerms:
     """The terms on which jobs move. docs/internals/scheduling.md gives the reasons for the values.
 
-    - `patience`: a waiting job stays for this long where there is no capacity for it, as capacity mostly comes back
-      soon. A critical job does not.
+    - `patience`: a waiting job without capacity stays for this long, because capacity mostly comes back soon. A
+      critical job moves immediately.
     - `reserve`: a job whose deadline is in danger, or that would soon need on-demand here, leaves while the best other
       cluster has this much spare time. This time allows one cluster to decline and another to be asked.
-    - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
-      times the price of the way there. Both forecasts are estimates, but the cost of the move is certain.
+    - `saving`: the least saving of a move as a fraction of the remaining cost; also at least `saving_usd`, and
+      `saving_factor` times the price of the move. Both forecasts are estimates, but the price of the move is certain.
     - `min_stay`: no job moves to save money within this time of its last move. `pause`: no job moves for any other
       reason within this time.
     - `again`: a cluster that has declined a job is not asked about it again for this long. The time doubles after each
       consecutive visit without an instance, up to `again_most`.
-    - `dearer`: if on-demand capacity is exhausted, too, a job without a deadline pays up to this many times the
-      on-demand cost of its remaining work. Prices differ by region and the move has a cost, so at 1 no other cluster
-      would qualify.
+    - `max_on_demand_ratio`: if on-demand capacity is exhausted, too, a job without a deadline pays at most this many
+      times the on-demand cost of its remaining work. Prices differ by region and the move has a cost, so at 1 no other
+      cluster would qualify.
     """
 
     patience: timedelta = timedelta(minutes=30)
     reserve: timedelta = timedelta(minutes=30)
     saving: float = 0.2
     saving_usd: float = 1.0
-    passages: float = 3.0
+    saving_factor: float = 3.0
     min_stay: timedelta = timedelta(hours=1)
     pause: timedelta = timedelta(minutes=10)
     again: timedelta = timedelta(minutes=15)
     again_most: timedelta = timedelta(hours=12)
-    dearer: float = 1.5
+    max_on_demand_ratio: float = 1.5
 
 
 DEFAULT = MoveTerms()
@@ -61,19 +62,20 @@ DEFAULT = MoveTerms()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The forecast for a job if a cluster finishes it. For another cluster all figures include the way there.
+    """The forecast for a job if a cluster finishes it. For another cluster all figures include the move.
 
     - `feasible`: the job holds instances there, or there is capacity for it now.
-    - `placed`: it holds instances there, or the plan there would have some for it now: it would not wait for spot.
-    - `paid`: it would go to an idle instance of a standing fleet, which is paid for anyway: only the way costs.
+    - `placed`: it holds instances there, or the plan there has some for it now, so that it would not wait.
+    - `paid`: it would go to an idle instance of a standing fleet, which is paid for anyway, so that only the move
+      costs.
     - `on_demand_usd`: its cost on on-demand; for a job of unknown length, the cost of UNKNOWN_LENGTH of work. Where
       nothing is launched, the cost on the cluster's own instances. None: no instance there can hold it.
     - `usd`: the expected cost from now on; None if the job's length is unknown.
     - `done_by`: the latest end if it goes on-demand immediately; None if nothing bounds it.
-    - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters where `usd` is unknown.
+    - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters whose `usd` is unknown.
     - `dry_since`: since when there has been no capacity for it, or no spot if it waits for spot; None if it is placed,
-      or if there never will be any.
-    - `passage_usd`: the price of the way there.
+      or if no instance type there can hold it.
+    - `move_usd`: the price of the move.
     - `reason`: the reason in words if it is not placed.
     """
 
@@ -83,7 +85,7 @@ class Forecast:
     done_by: datetime | None
     usd_per_hour: float | None = None
     dry_since: datetime | None = None
-    passage_usd: float = 0.0
+    move_usd: float = 0.0
     reason: str = ""
     placed: bool = True
     paid: bool = False
@@ -91,7 +93,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traveller:
+class MovableJob:
     """The facts about the job itself that the decision needs.
 
     Attributes:
@@ -100,7 +102,7 @@ class Traveller:
             budget, no matter which account pays.
         moved_at: when it last came to its cluster from another one.
         declined: when each cluster last declined it, did not answer in time, or gave it back.
-        vain: by cluster, the latest consecutive visits without an instance.
+        fruitless_visits: by cluster, the number of its last consecutive visits without an instance.
     """
 
     job_id: str
@@ -110,7 +112,7 @@ class Traveller:
     budgeted: bool = False
     moved_at: datetime | None = None
     declined: Mapping[str, datetime] = field(default_factory=dict)
-    vain: Mapping[str, int] = field(default_factory=dict)
+    fruitless_visits: Mapping[str, int] = field(default_factory=dict)
 
 
 class MoveWhy(StrEnum):
@@ -136,13 +138,13 @@ class Move:
         return self.target.cluster
 
 
-def decide(job: Traveller, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime) -> Move | None:
-    """Return the move that the job should make now; None: it stays. The order of `peers` does not matter.
+def decide(job: MovableJob, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime) -> Move | None:
+    """Return the move that the job should make now, or None if it stays. The order of `peers` does not matter.
 
     Args:
         job: The job.
         here: The forecast of the cluster that the job is in.
-        peers: The forecasts of the clusters that may have it.
+        peers: The forecasts of the clusters that it may move to.
         terms: The terms on which jobs move.
         now: Market time.
     """
@@ -160,9 +162,9 @@ def decide(job: Traveller, here: Forecast, peers: Sequence[Forecast], terms: Mov
     return None
 
 
-def well_off(job: Traveller, here: Forecast, terms: MoveTerms) -> bool:
-    """Return whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and
-    too cheap to save anything."""
+def needs_no_move(job: MovableJob, here: Forecast, terms: MoveTerms) -> bool:
+    """Return whether the job stays whatever other clusters offer, so that no forecast of them is needed: it is in time
+    here, and its remaining cost is too low for a saving."""
     in_time = job.deadline_at is None or _in_time(here, job.deadline_at)
     return here.feasible and here.placed and in_time and here.usd is not None and here.usd <= terms.saving_usd
 
@@ -175,19 +177,19 @@ def describe_move(move: Move) -> str:
             since = "" if here.dry_since is None else f" since {here.dry_since:%Y-%m-%d %H:%M} UTC"
             because = f"{here.cluster} has had no capacity for it{since}" + (f": {here.reason}" if here.reason else "")
         case MoveWhy.LATE:
-            ends = [f"by {p.done_by:%Y-%m-%d %H:%M} UTC" if p.done_by else "nobody knows when" for p in (here, target)]
-            because = f"{here.cluster} would have it done {ends[0]}, {target.cluster} {ends[1]}"
+            ends = [f"by {p.done_by:%Y-%m-%d %H:%M} UTC" if p.done_by else "at an unknown time" for p in (here, target)]
+            because = f"{here.cluster} would finish it {ends[0]}, {target.cluster} {ends[1]}"
         case MoveWhy.CHEAPER:
             because = (
-                f"the rest of it costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${target.usd or 0.0:,.2f} in "
-                f"{target.cluster}, the way there included"
+                f"the remaining work costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${target.usd or 0.0:,.2f} in "
+                f"{target.cluster}, with the move"
                 + (", on an idle instance that is paid for anyway" if target.paid else "")
             )
     return f"offer {move.job_id} to {target.cluster}: {because}"
 
 
 def _without_capacity(
-    job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms, now: datetime
+    job: MovableJob, here: Forecast, able: list[Forecast], terms: MoveTerms, now: datetime
 ) -> list[Forecast]:
     """Return the clusters for a job that waits and whose cluster has had no capacity for it for long."""
     if job.has_instance or (here.feasible and here.placed):
@@ -202,15 +204,19 @@ def _without_capacity(
         return able
     if here.feasible and job.moved_at is not None and now - job.moved_at < terms.min_stay:
         return []
-    most = inf if here.on_demand_usd is None else here.on_demand_usd * (1.0 if here.feasible else terms.dearer)
+    most = (
+        inf
+        if here.on_demand_usd is None
+        else here.on_demand_usd * (1.0 if here.feasible else terms.max_on_demand_ratio)
+    )
     in_time = [p for p in able if job.deadline_at is None or _in_time(p, job.deadline_at)]
     return [p for p in in_time if p.placed and _cost(p) <= most]
 
 
-def _runs_out(job: Traveller, able: list[Forecast], terms: MoveTerms) -> bool:
-    """Return whether a job with a deadline, which waits for spot, could soon be in time in no other cluster.
+def _runs_out(job: MovableJob, able: list[Forecast], terms: MoveTerms) -> bool:
+    """Return whether a job that waits for spot must leave now, because soon no other cluster could meet its deadline.
 
-    Its own cluster counts on on-demand capacity that nobody there has requested yet.
+    Its own cluster relies on on-demand capacity that was not requested yet.
     """
     if job.deadline_at is None or job.critical:
         return False
@@ -219,15 +225,15 @@ def _runs_out(job: Traveller, able: list[Forecast], terms: MoveTerms) -> bool:
 
 
 def _cost(place: Forecast) -> float:
-    """Return the cost of the rest in a cluster, including the way; for a job of unknown length, of UNKNOWN_LENGTH of
-    work."""
+    """Return the cost of the remaining work in a cluster, including the move. A job of unknown length counts
+    UNKNOWN_LENGTH of work."""
     if place.usd is not None:
         return place.usd
     hour = timedelta(hours=1)
-    return inf if place.usd_per_hour is None else place.usd_per_hour * (UNKNOWN_LENGTH / hour) + place.passage_usd
+    return inf if place.usd_per_hour is None else place.usd_per_hour * (UNKNOWN_LENGTH / hour) + place.move_usd
 
 
-def _late(job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms) -> list[Forecast]:
+def _late(job: MovableJob, here: Forecast, able: list[Forecast], terms: MoveTerms) -> list[Forecast]:
     """Return the clusters for a job that would be late here, once the time to leave runs out."""
     if job.deadline_at is None or _in_time(here, job.deadline_at):
         return []
@@ -237,7 +243,7 @@ def _late(job: Traveller, here: Forecast, able: list[Forecast], terms: MoveTerms
 
 
 def _cheaper(
-    job: Traveller, here: Forecast, able: Iterable[Forecast], terms: MoveTerms, now: datetime
+    job: MovableJob, here: Forecast, able: Iterable[Forecast], terms: MoveTerms, now: datetime
 ) -> list[Forecast]:
     """Return the clusters that would finish the job for so much less that it is worth moving."""
     if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.min_stay):
@@ -249,7 +255,7 @@ def _cheaper(
         for p in able
         if p.usd is not None
         and not (p.paid and job.budgeted)
-        and here.usd - p.usd > max(least, terms.passages * p.passage_usd)
+        and here.usd - p.usd > max(least, terms.saving_factor * p.move_usd)
         and (due is None or _in_time(p, due))
     ]
 
@@ -258,11 +264,11 @@ def _in_time(place: Forecast, deadline: datetime) -> bool:
     return place.done_by is not None and place.done_by <= deadline
 
 
-def _declined(job: Traveller, place: Forecast, terms: MoveTerms, now: datetime) -> bool:
+def _declined(job: MovableJob, place: Forecast, terms: MoveTerms, now: datetime) -> bool:
     at = job.declined.get(place.cluster)
     if at is None:
         return False
-    times = 1 << min(30, max(0, job.vain.get(place.cluster, 0) - 1))
+    times = 1 << min(30, max(0, job.fruitless_visits.get(place.cluster, 0) - 1))
     return now - at < min(terms.again * times, max(terms.again, terms.again_most))
 
 

@@ -1,10 +1,10 @@
 """Forecasts what a job costs, when it ends at the latest, and whether it gets an instance now, if a cluster finishes
 it.
 
-The figures come from the functions of the market that the plan of that cluster uses (`schedule/market`). So a job does
-not move for something that the plan there would not do. The cost assumes that the job alternates between spot, waiting
-and on-demand as the market policy would. The latest end assumes that it goes on-demand immediately, which the policy
-does when it must.
+The figures come from the functions of the market that the plan of that cluster uses (`schedule/market`). So a job never
+moves on the strength of something that the plan there would not do. The cost assumes that the job alternates between
+spot, waiting and on-demand as the market policy would. The latest end assumes that the job goes on-demand immediately,
+as the policy does under time pressure.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from everspot_core.capacity.market import Market
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
-from everspot_core.federation.standing import aboard, berth
+from everspot_core.federation.standing import choose_idle, on_idle
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
@@ -23,61 +23,70 @@ from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choos
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
-ASKING, ASKING_UPPER = timedelta(minutes=2), timedelta(minutes=10)
-"""How long a cluster takes to answer an offer, as a rule and at most."""
-SLOW = 2.0
-"""The way may take so many times as long as expected."""
+ANSWER_TIME, ANSWER_TIME_UPPER = timedelta(minutes=2), timedelta(minutes=10)
+"""The time that a cluster takes to answer an offer: expected, and at most."""
+UPPER_FACTOR = 2.0
+"""The upper bound of a move's duration, as a multiple of the expected duration."""
 COPIED_PER_HOUR = 200.0
-"""GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
-UNDATED = timedelta(days=365)
-"""The deadline of a job that has none: so far away that nothing presses."""
+"""GB that a scheduler on a small machine copies between two clouds in an hour, through one stream."""
+NO_DEADLINE = timedelta(days=365)
+"""The deadline that is assumed for a job without one, far enough away to have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """The way to another cluster: its price, and how long it takes from the offer until the job is in that cluster's
-    queue with its checkpoint. `upper`: at most."""
+class MoveCost:
+    """The move to another cluster: its price, and its duration from the offer until the job is in that cluster's queue
+    with its checkpoint, expected and at most (`upper`)."""
 
     usd: float
     expected: timedelta
     upper: timedelta
 
     @classmethod
-    def for_bytes(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "Passage":
-        """Return the way of this many bytes: the newest checkpoint, and the code and the data that the other cluster
+    def for_bytes(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "MoveCost":
+        """Return the move of this many bytes: the newest checkpoint, and the code and the data that the other cluster
         lacks.
 
         `usd_per_gigabyte`: the price of the cloud that the bytes leave.
         """
         copying = timedelta(hours=gigabytes / gigabytes_per_hour)
-        return cls(usd=gigabytes * usd_per_gigabyte, expected=ASKING + copying, upper=ASKING_UPPER + SLOW * copying)
+        return cls(
+            usd=gigabytes * usd_per_gigabyte,
+            expected=ANSWER_TIME + copying,
+            upper=ANSWER_TIME_UPPER + UPPER_FACTOR * copying,
+        )
 
-    def __add__(self, other: "Passage") -> "Passage":
-        """Return this way followed by another one."""
-        return Passage(
+    def __add__(self, other: "MoveCost") -> "MoveCost":
+        """Return this move followed by another one."""
+        return MoveCost(
             usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper
         )
 
 
-STAYING = Passage(usd=0.0, expected=timedelta(0), upper=timedelta(0))
+STAYING = MoveCost(usd=0.0, expected=timedelta(0), upper=timedelta(0))
 
 
 def may_move(job: JobView, now: datetime) -> bool:
-    """Return whether a job may be offered to other clusters at all: it is neither over nor cancelled, and it may run
+    """Return whether a job may be offered to other clusters at all: it has not ended, is not cancelled, and may run
     now."""
     return not job.state.final and not job.cancel and not_now(job, now) is None
 
 
 def forecast_job(
-    job: JobView, market: ClusterMarket, now: datetime, *, held_pool: PoolKey | None = None, passage: Passage = STAYING
+    job: JobView,
+    market: ClusterMarket,
+    now: datetime,
+    *,
+    held_pool: PoolKey | None = None,
+    move_cost: MoveCost = STAYING,
 ) -> Forecast:
     """Return the forecast of the job in a cluster.
 
-    `held_pool`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way
-    there, for a cluster other than its own; the changeover is then that of the cluster.
+    `held_pool`: the pool of the instances that it holds there, or that are being launched for it. `move_cost`: the move
+    there; for another cluster than the job's own, the changeover is that cluster's.
     """
-    if passage is not STAYING and market.changeover is not None:
-        job = _arriving(job, market)
+    if move_cost is not STAYING and market.changeover is not None:
+        job = _with_changeover(job, market)
     stock = market.stock(job, now)
     offers = build_offers(stock, job, now)
     pools = (*offers.spot_pools, *offers.on_demand_pools)
@@ -86,33 +95,33 @@ def forecast_job(
     hourly = min((stock.work_usd(p) for p in room or pools), default=None)
     placed, reason, since = held_pool is not None or _placed(job, market, offers, room, now), "", None
     if not placed:
-        reason, since = _barren(job, offers, giving, room, now)
+        reason, since = _lack_of_capacity(job, offers, giving, room, now)
         if not market.pools:
             reason, since = "none of its instances is free for it", min(now, waiting_since(job))
     estimate = Forecast(
         cluster=market.cluster,
         feasible=held_pool is not None or bool(room),
         placed=placed,
-        usd=_usd(job, market, offers, held_pool, passage, now),
-        on_demand_usd=_on_demand_usd(job, offers, passage),
-        done_by=_done_by(job, market, offers, held_pool, passage, now),
+        usd=_usd(job, market, offers, held_pool, move_cost, now),
+        on_demand_usd=_on_demand_usd(job, offers, move_cost),
+        done_by=_done_by(job, market, offers, held_pool, move_cost, now),
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
-        passage_usd=passage.usd,
+        move_usd=move_cost.usd,
         reason=reason,
     )
-    idle_berth = berth(job, market.idle, market.promised) if held_pool is None else None
-    return estimate if idle_berth is None else aboard(estimate, job, idle_berth, passage.upper, now)
+    idle_berth = choose_idle(job, market.idle, market.promised) if held_pool is None else None
+    return estimate if idle_berth is None else on_idle(estimate, job, idle_berth, move_cost.upper, now)
 
 
 def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:
-    """Return whether the plan there would have an instance for a job that holds none. On-demand that has run dry makes
-    way for spot."""
+    """Return whether the plan there would have an instance for a job without one. If the plan would use on-demand, spot
+    capacity counts as well."""
     to = Steering(market, now).steer(job, None, offers, moving=False).market
     return to is not None and any(to is Market.ON_DEMAND or p.market is to for p in room)
 
 
-def _arriving(job: JobView, market: ClusterMarket) -> JobView:
+def _with_changeover(job: JobView, market: ClusterMarket) -> JobView:
     """Return the job as it would be in that cluster, with its changeover."""
     work, changeover = job_outlook(job), market.changeover
     if work is None or changeover is None:
@@ -121,11 +130,11 @@ def _arriving(job: JobView, market: ClusterMarket) -> JobView:
     return replace(job, outlook=changed)
 
 
-def _barren(
+def _lack_of_capacity(
     job: JobView, offers: Offers, giving: list[PoolView], room: list[PoolView], now: datetime
 ) -> tuple[str, datetime | None]:
-    """Return why there is nothing for the job, and since when; None: there never will be. Where it has `room`, it waits
-    for spot on its own account."""
+    """Return why there is no capacity for the job, and since when (None: no type can ever hold it). With pools in
+    `room` the job could run now, and waits for spot by its own choice."""
     pools, waits = (*offers.spot_pools, *offers.on_demand_pools), min(now, waiting_since(job))
     if not pools:
         return "no instance type there can hold it", None
@@ -142,20 +151,20 @@ def _barren(
     return f"none of {len(pools)} pools has capacity for it", since
 
 
-def _on_demand_usd(job: JobView, offers: Offers, passage: Passage) -> float | None:
-    """Return the cost of the rest on the cheapest on-demand pool, with a changeover and the way; None if no pool can
-    hold the job."""
+def _on_demand_usd(job: JobView, offers: Offers, move_cost: MoveCost) -> float | None:
+    """Return the cost of the remaining work on the cheapest on-demand pool, with a changeover and the move; None if no
+    pool can hold the job."""
     if not offers.on_demand_pools:
         return None
     work = job_outlook(job)
     span = UNKNOWN_LENGTH if work is None else work.remaining + work.changeover
-    return span / HOUR * offers.stock.on_demand_usd * job.nodes + passage.usd
+    return span / HOUR * offers.stock.on_demand_usd * job.nodes + move_cost.usd
 
 
 def _done_by(
-    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
+    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, move_cost: MoveCost, now: datetime
 ) -> datetime | None:
-    """Return the latest end on on-demand; None if there is no such pool, or no room in it."""
+    """Return the latest end on on-demand; None without an on-demand pool that has capacity."""
     work = job_outlook(job)
     if work is None:
         return None
@@ -165,27 +174,27 @@ def _done_by(
     if not pools or not (held_pool or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
         return None
     dry = timedelta(0) if offers.stock.giving else offers.dry * HOUR
-    return now + passage.upper + dry + market.tick + work.changeover_upper + work.remaining_upper / offers.fastest
+    return now + move_cost.upper + dry + market.tick + work.changeover_upper + work.remaining_upper / offers.fastest
 
 
 def _usd(
-    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, passage: Passage, now: datetime
+    job: JobView, market: ClusterMarket, offers: Offers, held_pool: PoolKey | None, move_cost: MoveCost, now: datetime
 ) -> float | None:
-    """Return the expected cost of the rest of the job; None if its length is unknown, or no pool can hold it."""
+    """Return the expected cost of the remaining work; None if the job's length is unknown, or no pool can hold it."""
     work, stock = job_outlook(job), offers.stock
     if work is None or not (offers.spot_pools or offers.on_demand_pools):
         return None
     spot = stock.spot(offers.fastest)
-    deadline = job.submission.deadline_at or now + UNDATED
-    need = build_need(work, deadline - passage.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
+    deadline = job.submission.deadline_at or now + NO_DEADLINE
+    need = build_need(work, deadline - move_cost.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
     has = (
         None
         if held_pool is None
         else describe_held(job, held_pool.market, held_pool.instance_type, work.changing, offers)
     )
-    # A cluster without spot capacity now is priced by its on-demand price, so no job moves there to wait for spot.
-    vain = passage is not STAYING and spot is not None and not spot.up
-    if spot is None or vain or _on_demand_alone(job, market, need, has, spot, now):
+    # A cluster without spot capacity now counts with its on-demand price, so that no job moves there to wait for spot.
+    no_spot = move_cost is not STAYING and spot is not None and not spot.up
+    if spot is None or no_spot or _on_demand_alone(job, market, need, has, spot, now):
         usd = spot.on_demand_usd if spot is not None else stock.on_demand_usd * offers.fastest
         on_demand_now = has is not None and has.market is Market.ON_DEMAND
         each = usd * (need.remaining + (work.changing if on_demand_now else work.changeover) / HOUR)
@@ -193,7 +202,7 @@ def _usd(
         wait = to_spare(need) if job.submission.deadline_at else _patience(job, now)
         begins = (work.changing if has is not None else work.changeover) / HOUR
         each = _alternating(need, spot, has, wait) + spot.usd * begins
-    return each * job.nodes + passage.usd
+    return each * job.nodes + move_cost.usd
 
 
 def _on_demand_alone(
@@ -209,11 +218,11 @@ def _on_demand_alone(
 
 
 def _alternating(need: Need, spot: Spot, has: HeldCapacity | None, wait: float) -> float:
-    """Return the dollars for the rest of the work by the best way to alternate between the markets.
+    """Return the dollars for the remaining work by the best strategy of alternating between the markets.
 
-    The price of a way is an average over many spells, but the present spell is one, and may be a long one. While spot
-    lasts the job works there. In an outage it waits for as long as the way does, and at most for `wait` (hours); then
-    it works on on-demand. What it waits is not there later, so that the rest of the work must be done faster.
+    The price of a strategy is an average over many spells, but the present spell is a single one and may be long. While
+    spot lasts, the job works there. In an outage it waits as long as the strategy does, at most for `wait` (hours);
+    then it works on on-demand. The time that it waits is lost, so that the remaining work must be done faster.
     """
     table = way_table(need, spot)
     if spot.up or (has is not None and has.market is Market.SPOT):
@@ -230,7 +239,7 @@ def _alternating(need: Need, spot: Spot, has: HeldCapacity | None, wait: float) 
 
 
 def _after(need: Need, hours: float, work: float) -> Need:
-    """Return the need after so many hours with so much work."""
+    """Return the remaining need after `hours`, in which `work` hours of work were done."""
     return replace(
         need,
         time=need.time - hours,
@@ -240,5 +249,5 @@ def _after(need: Need, hours: float, work: float) -> Need:
 
 
 def _patience(job: JobView, now: datetime) -> float:
-    """Return hours that a job without a deadline still waits for spot."""
+    """Return the hours for which a job without a deadline still waits for spot."""
     return max(0.0, (AGED - (now - waiting_since(job))) / HOUR)

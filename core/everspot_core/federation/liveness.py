@@ -1,4 +1,4 @@
-"""Whether a cluster's schedulers live, and whether its clock is right, by the heartbeats that another cluster reads."""
+"""Judges by the heartbeats of another cluster whether its schedulers are alive and its clock is right."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ SILENT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """The state of another cluster's schedulers as one reader knows it from their heartbeats.
+    """The state of another cluster's schedulers, as one reader knows it from their heartbeats.
 
-    Moments of type `timedelta` are by the reader's monotonic clock.
+    Times of type `timedelta` are by the reader's monotonic clock.
 
     Attributes:
         beats: the newest heartbeat of each scheduler, by their clock.
         newest: the heartbeat that changed last; None if there is no heartbeat.
-        looked_at: when the reader looked last.
-        first_at: when the reader looked first.
-        changed_on: market time at which the reader saw a heartbeat change; None: not yet.
-        changed_at: the same by the monotonic clock.
-        apart: market time by which their clock is ahead of the reader's, below zero if it is behind; None if they are
-            less than a lease apart, or if that is unknown.
+        looked_at: when the reader last read the heartbeats.
+        first_at: when the reader first read them.
+        changed_on: market time at which the reader last saw a changed heartbeat; None: not yet.
+        changed_at: the same moment by the monotonic clock.
+        apart: market time by which their clock is ahead of the reader's, negative if it is behind; None if they are
+            less than a lease apart, or if the difference is unknown.
     """
 
     beats: Mapping[str, datetime]
@@ -34,10 +34,10 @@ class Liveness:
     apart: timedelta | None
 
     def alive(self, lag: timedelta) -> bool:
-        """Return whether a scheduler there lives.
+        """Return whether a scheduler there is alive.
 
-        A heartbeat that changes shows it, whatever the two clocks say. Until two looks can be compared, the age of the
-        heartbeat decides. `lag`: that age at this look, in real time.
+        A changed heartbeat shows it, whatever the two clocks say. Until two readings can be compared, the age of the
+        heartbeat decides. `lag`: that age at this reading, in real time.
         """
         if self.newest is None:
             return False
@@ -47,8 +47,8 @@ class Liveness:
 
     @property
     def silent_since(self) -> datetime | None:
-        """The last sign of life: when the reader saw one, otherwise the time of the newest heartbeat; None if there was
-        none."""
+        """The last sign of life: when the reader last saw a changed heartbeat, otherwise the time of the newest
+        heartbeat, or None."""
         return self.changed_on or self.newest
 
 
@@ -60,10 +60,10 @@ def update_liveness(
     lease: timedelta,
     to_real: Callable[[timedelta], timedelta],
 ) -> Liveness:
-    """Return the state after one more look at the heartbeats.
+    """Return the state after one more reading of the heartbeats.
 
     Args:
-        before: the state after the last look; None: this is the first.
+        before: the state after the last reading; None before the first.
         beats: when each scheduler last wrote a heartbeat, by its own clock.
         now: market time.
         at: the reader's monotonic clock.
@@ -77,7 +77,7 @@ def update_liveness(
         newest = before.newest
     else:
         newest = max(beats.values(), default=None)
-    # A heartbeat that changed was written since the last look; so it says what their clock showed at most so long ago.
+    # A changed heartbeat was written after the last reading, so its time is their clock's, at most that long ago.
     gap = at - before.looked_at if before is not None else timedelta(0)
     apart = before.apart if before is not None else None
     if newest is not None and (moved or before is None):

@@ -1,4 +1,4 @@
-"""The market of a cluster for jobs of other clusters, as far as it is known."""
+"""The known market of a cluster, for jobs of other clusters."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from everspot_core.schedule.view import ClusterView, JobView, PoolKey, PoolView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
-    """How much more may be launched under a cap: instances, and dollars an hour (None: any amount)."""
+    """The capacity that may still be launched under a cap: instances, and dollars an hour (None: any amount)."""
 
     instances: int
     usd_per_hour: float | None
@@ -25,10 +25,10 @@ class Headroom:
     def under(
         cls, instances: int, usd_per_hour: float | None, *, launched: int, launched_usd: float | None
     ) -> "Headroom":
-        """Return the room under a cap of `instances` and of dollars an hour (None: any amount), less the launched
+        """Return the headroom under a cap of `instances` and of dollars an hour (None: any amount), less the launched
         capacity.
 
-        `launched_usd` None: some price is unknown. A cap in dollars then leaves no room.
+        `launched_usd` is None if a price is unknown. A cap in dollars then leaves no headroom.
         """
         usd_left = usd_per_hour
         if usd_per_hour is not None:
@@ -43,15 +43,16 @@ class Headroom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterMarket:
-    """The pools of a cluster, and the room under its cap.
+    """The pools of a cluster, and the headroom under its cap.
 
     - `cluster`: its name.
-    - `unions`: how several pools have behaved as one; sets that are not named are joined from their pools.
-    - `tick`: its scheduler decides again after this time at the latest.
-    - `changeover`: of a job that comes there; None: as long as it was measured for the job where it is.
-    - `headroom`: the room that its cap still leaves; None: there is no cap.
+    - `unions`: the behavior of sets of pools, each taken as one pool. Other sets are joined from their pools.
+    - `tick`: the longest time between two decisions of its scheduler.
+    - `changeover`: of a job that moves there; None: the changeover that was measured for the job in its present
+      cluster.
+    - `headroom`: under its cap; None: there is no cap.
     - `promised`: instances that jobs wait for there, or that are promised to jobs on their way from other clusters.
-      This many instances of each pool, of the room and of the idle instances are not available to others.
+      This many instances of each pool, of the headroom and of the idle instances are not available to others.
     - `idle`: the idle instances of its standing fleets.
     """
 
@@ -88,19 +89,19 @@ class ClusterMarket:
             self._joined.clear()
             self._stocks[now] = Stocks([self._without_promised(p) for p in self.pools], self.unions, now, self.tick)
         stock = self._stocks[now].for_job(job)
-        if id(stock) not in self._joined:  # which lives as long as the stocks do
+        if id(stock) not in self._joined:  # the stocks live as long as this object, so the id stays unique
             self._joined[id(stock)] = self._together(stock)
         return self._joined[id(stock)]
 
     def _together(self, stock: Stock) -> Stock:
-        """Return the stock with the behaviour of its spot pools taken as one."""
+        """Return the stock with the joint behavior of its spot pools."""
         spot = frozenset(p.key for p in stock.spot_pools)
         if not spot or spot in self.unions:
             return stock
         return replace(stock, unions={spot: joined(p.behaviour for p in stock.spot_pools)})
 
     def fits(self, count: int, usd_per_hour: float) -> bool:
-        """Return whether the cap has room for so many instances at this price each."""
+        """Return whether `count` instances at this price each fit under the cap."""
         room = self.headroom
         return room is None or replace(room, instances=room.instances - self.promised).fits(count, usd_per_hour)
 
@@ -111,14 +112,15 @@ class ClusterMarket:
 
 
 def waited_for(view: ClusterView, now: datetime) -> int:
-    """Return how many instances the jobs of a cluster wait for that may run now, without those on their way to them."""
+    """Return how many instances the jobs of a cluster that may run now still wait for. Instances that are being
+    launched for them do not count."""
     coming = {i.launched_for for i in view.instances if i.launched}
     waiting = (j for j in view.jobs if j.state is JobState.PENDING and not j.cancel and j.job_id not in coming)
     return sum(j.nodes for j in waiting if not_now(j, now) is None)
 
 
 def joined(pools: Iterable[Behaviour]) -> Behaviour:
-    """Return how these pools have behaved as one, which is up while any of them is."""
+    """Return the joint behavior of these pools: up while any of them is up."""
     turns = sorted((at, n, up) for n, pool in enumerate(pools) for at, up in _turns(pool))
     behaviour, up_now = Behaviour(), dict[int, bool]()
     for at, n, up in turns:
@@ -128,7 +130,8 @@ def joined(pools: Iterable[Behaviour]) -> Behaviour:
 
 
 def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
-    """Yield the moments at which the pool came and went, the latest first; also the one from which on it is known."""
+    """Yield the moments at which the pool went up or down, the latest first, and last the moment from which on it is
+    known."""
     if pool.since is None:
         return
     at, up = pool.since, pool.up
@@ -141,7 +144,7 @@ def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
 
 
 def _headroom(view: ClusterView) -> Headroom | None:
-    """Return the room under the view's cap; None without one."""
+    """Return the headroom under the view's cap; None without a cap."""
     if view.cap is None:
         return None
     launched, usd = Tariff(view).launched()

@@ -1,11 +1,12 @@
-"""The transitions of a job that travels: at home its record, at the host the offer. Pure functions.
+"""The transitions of a job that runs in another cluster: of its record at home, and of the offer at the host. Pure
+functions.
 
     at home     PENDING ──depart──▶ AWAY ──come_back──▶ PENDING
                                      └────arrive──────▶ SUCCEEDED | FAILED | CANCELLED
 
 The job has an owner at home only if its record is ASSIGNED or RUNNING, and at the host only if the offer is ACCEPTED or
-RECALLED. The record is AWAY before there is an offer that could be accepted, and it comes back only when the
-offer is over, which it is for ever. So there never are two owners.
+RECALLED. The record is AWAY before there is an offer that could be accepted, and it comes back only when the offer has
+ended for ever. So there are never two owners.
 """
 
 from datetime import datetime
@@ -18,15 +19,15 @@ from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 from everspot_core.jobs.visit_records import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
-"""The most trips that a record keeps one by one. The oldest of more are added up in one."""
+"""The most trips in a record. Beyond it the oldest trips are added up in one."""
 GIGABYTE = 1e9
-"""Bytes of a GB, as clouds count what they send."""
+"""Bytes of a GB, as clouds bill egress."""
 
 
 def depart(
     record: JobRecord | None, job: JobSubmission, origin: Origin, cluster: str, reason: str, now: datetime
 ) -> JobRecord:
-    """Send a waiting job to another cluster. The epoch is raised, and its fence then shuts out every earlier owner.
+    """Send a waiting job to another cluster. The epoch is raised, so that its fence shuts out every earlier owner.
     `origin`: the job's home.
 
     Raises:
@@ -61,10 +62,10 @@ def note_progress(
     now: datetime,
     offer: VisitOffer | None = None,
 ) -> JobRecord:
-    """Note the reported state of a job that is away. `offer`: the host's offer, which has the bill and the instance.
+    """Record the reported state of a job that is away. `offer`: the host's offer, with the bill and the instance.
 
     Raises:
-        IllegalTransition: if it is not away.
+        IllegalTransition: if the job is not away.
     """
     away = _away(record, "hear of it")
     heard = away.model_copy(update={"told": state, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
@@ -75,9 +76,15 @@ def note_progress(
 
 
 def close_trip(
-    record: JobRecord, end: TripEnd, reason: str, now: datetime, offer: VisitOffer | None, peer: Peer, brought: int = 0
+    record: JobRecord,
+    end: TripEnd,
+    reason: str,
+    now: datetime,
+    offer: VisitOffer | None,
+    peer: Peer,
+    returned_bytes: int = 0,
 ) -> Trip:
-    """Return the trip that ends now, with its cost. `brought`: the bytes that were copied back.
+    """Return the trip that ends now, with its cost. `returned_bytes`: the bytes that were copied back.
 
     Raises:
         IllegalTransition: if the job is not away.
@@ -93,15 +100,15 @@ def close_trip(
         why=reason,
         step=record.progress.step,
         sent_bytes=away.sent_bytes,
-        brought_bytes=brought,
+        brought_bytes=returned_bytes,
         usd=offer.usd if offer is not None else None,
         gpu_hours=offer.gpu_hours if offer is not None else None,
-        egress_usd=(away.sent_bytes + brought) / GIGABYTE * peer.egress_usd_per_gb,
+        egress_usd=(away.sent_bytes + returned_bytes) / GIGABYTE * peer.egress_usd_per_gb,
     )
 
 
 def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress | None = None) -> JobRecord:
-    """Put a job that was away back into its home's queue. The epoch stays: the next owner gets the one above.
+    """Put a job that was away back into its home's queue. The epoch stays; the next assignment raises it.
 
     Raises:
         IllegalTransition: if it is not away.
@@ -114,7 +121,7 @@ def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress |
 
 
 def arrive(record: JobRecord, visit_record: JobRecord, trip: Trip, now: datetime) -> JobRecord:
-    """End a job as its visit has ended. `visit_record`: the visit's final record.
+    """End a job with the state in which its visit ended. `visit_record`: the visit's final record.
 
     Raises:
         IllegalTransition: if it is not away, or the visit has not ended.
@@ -136,8 +143,8 @@ def arrive(record: JobRecord, visit_record: JobRecord, trip: Trip, now: datetime
 def for_visit(
     submission: JobSubmission, record: JobRecord, origin: Origin, dollars: float, gpu_hours: float
 ) -> JobSubmission:
-    """Return the submission of a visit. `dollars` and `gpu_hours`: the amounts that the job has used; its budget at the
-    host is smaller by them.
+    """Return the submission of a visit. `dollars` and `gpu_hours`: the amounts that the job has used; they are
+    subtracted from its budget at the host.
 
     Raises:
         IllegalTransition: if the job is not away.
@@ -167,11 +174,12 @@ def for_visit(
     )
 
 
-_LEAST = 1e-6  # the rest of a used-up budget: with it the host ends the visit immediately
+_LEAST = 1e-6  # the remaining budget if it is used up: the host then ends the visit immediately
 
 
-def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRecord:
-    """Note that everything was copied: from now on there may be an offer, with this time. `state`: as for `told`.
+def note_sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRecord:
+    """Record that everything was copied. From now on there may be an offer, with this time. `state`: of the offer, for
+    the record.
 
     Raises:
         IllegalTransition: if it is not away.
@@ -180,9 +188,8 @@ def sent(record: JobRecord, state: str, sent_bytes: int, now: datetime) -> JobRe
     return record.model_copy(update={"away": _away(record, "offer it").model_copy(update={"sent_at": now})})
 
 
-def void(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
-    """Return the offer of a visit that never was a job here, and never will be: its home has the job back as it gave
-    it.
+def void_offer(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
+    """Return the ended offer of a visit that never became a job of the host. Its home gets the job back unchanged.
 
     Raises:
         IllegalTransition: if the host has not accepted it.
@@ -193,19 +200,19 @@ def void(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
     return offer.model_copy(update=update | {"why": reason, "changed_at": now})
 
 
-def answered(offer: VisitOffer, state: OfferState, reason: str, now: datetime) -> VisitOffer | None:
-    """Return the offer in another state; None if the present one does not lead there."""
+def change_state(offer: VisitOffer, state: OfferState, reason: str, now: datetime) -> VisitOffer | None:
+    """Return the offer in another state, or None if its present state does not allow that."""
     if state not in _NEXT[offer.state]:
         return None
     return offer.model_copy(update={"state": state, "why": reason or offer.why, "changed_at": now})
 
 
-def so_far(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
-    """Return the offer of a visit that goes on, with its instance and its cost until now."""
+def update_bill(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
+    """Return the offer of a running visit, with its instance and its cost so far."""
     return offer.model_copy(update={"berth": berth, "usd": usd, "gpu_hours": gpu_hours})
 
 
-def ended(
+def end_offer(
     offer: VisitOffer, record: JobRecord, usd: float | None, gpu_hours: float | None, now: datetime
 ) -> VisitOffer:
     """Return the offer of a visit whose record is final.
@@ -237,16 +244,15 @@ _NEXT = {
 }
 
 
-def vain(trips: list[Trip]) -> dict[str, int]:
-    """Return how many of the last trips to each cluster, one after the other, came to nothing: no instance had the
-    job."""
+def fruitless_visits(trips: list[Trip]) -> dict[str, int]:
+    """Return for each cluster how many of the last trips to it, in a row, got no instance for the job."""
     counts: dict[str, int] = {}
     for trip in trips:
         counts[trip.cluster] = 0 if trip.usd else counts.get(trip.cluster, 0) + 1
     return counts
 
 
-def used(trips: list[Trip]) -> tuple[float, float]:
+def sum_trips(trips: list[Trip]) -> tuple[float, float]:
     """Return the dollars, egress included, and the GPU-hours of trips, as far as they are known."""
     usd = sum(((t.usd or 0.0) + t.egress_usd for t in trips), 0.0)
     return usd, sum((t.gpu_hours or 0.0 for t in trips), 0.0)
@@ -270,11 +276,11 @@ def _over(record: JobRecord, trip: Trip, now: datetime, progress: Progress | Non
 
 
 def _compact(trips: list[Trip]) -> list[Trip]:
-    """Return the newest trips, and the oldest added up in one, so that no dollar is lost."""
+    """Return the newest trips, with the oldest ones added up in one, so that no dollar is lost."""
     if len(trips) <= TRIPS_KEPT:
         return trips
     first, second = trips[0], trips[1]
-    usd, hours = used([first, second])
+    usd, hours = sum_trips([first, second])
     merged = second.model_copy(
         update={
             "since": first.since,

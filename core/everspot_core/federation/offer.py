@@ -1,11 +1,11 @@
-"""The one document that decides who may run a job that is offered to another cluster.
+"""The document that decides which cluster may run a job that is offered to another cluster.
 
-The document is stored in the host's control bucket. Home and host change it by conditional writes alone:
+It is stored in the host's control bucket. Home and host change it only by conditional writes:
 
     OFFERED ──host──▶ ACCEPTED ──home or host──▶ RECALLED
        │                  └────────host────────────┴──▶ ENDED
        ├──host──▶ REFUSED
-       └──home──▶ WITHDRAWN, which home may also write where there is no offer
+       └──home──▶ WITHDRAWN, which home may also write without an offer
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ class OfferState(StrEnum):
 
     OFFERED = "OFFERED"
     ACCEPTED = "ACCEPTED"
-    RECALLED = "RECALLED"  # the visit is to stop with a checkpoint, and to end
+    RECALLED = "RECALLED"  # the visit must stop with a checkpoint and end
     REFUSED = "REFUSED"
     WITHDRAWN = "WITHDRAWN"
     ENDED = "ENDED"  # the visit's record is final
@@ -44,17 +44,17 @@ class VisitOffer(Document):
     """An offer of a job to another cluster, and its state."""
 
     visit: str
-    home: str = Field(description="The cluster that offers.")
+    home: str = Field(description="The cluster that offers the job.")
     state: OfferState
     submission: JobSubmission = Field(description="Of the visit, as the host creates it.")
-    progress: Progress = Field(default=Progress(), description="How far the job has come.")
+    progress: Progress = Field(default=Progress(), description="The job's progress.")
     at: Utc = Field(description="When it was offered, by home's clock.")
     changed_at: Utc
     why: str = Field(default="", description="For people: why it was offered, refused, recalled or withdrawn.")
     end: JobState | None = Field(default=None, description="With ENDED: the state in which the visit ended.")
-    returned: bool = Field(default=False, description="With ENDED: the job is not over, and home has it back.")
+    returned: bool = Field(default=False, description="With ENDED: whether the job goes back to its home unfinished.")
     usd: Billed = Field(
-        default=None, description="What its instances have cost so far, with ENDED in all, by the host's bill."
+        default=None, description="The cost of its instances so far, with ENDED the total, by the host's bill."
     )
     gpu_hours: Billed = Field(default=None, description="The same in GPU-hours.")
     berth: Berth | None = Field(default=None, description="While it is hosted: its instance; None: it has none.")

@@ -1,7 +1,7 @@
-"""The identity of an offer: the home that its name and its content belong to.
+"""Checks that an offer's id and content belong to the same home.
 
-Another home may make an offer under a name that it should not have, and so may an earlier home of the same name.
-Neither side acts on such an offer: home takes its job back, and the host refuses.
+Another home, or an earlier home of the same name, may have made an offer under the wrong id. Neither side acts on such
+an offer: home takes its job back, and the host refuses.
 """
 
 from everspot_core.federation.offer import VisitOffer
@@ -10,7 +10,7 @@ from everspot_core.jobs.visit_records import Away, Origin, visit_id
 
 
 def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:
-    """Return whether an offer is that of a job which is away. `home`: the name of the job's home."""
+    """Return whether an offer belongs to this job, which is away. `home`: the name of the job's home."""
     visit = offer.submission.visit
     if visit is None or offer.home != home or offer.at != away.offered_at:
         return False
@@ -18,7 +18,8 @@ def is_own_offer(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -
 
 
 def misnamed(visit: str, offer: VisitOffer) -> bool:
-    """Return whether an offer under this id has another one than its home, its job and the number of the visit give."""
+    """Return whether an offer's id differs from the id that follows from its home, its job and the number of the
+    visit."""
     job = offer.submission
     if job.visit is None or job.visit.home != offer.home or not job.job_id == offer.visit == visit:
         return True

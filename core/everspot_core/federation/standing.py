@@ -1,7 +1,7 @@
 """Standing fleets in a federation: their idle instances for jobs of other clusters, and when their own jobs leave.
 
-An idle instance is paid for whether it is used or not. So a job costs nothing more on it, whatever its host writes on
-the bill of the visit.
+An idle instance is paid for whether it is used or not. So a job on it has no extra cost, whatever the host's bill of
+the visit says.
 """
 
 from collections import defaultdict
@@ -19,8 +19,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """Free instances of one type and market. `shape`: the resources of the smallest of them. `count`: how many there
-    are."""
+    """Free instances of one type and market. `shape`: the resources of the smallest of them. `count`: their number."""
 
     instance_type: str
     market: Market
@@ -49,40 +48,41 @@ def idle_in(view: ClusterView) -> tuple[Idle, ...]:
     )
 
 
-def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
-    """Return where the job would go: on-demand before spot, then the fastest; None if nothing has enough free
-    instances.
+def choose_idle(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
+    """Return the idle instances that the job would go to, or None if there are not enough. On-demand comes before spot,
+    then the fastest type first.
 
-    `promised`: instances that others wait for there, or that are on their way to them.
+    `promised`: instances that other jobs wait for there.
     """
     need = job.submission.spec.resources
     able = [i for i in idle if i.count - promised >= job.nodes and fits(need, i.shape) and _speed(job, i) > 0]
     return max(able, key=lambda i: (i.market is Market.ON_DEMAND, _speed(job, i), i.instance_type), default=None)
 
 
-def aboard(base: Forecast, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Forecast:
-    """Return the forecast `base` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
+def on_idle(base: Forecast, job: JobView, idle: Idle, upper: timedelta, now: datetime) -> Forecast:
+    """Return the forecast `base` of a cluster, changed for a job that goes to an idle instance there. `upper`: of the
+    move."""
     work, done = job_outlook(job), base.done_by
     if work is not None and idle.market is Market.ON_DEMAND:
         by = now + upper + work.changeover_upper + work.remaining_upper / _speed(job, idle)
         done = by if done is None else min(done, by)
-    usd = None if work is None else base.passage_usd
+    usd = None if work is None else base.move_usd
     return replace(
         base, feasible=True, placed=True, paid=True, usd=usd, usd_per_hour=0.0, done_by=done, dry_since=None, reason=""
     )
 
 
 def on_standing(base: Forecast) -> Forecast:
-    """Return the forecast `base` of the cluster where the job is, if it holds an instance of the standing fleets there:
-    that is paid for anyway, so that nothing is saved by leaving it."""
+    """Return the forecast `base` of the job's cluster, changed for a job that holds an instance of a standing fleet.
+    The instance is paid for anyway, so that leaving it saves nothing."""
     return replace(base, feasible=True, placed=True, paid=True, usd=None if base.usd is None else 0.0)
 
 
 def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Forecast:
-    """Return the forecast of a job at its home, where nothing is launched.
+    """Return the forecast of a job at a home without elastic capacity.
 
-    Its room is the room of the instances there. So a job that waits there is short of capacity, and the instances that
-    a job holds are paid for anyway.
+    Only the standing instances can hold the job. So a waiting job lacks capacity, and the instances that a job holds
+    are paid for anyway.
     """
     if job.state.owned:
         return Forecast(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)

@@ -1,1 +1,1 @@
-"""A job: its spec, its record and lease, its time, its checkpoints, and the instances that it fits."""
+"""Jobs: specs, records and leases, timing, checkpoints, and the instances that a job fits."""

@@ -1,7 +1,8 @@
-"""What a job's own processes need of the cluster's store: the limits of the credentials that they get.
+"""The access of a job's processes to the cluster's store, which limits their credentials.
 
-The agent carries out the rest with the instance's identity: it takes the lease, unpacks the code, and uploads logs,
-outputs and the folder of programs that do not use the trainer library. Prefixes are those of the store's layout.
+The agent does everything else with the instance's identity: it takes the lease, unpacks the code, and uploads logs,
+outputs and the checkpoint folder of programs that do not use the trainer library. Prefixes are those of the store's
+layout.
 """
 
 from collections.abc import Iterable
@@ -11,17 +12,17 @@ from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.job import JobSubmission
 
 DIGEST = 64
-"""Digits of a dataset's whole digest, a SHA-256."""
+"""Hexadecimal digits of a dataset's full SHA-256."""
 TRAINER = "trainer-"
-"""The beginning of the names of trainers, as writers of events."""
+"""The prefix of the names of trainers as writers of events."""
 
 
 @dataclass(frozen=True)
 class JobAccess:
     """The keys and prefixes that one attempt of a job may use. A prefix ends in `/` or in a part of a name.
 
-    Listing is allowed below the `lists` alone. Files of datasets and packages lie under their digests, so a job
-    can read only those whose digests it knows.
+    Only names below the prefixes of the `lists` fields may be listed. The keys of files of datasets and packages are
+    their digests, so a job can read only files whose digests it knows.
 
     Attributes:
         job_id: of the job.
@@ -47,14 +48,15 @@ class JobAccess:
 def job_access(
     submission: JobSubmission, epoch: int, head: CheckpointHead | None = None, retried: Iterable[str] = ()
 ) -> JobAccess:
-    """Return what one attempt needs.
+    """Return the access of one attempt.
 
     Args:
         submission: of the job.
         epoch: of the attempt.
-        head: the checkpoints from which it may resume. The job itself writes it, so it grants nothing by itself.
-        retried: the jobs that this one is a retry of, by their submissions. Of those that the head still has parts of,
-            the checkpoints may be read.
+        head: the checkpoints that it may resume from. The job itself can write the head, so the head alone grants no
+            access.
+        retried: the earlier jobs of a chain of retries, by their submissions. The checkpoints of such a job may be read
+            while the head has parts of them.
     """
     job_id = submission.job_id
     own, checkpoints = f"jobs/{job_id}/", f"jobs/{job_id}/checkpoints/"
@@ -73,10 +75,10 @@ def job_access(
         control_lists=(f"events/{job_id}/",),
         control_documents=(head_key, events),
         data_reads=(own, *earlier_parts, *inputs, *datasets, *files, *wheels),
-        # Both carry the epoch, so that an earlier attempt cannot touch what a later one has written.
+        # Both prefixes contain the epoch, so that an earlier attempt cannot change a later attempt's objects.
         data_writes=(f"{checkpoints}{epoch:06d}/", f"{own}metrics/{epoch:06d}/"),
         data_deletes=(checkpoints,),
-        # A dataset without its whole digest is looked up among its versions.
+        # A dataset without its full digest is looked up among its versions.
         data_lists=(own, *inputs, *(f"datasets/{name}/" for name, _, digest in references if len(digest) < DIGEST)),
     )
 

@@ -1,5 +1,5 @@
-"""The instance types that a job could run on and what they would cost, from the catalogue alone. `submit --dry-run`
-shows them."""
+"""The instance types that a job could run on and what they would cost, from the catalogue alone. `everspot submit
+--dry-run` shows them."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -90,6 +90,7 @@ def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
 
 
 def nearest(needed: Resources, catalogue: Catalogue) -> list[tuple[InstanceType, list[str]]]:
-    """Return the three types that lack the fewest things for a job that fits no type, with what each of them lacks."""
+    """Return the three types that lack the fewest resources for a job that fits no type, each with the missing
+    resources."""
     lacks = [(kind, misfits(kind, needed)) for kind in catalogue.types.values()]
     return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:3]

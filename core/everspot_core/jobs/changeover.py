@@ -1,26 +1,26 @@
-"""How long a changeover takes, part by part: the measurements, and the estimate for the next one.
+"""Measures the parts of changeovers, and estimates the length of the next changeover.
 
 A changeover is the time from the need for an instance until the job works on it:
 
 - `launch`: from the request until the instance costs money, by its launch intent and the cloud;
 - `boot`: until its agent runs;
-- `agent`: until its agent has reported and been given the job that it was launched for;
+- `agent`: until its agent has reported and got the job that it was launched for;
 - `data`: until the job's own program starts, with its code, data and packages;
 - `restore`: until the first step can begin, after imports and the checkpoint;
-- `first-step`: by how much the first step of a process is longer than the next one, because kernels are chosen and
-  compiled and readers started;
+- `first-step`: the extra length of a process's first step over the next one, because kernels are chosen and compiled
+  and readers start;
 - `save`: from the notice of the previous instance until the job has given that instance back.
 
 Durations are market time.
 
 Each estimate begins with a prior that weighs as much as PRIOR measurements. A pool's prior is the estimate of its type,
-and a type's prior is the estimate of all types. So one slow boot hardly changes the expected value, and twenty decide
-it. A pool without measurements is judged by similar pools.
+and a type's prior is the estimate of all types. So one slow boot hardly changes the expected value, and twenty
+determine it. A pool without measurements is judged by similar pools.
 
-There are two bounds. The *upper bound* says how long the next changeover may take. It rises immediately with one slow
-start, and the plan then goes on-demand sooner. The *lasting bound* says how long changeovers take as a rule. The plan
-refuses deadlines by the lasting bound. The longest quarter of the measurements does not affect it, so that a slow
-start, or a slow hour among others, never has an accepted job refused.
+There are two bounds. The *upper bound* is the longest time that the next changeover is expected to take. One slow start
+raises it immediately, and the plan then goes on-demand sooner. The *lasting bound* is the usual longest time. The plan
+refuses deadlines by the lasting bound. The longest quarter of the measurements does not affect it, so that one slow
+start, or one slow hour, never makes the plan refuse a job that it would otherwise accept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ RARE = 0.05
 MARGIN = 1.25
 """The factor of the upper bound on the longest measurement that counts."""
 STRAY = 0.25
-"""The fraction of measurements, the longest ones, that have no say in the lasting bound; of a few, one has none."""
+"""The fraction of measurements, the longest ones, that the lasting bound ignores; at least one."""
 LONGEST = timedelta(hours=6)
 """Longer parts are no changeovers: somebody stopped the instance, or a clock was wrong."""
 
@@ -86,7 +86,7 @@ PAID = (ChangeoverPart.DATA, ChangeoverPart.RESTORE, ChangeoverPart.FIRST_STEP)
 
 
 class PartTimes(Stored):
-    """How long one part took in one pool, in seconds of market time, the newest last."""
+    """The measured lengths of one part in one pool, in seconds of market time, the newest last."""
 
     part: str
     instance_type: str
@@ -118,8 +118,8 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
     """Return the estimate after these measurements.
 
     The expected value is their median, drawn towards the prior's. The upper bound is the longest one, without the
-    fraction RARE of them, times MARGIN. It too is drawn towards the prior's, but only upwards, and it is never below
-    the expected value.
+    fraction RARE of them, times MARGIN. The upper bound is drawn towards the prior's as well, but only upwards, and it
+    is never below the expected value.
     """
     if not lengths:
         return prior
@@ -135,8 +135,9 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
 def lasting(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
     """Return the lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
 
-    Whatever the longest STRAY of them were, at least one: it is never above both the prior and MARGIN times the longest
-    of the others. It is drawn down as well as up, so that two or three measurements do not decide it either.
+    The longest fraction STRAY of the measurements, at least one, is ignored: the bound never exceeds both the prior and
+    MARGIN times the longest of the others. It is drawn down as well as up, so that two or three measurements do not
+    determine it.
     """
     count = len(lengths) - max(1, int(STRAY * len(lengths)))
     if count <= 0:
@@ -154,7 +155,7 @@ class Experience:
         self._pools: dict[tuple[ChangeoverPart, str, str, Market], list[timedelta]] = {}
         for part_times in times:
             if part_times.part not in set(ChangeoverPart):
-                continue  # of a newer release
+                continue  # written by a newer release
             part = ChangeoverPart(part_times.part)
             lengths = [timedelta(seconds=s) for s in part_times.seconds if 0 <= s <= LONGEST.total_seconds()]
             self._all.setdefault(part, []).extend(lengths)
@@ -163,7 +164,7 @@ class Experience:
             self._pools.setdefault(key, []).extend(lengths)
 
     def measured(self, part: ChangeoverPart, instance_type: str | None = None) -> int:
-        """Return how many measurements there are of a part, on one type or on all."""
+        """Return the number of measurements of a part, on one type or on all types."""
         lengths = self._all.get(part, []) if instance_type is None else self._types.get((part, instance_type), [])
         return len(lengths)
 
@@ -214,7 +215,7 @@ class Experience:
 
 
 def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:
-    """Return the times with these measurements added, KEPT of each at most."""
+    """Return the times with these measurements added, at most KEPT for each part and pool."""
     seconds_by_key = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
     for measurement in new:
         key = measurement.part.value, measurement.instance_type, measurement.zone, measurement.market

@@ -1,9 +1,9 @@
 """The published checkpoints of a job. Each checkpoint lists its parts, and one small head document lists the
 checkpoints.
 
-A part is a file, or a segment of a stream. A stream holds the tensors that one rank has written, one after another. It
-is stored in segments, so that they are uploaded and read beside each other, and so that a segment whose bytes have not
-changed since the checkpoint before is not uploaded again.
+A part is a file, or a segment of a stream. A stream holds the tensors of one rank, one after another. It is stored in
+segments, which are uploaded and read in parallel. A segment whose bytes have not changed since the checkpoint before is
+not uploaded again.
 """
 
 from pydantic import Field, JsonValue
@@ -25,12 +25,12 @@ class Part(Stored):
 
     @property
     def digest(self) -> str:
-        """The digest that the part is checked by."""
+        """The digest that verifies the part."""
         return self.sha256 or self.xxh3
 
 
 class Checkpoint(Stored):
-    """A complete checkpoint. `step`: optimizer steps done; counted from 0, the next step to execute is `step`."""
+    """A complete checkpoint. `step`: optimizer steps done, which is also the index of the next step, counted from 0."""
 
     step: int
     epoch: int
@@ -43,8 +43,8 @@ class Checkpoint(Stored):
 class CheckpointHead(Document):
     """The published checkpoints of a job, newest first, in one small object changed only by conditional writes.
 
-    `epoch`, and within it `incarnation`, is the fence. A new owner writes its own epoch into the head before it reads
-    it, which changes the ETag. From then on a writer with a lower epoch can never publish again.
+    `epoch`, and within it `incarnation`, is the fence. A new owner writes its own epoch into the head, which changes
+    the ETag, before it reads the checkpoints. From then on a writer with a lower epoch can never publish again.
     """
 
     job_id: str

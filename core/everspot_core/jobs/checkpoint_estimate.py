@@ -28,11 +28,11 @@ class TypeEstimate:
 
     Attributes:
         name: of the type.
-        network_gbps: what its network carries, Gbit/s.
-        is_assumed: whether that is `ASSUMED_GBPS`.
+        network_gbps: the bandwidth of its network, Gbit/s.
+        is_assumed: whether `network_gbps` is `ASSUMED_GBPS`.
         durable: the least time until a checkpoint is durable: the upload alone, at the full speed of the network.
-        fits: whether that is within a notice.
-        loss: the most work that a notice costs otherwise, without the job's interval in steps.
+        fits: whether `durable` is within a notice.
+        loss: the most work that a notice costs if it does not fit, without regard to an interval in steps.
     """
 
     name: str
@@ -55,7 +55,7 @@ def estimate_types(
         gbps = kind.network_gbps or ASSUMED_GBPS
         durable = timedelta(seconds=size_bytes * 8 / (gbps * 1e9))
         cost = CheckpointCost(timedelta(0), durable, size_bytes)
-        # The chosen interval is not known before a checkpoint was measured, but bounds the loss.
+        # The chosen interval is not known before a checkpoint was measured, but it bounds the loss.
         loss = max(LOSS_AT_NOTICE, 2 * durable) if policy.is_auto else loss_at_notice(cost, policy.interval)
         fits = fits_notice(cost, notice) is True
         estimates[kind.name] = TypeEstimate(kind.name, gbps, kind.network_gbps is None, durable, fits, loss)

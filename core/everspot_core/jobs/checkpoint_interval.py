@@ -6,9 +6,9 @@ order approximation to the optimum checkpoint interval", CACM 17(9), 1974; J. T.
 optimum checkpoint interval for restart dumps", FGCS 22(3), 2006, whose bound for long stalls is the time between
 interruptions itself). Only the stall counts: the upload runs beside the training loop.
 
-A notice costs nothing if a checkpoint becomes durable within it. If a checkpoint takes longer, a notice costs what was
-done since the newest durable one was begun: up to an interval and the time that a checkpoint takes. The interval is
-then short enough to bound that. All durations are real time, unless a name says otherwise.
+A notice costs nothing if a checkpoint becomes durable within it. If a checkpoint takes longer, a notice costs the work
+since the beginning of the newest durable checkpoint: up to an interval and the time of a checkpoint. The interval is
+then short enough to bound this loss. All durations are real time, unless a name says otherwise.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ LOSS_AT_NOTICE = timedelta(minutes=10)
 """The most work that a notice may cost, if a checkpoint takes longer than the notice. A state that takes more than
 half of this to become durable costs twice its time, since one checkpoint begins when the one before is durable."""
 CHANGED = 1.25
-"""The least factor between a new interval and the announced one that makes the new one worth announcing."""
-_WEIGHT = 0.5  # of the newest measurement among all: a change of the state's size shows after two or three checkpoints
+"""A new interval is announced if it differs from the announced one by at least this factor."""
+_WEIGHT = 0.5  # of the newest measurement: a change of the state's size shows after two or three checkpoints
 
 
 class IntervalCause(StrEnum):
@@ -43,7 +43,7 @@ class IntervalCause(StrEnum):
     BALANCED = "balanced"  # stalls against redone work
     SHORTEST = "shortest"
     LONGEST = "longest"
-    UPLOAD = "upload"  # the one before has to be durable first
+    UPLOAD = "upload"  # the checkpoint before has to be durable first
     NOTICE = "notice"  # bounds the cost of a notice
 
 
@@ -52,9 +52,9 @@ class NoticeTime:
     """The time before an interruption.
 
     Attributes:
-        length: how long before it the instance can know of it.
-        reserve: the part of it in which no checkpoint is written: until the notice is found, and from when on what
-            still runs is killed.
+        length: from the notice to the interruption.
+        reserve: the part of it in which no checkpoint can be written: until the agent finds the notice, and after it
+            kills the remaining processes.
     """
 
     length: timedelta
@@ -71,7 +71,7 @@ class CheckpointCost:
     """The measured cost of a job's checkpoint.
 
     Attributes:
-        stall: for how long training waits.
+        stall: the time for which training waits.
         durable: the time from the beginning of the checkpoint until it is durable; the stall is part of it.
         size_bytes: bytes of all of its parts.
     """
@@ -95,11 +95,11 @@ class CheckpointCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalChoice:
-    """A chosen interval, and what it means at a notice.
+    """A chosen interval, and whether a notice suffices for a checkpoint.
 
     Attributes:
         interval: None if the job's author counts in steps only.
-        cause: what decided it.
+        cause: the reason for the interval.
         fits_notice: whether a checkpoint is durable within the notice; None if that is not known.
     """
 
@@ -108,7 +108,7 @@ class IntervalChoice:
     fits_notice: bool | None
 
     def differs_from(self, interval: timedelta | None, *, fits_notice: bool | None) -> bool:
-        """Return whether this choice is so different from an announced one that it has to be announced."""
+        """Return whether this choice differs enough from the announced one to be announced."""
         if (self.fits_notice is False) != (fits_notice is False) or (self.interval is None) != (interval is None):
             return True
         if self.interval is None or interval is None:
@@ -119,10 +119,10 @@ class IntervalChoice:
 def choose_interval(
     cost: CheckpointCost | None, between_interruptions: timedelta, notice: NoticeTime | None
 ) -> IntervalChoice:
-    """Choose the interval of a job that leaves the choice to us.
+    """Choose the interval of a job with `every: auto`.
 
     Args:
-        cost: what its checkpoints cost; None before the first.
+        cost: the cost of its checkpoints; None before the first.
         between_interruptions: the mean time between two interruptions of an instance of its pool.
         notice: the time before an interruption; None if that is not known.
     """
@@ -142,8 +142,7 @@ def choose_interval(
 
 
 def keep_interval(interval: timedelta | None, cost: CheckpointCost | None, notice: NoticeTime | None) -> IntervalChoice:
-    """Return the choice of the job's author, `interval` or None if only steps count, and whether the notice
-    suffices."""
+    """Return the interval of the job's author (None if only steps count), and whether the notice suffices."""
     fits = fits_notice(cost, notice) if cost is not None else None
     return IntervalChoice(interval=interval, cause=IntervalCause.CHOSEN, fits_notice=fits)
 
@@ -154,15 +153,15 @@ def fits_notice(cost: CheckpointCost, notice: NoticeTime | None) -> bool | None:
 
 
 def loss_at_notice(cost: CheckpointCost, interval: timedelta | None) -> timedelta:
-    """Return the most work that a notice costs if a checkpoint takes longer than it: since the beginning of the newest
-    durable checkpoint. `interval`: None where steps decide, which are not counted here."""
+    """Return the most work that a notice costs if a checkpoint takes longer: the work since the beginning of the newest
+    durable checkpoint. `interval`: None if the job checkpoints by steps; an interval in steps is not counted here."""
     return max(interval or timedelta(0), cost.durable) + cost.durable
 
 
 def steps_at_notice(
     cost: CheckpointCost, interval: timedelta | None, steps_per_second: float, every_steps: int | None = None
 ) -> int:
-    """Return the same in optimizer steps. `every_steps`: the job's interval in steps, if it has one."""
+    """Return `loss_at_notice` in optimizer steps. `every_steps`: the job's interval in steps, if it has one."""
     by_time = ceil(loss_at_notice(cost, interval).total_seconds() * steps_per_second)
     if every_steps is None:
         return by_time
@@ -192,8 +191,8 @@ def describe_choice(choice: IntervalChoice, cost: CheckpointCost | None, between
 
 
 def describe_loss(cost: CheckpointCost, length: timedelta, interval: timedelta | None, lost_steps: int | None) -> str:
-    """Return the sentence about a notice of this length that is too short for a checkpoint. `lost_steps`: None if the
-    pace is not known."""
+    """Return the message for a notice of this length that is too short for a checkpoint. `lost_steps`: None if the time
+    of a step is unknown."""
     loss = in_minutes(loss_at_notice(cost, interval))
     lost = f"{loss} of work" if lost_steps is None else f"{lost_steps:,} steps ({loss})"
     return (

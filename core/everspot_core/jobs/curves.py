@@ -1,4 +1,4 @@
-"""The course of a job as curves: its metrics by step, and what it used of its machine by time.
+"""The curves of a job: its metrics by step, and its utilization of the machine by time.
 
 Curves are built from the pieces of a job's streams in the order in which they are stored, and stay small however long
 the job is. The lowest and the highest value of each part of a curve survive, so that a spike never disappears.
@@ -34,12 +34,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The course of one figure.
+    """The values of one figure over steps or time.
 
     Attributes:
         name: of the metric or of the figure.
         points: in order of `x`.
-        not_finite: how many values were infinite or not a number, and are no points.
+        not_finite: the number of infinite or NaN values, which are left out of the points.
     """
 
     name: str
@@ -55,7 +55,7 @@ class JobCurves:
         metrics: by step; losses first, then by name.
         shares: fractions from 0 to 1 of GPUs, processors and waits, by time. Only what was measured.
         memory: GiB of memory and GPU memory, by time. Only what was measured.
-        began_at: the beginning of the first measured window, market time; None: nothing was measured.
+        began_at: the beginning of the first measured window, market time; None if nothing was measured.
     """
 
     metrics: tuple[Curve, ...] = ()
@@ -83,7 +83,7 @@ class _Series:
 
 
 class MetricSample(NamedTuple):
-    """The metrics of one step. `metrics`: NaN for what was not finite; `at`: market time, None if it is not known."""
+    """The metrics of one step. `metrics`: NaN for values that are not finite. `at`: market time; None if unknown."""
 
     step: int
     metrics: dict[str, float]
@@ -101,7 +101,7 @@ class CurveBuilder:
     def add_metrics(self, epoch: int, data: bytes) -> None:
         """Add lines of the stream `metrics` of one attempt. Lines that cannot be read are left out.
 
-        An attempt that goes on from a checkpoint replaces the points of the steps that it does again.
+        An attempt that resumes from a checkpoint replaces the points of the steps that it repeats.
         """
         for line in data.splitlines():
             sample = _parse_metrics(line)
@@ -109,7 +109,7 @@ class CurveBuilder:
                 self.add_sample(epoch, sample.step, sample.metrics)
 
     def add_sample(self, epoch: int, step: int, metrics: dict[str, float]) -> None:
-        """Add the metrics of one step. `metrics`: NaN for what was not finite."""
+        """Add the metrics of one step. `metrics`: NaN for values that are not finite."""
         if epoch > self._epoch:
             self._epoch = epoch
             for series in self._series.values():
@@ -136,7 +136,7 @@ class CurveBuilder:
                 continue
 
     def add_window(self, window: UtilizationWindow) -> None:
-        """Add one window. A window that is not after the last one is left out."""
+        """Add one window. A window that does not end after the last one is left out."""
         if self._windows and window.at <= self._windows[-1].at:
             return
         self._windows.append(window)
@@ -149,11 +149,11 @@ class CurveBuilder:
         recent: UtilizationWindow | None = None,
         scale: float = 1,
     ) -> JobCurves:
-        """Return the curves of what was added so far, and of what the job's record says of this moment.
+        """Return the curves of everything added so far and of the newest values in the job's record.
 
         Args:
             sample: the newest step and its metrics, which may not be stored yet.
-            recent: the last minute's use of the machine, which may not be stored yet.
+            recent: the utilization of the last minute, which may not be stored yet.
             scale: market seconds in a real one. Windows end at a market time and last real seconds.
         """
         windows = self._windows
@@ -186,11 +186,11 @@ class CurveBuilder:
 
 
 def thin(points: Sequence[Point], parts: int = PARTS) -> tuple[Point, ...]:
-    """Return the points, or of many at most `4 * parts`: the first, lowest, highest and last of each part of the width.
+    """Return at most `4 * parts` of the points: the first, lowest, highest and last of each part of the width.
 
     Args:
         points: in order of `x`.
-        parts: how many of equal width; at least 1.
+        parts: the number of parts of equal width; at least 1.
     """
     if len(points) <= 4 * parts:
         return tuple(points)
@@ -226,8 +226,8 @@ def read_samples(lines: bytes) -> Iterator[MetricSample]:
 
 
 def read_metric(lines: bytes, name: str) -> Iterator[tuple[int, float]]:
-    """Yield the steps and values of one metric in lines of the stream `metrics`, in their order: NaN for what was not
-    finite. Lines that cannot be read are left out."""
+    """Yield the steps and values of one metric in lines of the stream `metrics`, in their order: NaN for values that
+    are not finite. Lines that cannot be read are left out."""
     for sample in read_samples(lines):
         if name in sample.metrics:
             yield sample.step, sample.metrics[name]
@@ -236,7 +236,7 @@ def read_metric(lines: bytes, name: str) -> Iterator[tuple[int, float]]:
 def _parse_metrics(line: bytes) -> MetricSample | None:
     try:
         sample: Any = json.loads(line)
-    except (ValueError, RecursionError):  # such as a line that the end of its writer cut off
+    except (ValueError, RecursionError):  # such as a line that was cut off when its writer died
         return None
     if not isinstance(sample, dict) or not isinstance(sample.get("metrics"), dict):
         return None

@@ -1,7 +1,7 @@
-"""Early stopping: when a job ends because a metric of it no longer improves, by the metric's values alone.
+"""Early stopping: ends a job whose metric no longer improves.
 
-The decision depends on nothing but the series of values by step. It is therefore the same on another machine, after an
-interruption, and in every program that reports the same values.
+The decision depends only on the series of values by step. So it is the same on another machine, after an interruption,
+and in every program that reports the same values.
 """
 
 import math
@@ -22,12 +22,12 @@ from everspot_core.validation.field_types import Line, Whole, parse_percentage
 from everspot_core.validation.problems import BadInputs, Problem, shown
 
 MOST_PATIENCE = 10_000
-"""Evaluations that a job may wait for an improvement. So many of the newest are kept, for programs that repeat some."""
+"""The largest `patience`, and the number of newest evaluations that are kept for programs that repeat some of them."""
 _LARGEST = 1e300
 _LOWER_IS_BETTER = frozenset({"loss", "error", "perplexity", "ppl", "mse", "rmse", "mae", "nll", "wer", "cer"})
 _HIGHER_IS_BETTER = frozenset({"accuracy", "acc", "f1", "auc", "auroc", "precision", "recall", "bleu", "iou"})
 _INVERTED = frozenset({"neg", "negative", "inverse", "inverted"})
-"""Words of a name, such as `neg_log_loss`, that turn the meaning of its last word."""
+"""Words that invert the meaning of a name's last word, as in `neg_log_loss`."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -43,7 +43,7 @@ class MinDelta:
     """The change of a metric that an improvement has to exceed.
 
     Attributes:
-        amount: the change itself; if it is relative, as a fraction of the value that is to be improved.
+        amount: the change; if `is_relative`, as a fraction of the value that has to be improved.
     """
 
     amount: float = 0.0
@@ -51,7 +51,7 @@ class MinDelta:
 
     @classmethod
     def parse(cls, value: Any) -> "MinDelta":
-        """Return the change that a number, or a percentage such as `0.1%`, stands for.
+        """Parse a number, or a percentage such as `0.1%`.
 
         Raises:
             ValueError: if the value is neither, or is negative, infinite, or a percentage above 100.
@@ -72,7 +72,7 @@ class MinDelta:
         return f"{100 * self.amount:.7g}%" if self.is_relative else f"{self.amount:g}"
 
     def absolute(self, value: float) -> float:
-        """Return the change in the units of this value, which is to be improved."""
+        """Return the change in the metric's units. `value`: the value that has to be improved."""
         return self.amount * abs(value) if self.is_relative else self.amount
 
 
@@ -84,7 +84,7 @@ Delta = Annotated[MinDelta, BeforeValidator(MinDelta.parse), PlainSerializer(_wr
 
 
 def infer_mode(metric: str) -> StopMode | None:
-    """Return whether lower or higher values of a metric are better, by its name; None if the name does not say."""
+    """Infer from a metric's name whether lower or higher values are better; None if the name does not show it."""
     words = _WORD.findall(metric.lower())
     if not words or _INVERTED.intersection(words):
         return None
@@ -143,7 +143,7 @@ class StopRule(Frozen):
         return value < reference - delta if self.mode is StopMode.MIN else value > reference + delta
 
     def is_better(self, value: float, other: float) -> bool:
-        """Return whether a value is better than another one, by however little."""
+        """Return whether a value is better than another one, by any amount."""
         return value < other if self.mode is StopMode.MIN else value > other
 
 
@@ -152,7 +152,7 @@ class EarlyStop(Stored):
 
     metric: str
     step: Step = Field(description="Optimizer steps at the evaluation that ended it.")
-    evaluations: int = Field(description="How many in a row were no improvement.")
+    evaluations: int = Field(description="The number of evaluations in a row without an improvement.")
     best: float
     best_step: Step
     min_delta: Delta = MinDelta()
@@ -169,12 +169,12 @@ class EarlyStop(Stored):
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """What the evaluations so far amount to.
+    """The result of the evaluations so far.
 
     Attributes:
         last_step: the step of the last evaluation; -1 before the first.
-        reference: the value that the next one has to improve; None before the first finite one.
-        best: the best value, which may be better than the reference by no more than `min_delta`.
+        reference: the value that the next evaluation has to improve; None before the first finite value.
+        best: the best value; better than the reference by at most `min_delta`.
         misses: evaluations in a row without an improvement.
     """
 
@@ -185,7 +185,7 @@ class StopState:
     misses: int = 0
 
     def observe(self, rule: StopRule, step: int, value: float) -> "StopState":
-        """Return the state after one more evaluation. Once the job is to stop, nothing changes that."""
+        """Return the state after one more evaluation. Once the job has to stop, the state no longer changes."""
         state = replace(self, last_step=step)
         if self.misses >= rule.patience:
             return self
@@ -201,8 +201,8 @@ class StopState:
 class StopTracker:
     """Decides by the evaluations of one metric, one at a time. Not thread-safe.
 
-    An evaluation at a step that is not after the last one replaces that one and all behind it: the program went back to
-    a checkpoint, and repeats them.
+    If a program resumes from a checkpoint, it repeats steps. An evaluation at a repeated step replaces the earlier
+    evaluation of that step and all later ones.
     """
 
     def __init__(self, rule: StopRule) -> None:
@@ -214,7 +214,7 @@ class StopTracker:
         states = self._states
         while len(states) > 1 and states[-1].last_step >= step:
             states.pop()
-        if states[-1].last_step > step:  # it went back further than is remembered: the patience begins anew
+        if states[-1].last_step > step:  # the step is before all remembered evaluations: restart the count
             states[-1] = StopState()
         elif states[-1].last_step == step:  # of the state that was loaded
             return
@@ -227,7 +227,7 @@ class StopTracker:
 
     @property
     def early_stop(self) -> EarlyStop | None:
-        """The end of the job; None while it goes on."""
+        """The end of the job; None while it continues."""
         state = self._states[-1]
         if state.misses < self.rule.patience:
             return None
@@ -253,8 +253,7 @@ class StopTracker:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any] | None) -> None:
-        """Go on from a state. Under another rule than the present one it means nothing, and the patience begins
-        anew."""
+        """Continue from a saved state. A state of another rule is ignored, and the count restarts."""
         self._states.clear()
         self._states.append(StopState())
         if saved is not None and saved["rule"] == self.rule.model_dump_json():
@@ -263,7 +262,7 @@ class StopTracker:
 
 def judge(rule: StopRule, evaluations: Iterable[tuple[int, float]]) -> EarlyStop | None:
     """Return the end of a job whose metric had these values by step, in the order in which they were reported; None if
-    it goes on."""
+    the job continues."""
     tracker = StopTracker(rule)
     for step, value in evaluations:
         tracker.add(step, value)

@@ -1,4 +1,4 @@
-"""The events of a job. Time, money, redone work and savings are computed from them."""
+"""The events of a job. Times, costs, redone work and savings are computed from them."""
 
 from enum import StrEnum
 
@@ -56,7 +56,7 @@ class EventKind(StrEnum):
 
 
 class Event(Document):
-    """One thing that happened to a job, written once and never changed."""
+    """An event of a job, written once and never changed."""
 
     job_id: str
     kind: EventKind

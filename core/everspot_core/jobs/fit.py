@@ -24,8 +24,7 @@ class Shape:
 
 
 def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
-    """Return the names of the resources that the shape has too little of, as a job's spec spells them. Empty if the job
-    fits."""
+    """Return the fields of `resources` that the shape cannot satisfy; empty if the job fits."""
     lacks = []
     if shape.gpus < need.gpus:
         lacks.append("gpus")
@@ -41,5 +40,5 @@ def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
 
 
 def fits(need: Resources, shape: Shape) -> bool:
-    """Return whether the shape has all that is needed."""
+    """Return whether the shape satisfies the resources."""
     return not lacking(need, shape)

@@ -1,4 +1,4 @@
-"""Services on the internet that a job uses, by the variables that it is given."""
+"""Finds the internet services that a job uses, by its environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ class InternetService:
     """A service that programs call over the internet.
 
     Attributes:
-        name: As people call it.
-        host: Where its API answers.
+        name: Its usual name.
+        host: The host of its API.
         tokens: Environment variables of its credentials.
-        offline: Environment variables that keep its client from making calls, with the values that do, the usual one
-            first.
+        offline: Environment variables that keep its client from making calls, each with the values that do so, the
+            usual one first.
         elsewhere: Environment variables that name another server, such as one within the network.
     """
 

@@ -34,6 +34,7 @@ from everspot_core.jobs.job_rules import (
     env_faults,
     image_faults,
     limit_faults,
+    move_faults,
     process_faults,
     program_faults,
     repeated,
@@ -42,7 +43,6 @@ from everspot_core.jobs.job_rules import (
     stop_faults,
     stream_faults,
     tag_faults,
-    travel_faults,
     written_faults,
 )
 from everspot_core.jobs.recipes import parameter_faults
@@ -66,10 +66,10 @@ _CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {"secrets": sec
 _CLOUD_RULES = "clouds"
 
 MOST_PROCESSES = 1024
-"""Most processes of a job: more than any machine has processors for."""
+"""The most processes of a job, more than any machine has processors."""
 
 YEARS = (2020, 2100)
-"""First and last year of a moment that a person writes."""
+"""The first and the last year that a time in a job file may have."""
 
 
 class JobSpec(Frozen):
@@ -220,8 +220,8 @@ class JobSpec(Frozen):
     )
 
     @classmethod
-    def written(cls, values: Any, clouds: CloudRules) -> Self:
-        """Return the job that a person has written. `clouds`: the rules of the clouds that may run it.
+    def from_values(cls, values: Any, clouds: CloudRules) -> Self:
+        """Return the job of a job file's values. `clouds`: the rules of the clouds that may run it.
 
         Raises:
             pydantic.ValidationError: if it is no valid job.
@@ -230,12 +230,12 @@ class JobSpec(Frozen):
 
     @property
     def process_count(self) -> int:
-        """The number of processes on its instance: one for each GPU that the job asks for, unless it says otherwise."""
+        """The number of processes on its instance. Default: one for each GPU that the job asks for, at least one."""
         return self.processes if self.processes is not None else max(1, self.resources.gpus)
 
     @field_validator(*_RULES, *_CLOUDS, mode="before")
     @classmethod
-    def _ruled(cls, value: object, info: ValidationInfo) -> object:
+    def _apply_field_rules(cls, value: object, info: ValidationInfo) -> object:
         name = str(info.field_name)
         clouds = (info.context or {}).get(_CLOUD_RULES, NO_CLOUD)
         faults = _CLOUDS[name](value, clouds) if name in _CLOUDS else _RULES[name](value)
@@ -247,7 +247,7 @@ class JobSpec(Frozen):
 
     @field_validator("clouds", "clusters")
     @classmethod
-    def _once(cls, value: list[str], info: ValidationInfo) -> list[str]:
+    def _reject_duplicates(cls, value: list[str], info: ValidationInfo) -> list[str]:
         twice = [] if is_stored(info) else repeated(value)
         if twice:
             raise ValueError(f"{', '.join(twice)}: listed twice")
@@ -255,14 +255,14 @@ class JobSpec(Frozen):
 
     @field_validator("deadline", "start_after")
     @classmethod
-    def _in_our_time(cls, value: timedelta | datetime | None, info: ValidationInfo) -> timedelta | datetime | None:
+    def _check_year(cls, value: timedelta | datetime | None, info: ValidationInfo) -> timedelta | datetime | None:
         if isinstance(value, datetime) and not is_stored(info) and not YEARS[0] <= value.year <= YEARS[1]:
             raise ValueError(f"a moment lies in the years {YEARS[0]} to {YEARS[1]}")
         return value
 
     @field_validator("every")
     @classmethod
-    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
+    def _check_least_interval(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value < LEAST_EVERY:
             raise ValueError("must be at least 1m")
         return value
@@ -280,7 +280,7 @@ class JobSpec(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _one_program(self) -> "JobSpec":
+    def _check_program(self) -> "JobSpec":
         values = dict(self)
         faults = [
             *program_faults(values),
@@ -291,7 +291,7 @@ class JobSpec(Frozen):
             *stop_faults(values),
             *cache_faults(values),
             *timing_faults(values),
-            *travel_faults(values),
+            *move_faults(values),
             *tracking_faults(values),
         ]
         if faults:
@@ -319,7 +319,7 @@ class Wheel(Stored):
         return f"wheels/{self.sha256}/{self.name}"
 
 
-class Earlier(Stored):
+class PrecedingJob(Stored):
     """A job that has to succeed before another one begins. `name`: the name that the other job uses for it."""
 
     name: str
@@ -330,7 +330,7 @@ class Earlier(Stored):
 
 
 class Series(Stored):
-    """Which run of a series a job is. `id`: the first run's; `before`: the metrics of the run before this one."""
+    """A job's place in a series. `id`: of the first run. `before`: the metrics of the run before this one."""
 
     id: str
     run: int = 1
@@ -345,7 +345,7 @@ class JobSubmission(Document):
     submitted_at: Utc
     deadline_at: Utc | None = None
     start_at: Utc | None = Field(default=None, description="It does not begin before.")
-    after: list[Earlier] = Field(default_factory=list, description="As in the spec, each with its id.")
+    after: list[PrecedingJob] = Field(default_factory=list, description="As in the spec, each with its id.")
     series: Series | None = Field(default=None, description="Where the spec has `every`.")
     code_digest: str | None = Field(
         default=None, description="SHA-256 of the packed code under `code/` in the data bucket."

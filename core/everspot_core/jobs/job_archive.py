@@ -1,4 +1,4 @@
-"""Everything about one job in one document. A finished job is archived in this form."""
+"""All documents of one job in one document. A finished job is archived in this form."""
 
 from pydantic import Field
 
@@ -10,8 +10,8 @@ from everspot_core.jobs.records import Event, JobRecord
 class Dossier(Document):
     """A job's submission, its record, and its events in order.
 
-    In the archive it is written once, after the job's end, with the time in `archived_at`. For a job that is not
-    archived it is put together from the job's documents, and `archived_at` is None.
+    In the archive it is written once, after the job's end, with the time in `archived_at`. For other jobs it is
+    assembled from the job's documents, and `archived_at` is None.
     """
 
     submission: JobSubmission

@@ -19,12 +19,12 @@ from everspot_core.documents import Frozen, is_stored
 from everspot_core.validation.field_types import Flag, Given, Line, Number, Percent, Span, Whole, parse_given
 
 AUTO: Literal["auto"] = "auto"
-"""The interval between checkpoints that Everspot chooses: see `checkpoint_interval`."""
+"""The value of `every` with which Everspot chooses the interval: see `checkpoint_interval`."""
 
 LEAST_MEMORY_GIB = 0.001
-"""Least memory that a person may ask for: no program runs in less."""
+"""The least memory that a job file may ask for. No program runs in less."""
 LEAST_BUDGET = 0.0001
-"""Least dollars or GPU hours of a budget: no second of an instance costs less."""
+"""The least dollars or GPU hours of a budget. No second of an instance costs less."""
 
 
 class Priority(StrEnum):
@@ -47,7 +47,7 @@ class Precision(StrEnum):
 
 
 class ContinueFrom(StrEnum):
-    """What a run of a series begins with. `last`: the outputs of the last successful run."""
+    """The inputs of a run of a series. `last`: the outputs of the last successful run."""
 
     LAST = "last"
 
@@ -127,7 +127,7 @@ class CheckpointPolicy(Frozen):
 
     @field_validator("every")
     @classmethod
-    def _not_too_often(cls, value: timedelta | Literal["auto"] | None) -> timedelta | Literal["auto"] | None:
+    def _check_least_interval(cls, value: timedelta | Literal["auto"] | None) -> timedelta | Literal["auto"] | None:
         if isinstance(value, timedelta) and value.total_seconds() < 5:
             raise ValueError("must be at least 5s: no object is rewritten more often than that")
         return value
@@ -136,8 +136,8 @@ class CheckpointPolicy(Frozen):
     def _every_in_json(
         self, value: timedelta | Literal["auto"] | None, info: SerializationInfo
     ) -> float | Literal["auto"] | None:
-        """Write seconds, or `auto`. In stored documents the default is left out: an earlier release takes nothing for
-        its own default, and could not read the word."""
+        """Write seconds, or `auto`. Stored documents leave the default out, because earlier releases cannot read `auto`
+        and have their own default."""
         if isinstance(value, timedelta):
             return value.total_seconds()
         return None if is_stored(info) and self.steps is None else value
@@ -169,20 +169,20 @@ class Budget(Frozen):
 
 
 LEAST_LIMIT_SPAN = timedelta(minutes=1)
-"""The least span over which the use of GPUs is judged: six samples of the agent."""
+"""The shortest span over which the use of GPUs is judged. It has six samples of the agent."""
 MOST_LIMIT_SPAN = timedelta(days=1)
 
 
 class LimitAction(StrEnum):
-    """What happens to a job that makes too little of its machine. `warn`: an event, a line in its log and a mark beside
-    the job. `end`: also a checkpoint, and the job ends as FAILED."""
+    """The reaction to a job that uses its machine too little. `warn`: an event, a line in its log and a mark beside the
+    job. `end`: also a checkpoint, and the job ends as FAILED."""
 
     WARN = "warn"
     END = "end"
 
 
 class JobLimits(Frozen):
-    """What the job has to make of its machine."""
+    """Limits on the job's use of its machine."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 

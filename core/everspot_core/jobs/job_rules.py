@@ -1,6 +1,6 @@
 """Rules for the fields of a job that types alone cannot express. Each rule reports every fault, not only the first.
 
-The rules take values as they were written, well-formed or not, so that no fault hides another one.
+The rules take values as written, also malformed ones, so that no fault hides another one.
 """
 
 import re
@@ -19,7 +19,7 @@ _REFERENCE = r"[a-z][a-z0-9.+-]{0,63}:[!-~]{1,2048}"
 _MOST_DATASETS = 20
 _MOST_COMMANDS = 50
 _LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
-_LONGEST_TAG = (128, 256)  # a tag's key and value; jobs' tags are for reports and filters, and go to no cloud
+_LONGEST_TAG = (128, 256)  # a tag's key and value; a job's tags are for reports and filters, and never sent to a cloud
 
 OWN_VARIABLES = ("EVERSPOT_",)
 """Prefixes of Everspot's own environment variables."""
@@ -30,8 +30,8 @@ class CloudRules:
     """The rules of clouds for job files. `everspot_clouds` has the rules of each cloud; core knows no cloud by name.
 
     - `variables`: prefixes of the environment variables in which their clients look for credentials and settings.
-    - `secrets`: how a job refers to a secret: each form as people write it, with the expression that it has to match.
-      Empty: no form is known, and any `SERVICE:NAME` will do.
+    - `secrets`: the forms in which a job refers to a secret, each with its regular expression. If it is empty, any
+      `SERVICE:NAME` is accepted.
     """
 
     variables: tuple[str, ...]
@@ -39,21 +39,21 @@ class CloudRules:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Prefixes of all variables that belong to the instance, and that no job may set."""
+        """Prefixes of all variables that belong to the instance. No job may set them."""
         return (*OWN_VARIABLES, *self.variables)
 
     def accepts(self, reference: str) -> bool:
-        """Return whether a text can be a reference to a secret."""
+        """Return whether a text has the form of a reference to a secret."""
         return any(re.fullmatch(form, reference) for form in self.secrets.values() or (_REFERENCE,))
 
 
 NO_CLOUD = CloudRules(variables=(), secrets={})
-"""The rules where no cloud is known, such as for readers of stored jobs, which were checked at submission."""
+"""The rules for readers that know no cloud. They read stored jobs, which were checked at submission."""
 
 
 def program_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Faults between fields: neither or both of recipe and entrypoint, or a variable set twice. `values`: the job's
-    fields as written."""
+    """Return the faults between fields: neither or both of recipe and entrypoint, or a variable set twice. `values`:
+    the job's fields as written."""
     recipe, entrypoint, code = (values.get(name) for name in ("recipe", "entrypoint", "code"))
     problems: list[Problem] = []
     if recipe is None and entrypoint is None:
@@ -73,8 +73,8 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def process_faults(processes: int | None, gpus: int) -> list[Problem]:
-    """Return the fault of more processes than GPUs: NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), and a
-    program that takes the GPU of its `LOCAL_RANK` finds none."""
+    """Return the fault of a job with more processes than GPUs. NCCL refuses two ranks on one GPU ("Duplicate GPU
+    detected"), and a program that uses the GPU of its `LOCAL_RANK` would not find one."""
     if processes is None or gpus == 0 or processes <= gpus:
         return []
     words = f"{processes} are more than the {counted(gpus, 'GPU')} of resources.gpus: no GPU can have two ranks"
@@ -82,8 +82,8 @@ def process_faults(processes: int | None, gpus: int) -> list[Problem]:
 
 
 def container_faults(values: Mapping[str, Any], *, gpus: int) -> list[Problem]:
-    """Return the faults of a job with an image: what belongs to the machine's own Python, and GPUs, whose libraries an
-    image does not have. `values`: the job's fields."""
+    """Return the faults of a job with an image: fields for the machine's own Python, and GPUs, whose libraries are not
+    in an image. `values`: the job's fields."""
     if values.get("image") is None:
         return []
     problems = []
@@ -98,14 +98,14 @@ def container_faults(values: Mapping[str, Any], *, gpus: int) -> list[Problem]:
 
 
 def limit_faults(*, has_limits: bool, gpus: int) -> list[Problem]:
-    """Return the fault of a limit on the use of GPUs of a job that asks for none."""
+    """Return the fault of a job without GPUs that limits the use of GPUs."""
     if not has_limits or gpus:
         return []
     return [Problem("limits.gpu_utilization_below", "needs a job with GPUs, and resources.gpus is 0")]
 
 
 def stop_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the fault of a `stop` for a recipe, which nothing would ever stop. `values`: the job's fields."""
+    """Return the fault of a recipe with `stop`: recipes evaluate only once, at the end. `values`: the job's fields."""
     if values.get("stop") is None or values.get("recipe") is None:
         return []
     words = f"the recipe {values['recipe']} evaluates once, after its last step: leave out stop, or run a script"
@@ -127,9 +127,9 @@ def cache_faults(values: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the faults of a job that may move to other clusters: its needs that are not met there. `values`: the job's
-    fields."""
+def move_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the faults of a job that may move to other clusters: its fields that need its own cluster. `values`: the
+    job's fields."""
     if not values.get("clouds") and not values.get("clusters"):
         return []
     field_name = "clouds" if values.get("clouds") else "clusters"
@@ -216,7 +216,7 @@ def dataset_faults(value: Any) -> list[Problem]:
 
 
 def stream_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the faults of the field `stream`, which depends on others."""
+    """Return the faults of the field `stream`, which names some of `datasets`."""
     names = {reference.partition("@")[0] for reference in values["datasets"]}
     return [
         Problem("stream", f"{cut(repr(name), 80)} is none of the job's `datasets`")
@@ -266,12 +266,13 @@ _MOST = {"entrypoint": 1000, "env": 1000, "secrets": 100, "tags": 100}
 """Most entries of a field that has no other limit."""
 LONGEST_WORD = 128 * 1024 - 1
 """Bytes of one argument that Linux hands to a program (execve(2), MAX_ARG_STRLEN)."""
-_OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal obeys, or that turn the direction of reading. Lines may end, and letters may be joined."""
+_CONTROL_CHARACTERS = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters of terminals, and characters that change the direction of text. Line ends and joiners are
+allowed."""
 
 
 def written_faults(name: str, value: Any) -> list[Problem]:
-    """Return the faults of a field as a person writes it, which a stored job may have: too many entries, arguments that
+    """Return the faults of a field in a job file that are tolerated in stored jobs: too many entries, arguments that
     are too long, and characters that are invisible in a log or in the web UI."""
     problems: list[Problem] = []
     if isinstance(value, list | Mapping) and len(value) > _MOST.get(name, len(value)):
@@ -281,15 +282,15 @@ def written_faults(name: str, value: Any) -> list[Problem]:
         if not isinstance(text, str):
             continue  # the type is refused
         where = f"[{key}]" if isinstance(key, int) else cut(str(key), 40)
-        if _OBEYED.search(text):
-            problems.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
+        if _CONTROL_CHARACTERS.search(text):
+            problems.append(Problem(where, f"has control or invisible characters: {shown(text)}"))
         if name == "entrypoint" and len(text.encode(errors="replace")) > LONGEST_WORD:
             problems.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
     return problems
 
 
 def repeated(values: Iterable[str]) -> list[str]:
-    """Return the texts of a list that it has more than once, each once."""
+    """Return the duplicated texts of a list, each once."""
     counts: dict[str, int] = {}
     for value in values:
         counts[value] = counts.get(value, 0) + 1
@@ -297,8 +298,7 @@ def repeated(values: Iterable[str]) -> list[str]:
 
 
 def _texts(value: Any, problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
-    """Yield the names of a mapping with their texts. A value that is not a text adds a problem, and is yielded as
-    None."""
+    """Yield the names and texts of a mapping. A value that is not a text adds a problem, and None is yielded for it."""
     if not isinstance(value, Mapping):
         return
     for name, text in value.items():

@@ -26,43 +26,43 @@ _FINAL = {
     Reason.SUPERSEDED: JobState.FAILED,
     Reason.RETURNED: JobState.CANCELLED,
 }
-_ENDED_THERE = (Reason.SHUTDOWN, Reason.FENCED)
-"""Ends of an attempt that neither the cloud nor the scheduler ordered. In a row without progress they have a back-off,
-since the next attempt may end for the same reason at once."""
+_UNORDERED_ENDS = (Reason.SHUTDOWN, Reason.FENCED)
+"""Ends of an attempt that neither the cloud nor the scheduler ordered. Consecutive ones without progress have a
+back-off, because the next attempt may end immediately for the same reason."""
 _OF_ONE_ATTEMPT = ("recent_use", "attempt_use", "shard_traffic", "low_gpu_share", "new_checkpoints")
-"""The fields of the progress that begin anew with each owner."""
+"""The fields of the progress that are reset for each owner."""
 DETAIL_LIMIT = 4000
 """The most characters of a detail. The record is rewritten at every renewal and must stay small."""
 START_BACKOFF = timedelta(seconds=10)
-"""Wait after the first instance that could not start a job. It doubles with each further one."""
+"""The wait after the first instance that could not start a job. It doubles with each further instance."""
 START_BACKOFF_MAX = timedelta(minutes=10)
-"""Longest such wait. It is bounded because the cause may pass: a full disk may be emptied."""
+"""The longest wait of this kind. It is bounded because the cause may pass, as when a full disk is emptied."""
 START_INSTANCES = 4
-"""A job fails when this many different instances in a row could not start it: the instances are then not to blame."""
+"""A job fails when this many different instances in a row could not start it. The cause is then not the instances."""
 START_ATTEMPTS = 10
 """A job fails when it could not be started this many times in a row, even if only on one instance."""
 
 DENIED_STARTS = 12
-"""A job fails when it was denied what it needs this many times in a row before its program began: with the back-off,
-after about six hours without the permission."""
+"""A job fails when a permission was denied this many times in a row before its program began. With the back-off these
+are about six hours."""
 DENIED_BACKOFF_MAX = timedelta(hours=3)
-"""Longest wait after such a denial. It is long because a person has to grant the permission."""
+"""The longest wait after such a denial. It is long because a person has to grant the permission."""
 DENIED_RUNS = 8
-"""A job fails when its program was denied what it needs this many times in a row without progress: after two hours of
-back-off. It is less than DENIED_STARTS, because each of these attempts pays for a start of the program."""
+"""A job fails when its program was denied a permission this many times in a row without progress. With the back-off
+these are two hours. It is less than DENIED_STARTS, because each attempt pays for a start of the program."""
 DENIED_RUN_BACKOFF = timedelta(minutes=1)
-"""Wait after the first such end of a program. It doubles with each further one."""
+"""The wait after the first such end of a program. It doubles with each further one."""
 
-FRUITLESS_MOST = 6
+MAX_LOSSES_WITHOUT_PROGRESS = 6
 """A job fails when its owner has vanished this many times in a row without progress of the job."""
-UNTOLD = timedelta(minutes=30)
-"""Market time with an owner after which a program that reports no steps is presumed to have made progress."""
+UNREPORTED = timedelta(minutes=30)
+"""The market time with an owner after which a program that reports no steps counts as having made progress."""
 
-IDLE_ATTEMPTS_MOST = 20
-"""A job fails when this many attempts in a row ended without progress, whatever ended them. It is far above the other
-limits: it only ends loops that none of them sees, such as a notice before each first step."""
+MAX_IDLE_ATTEMPTS = 20
+"""A job fails when this many attempts in a row ended without progress, for any reason. It is far above the other
+limits, and only ends loops that they miss, such as a notice before each first step."""
 
-FAILED_ON_KEPT = 16
+MAX_FAILED_INSTANCES = 16
 """The largest number of failed instances in a job's record."""
 
 
@@ -76,13 +76,13 @@ class IllegalTransition(ValueError):
 
 
 def pending(job_id: str, now: datetime) -> JobRecord:
-    """Return the record of a job for which none is stored yet."""
+    """Return the initial record of a job."""
     return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
 
 
 def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
     """Return when a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance in
-    any cluster. A visit continues the wait that began at its home."""
+    any cluster. For a visit the wait began at its home."""
     submitted = job.visit.waits_since if job.visit is not None else None
     moments = [submitted or job.submitted_at, job.start_at]
     ran = record is not None and record.away is not None and bool(record.away.usd)
@@ -123,8 +123,8 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
 
 
 def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
-    """Return the record after the assigned instance has started the job. None if this instance does not, or no longer,
-    hold the assignment of this epoch.
+    """Return the record after the assigned instance has started the job, or None if the instance does not, or no
+    longer, have the assignment of this epoch.
 
     `from_zero`: the job starts again at step 0, because it has no checkpoint, and its progress is lost.
     """
@@ -138,7 +138,7 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
 
 
 def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Return the record after the owner's restarted agent has adopted the running job. None if the job does not run
+    """Return the record after the owner's restarted agent has adopted the running job, or None if the job does not run
     there."""
     if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
         return None
@@ -147,7 +147,7 @@ def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord
 
 
 def owns(record: JobRecord, epoch: int, owner: str) -> bool:
-    """Return whether the record says that this instance holds the lease under this epoch."""
+    """Return whether this instance holds the lease under this epoch."""
     return record.state.owned and record.epoch == epoch and record.owner == owner
 
 
@@ -176,13 +176,13 @@ def release(
     """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: the
     last reported progress.
 
-    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and are not counted;
-    preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
-    back-off that doubles each time, until there are more errors than the spec's retries.
+    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and are not counted.
+    Preemptions put it back and are counted. An error of the job itself (`Reason.failure`) puts it back with a back-off
+    that doubles each time, until there are more errors than the spec's retries.
 
-    `hopeless`: such an error is final immediately. `unstarted`: a preemption because the owner's machine or the store
-    could not start the program, or failed it. The preemption puts the job back with its own back-off, until too many
-    in a row could not start it (`gives_up`).
+    `hopeless`: an error is final immediately. `unstarted`: a preemption because the owner's machine or the store could
+    not start the program, or broke it. It puts the job back with its own back-off, until too many instances in a row
+    could not start the job (`gives_up`).
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -204,15 +204,16 @@ def release(
         update["preemptions"] = record.preemptions + 1
         if unstarted:
             update |= _unstarted(record, reason, now, detail, ran=exit_code is not None)
-        elif reason in _ENDED_THERE and update["idle_attempts"] > 1:
+        elif reason in _UNORDERED_ENDS and update["idle_attempts"] > 1:
             update["not_before"] = now + _doubled(START_BACKOFF, update["idle_attempts"] - 2, START_BACKOFF_MAX)
     return record.model_copy(update=update)
 
 
 def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False) -> bool:
-    """Return whether the job fails if its present owner could not start it either, for this reason.
+    """Return whether the job fails if its present owner, too, could not start it for this reason.
 
-    A missing permission is no fault of instances: only attempts count, and a person gets time to grant it.
+    For a missing permission only the number of attempts counts, not the number of instances, and a person gets time to
+    grant it.
 
     Args:
         record: The record with the progress of the attempt that ends.
@@ -226,8 +227,8 @@ def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool =
 
 
 def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
-    """Return how often the job could not be started, the present owner included. It begins a detail; the message of
-    the last start follows it."""
+    """Return the beginning of a detail: how often the job could not be started, the present owner included. The message
+    of the last start follows."""
     row = _unstarted_row(record, reason)
     if reason is Reason.DENIED:
         return (
@@ -239,9 +240,9 @@ def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
 
 
 def idle_attempts_limit(spec: JobSpec) -> int:
-    """Return after how many attempts in a row without progress the job fails. Whoever allows more restarts from zero
-    gets them."""
-    return max(IDLE_ATTEMPTS_MOST, spec.retries.from_zero + 1)
+    """Return after how many attempts in a row without progress the job fails: MAX_IDLE_ATTEMPTS, or more if
+    `retries.from_zero` allows more."""
+    return max(MAX_IDLE_ATTEMPTS, spec.retries.from_zero + 1)
 
 
 def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = False) -> JobRecord:
@@ -262,9 +263,9 @@ def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = 
 
 
 def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """Give the job back to an owner that was wrongly presumed dead, unless it has been assigned since. It continues
-    under the same epoch, as if it had never been lost. Return None if the job was not this owner's, or has another
-    owner now."""
+    """Give the job back to an owner that was wrongly presumed dead, unless the job was assigned again meanwhile. The
+    owner continues under the same epoch, as if the lease had never expired. Return None if the owner did not have the
+    job, or another owner has it now."""
     lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
     if not lost or record.epoch != epoch or record.last_owner != owner:
         return None
@@ -292,11 +293,11 @@ def close(
     detail: str = "",
     state: JobState | None = None,
 ) -> JobRecord:
-    """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be met, or it is
-    a visit that returns home; or `run_if` does not hold.
+    """End a job that waits for an instance: because it was cancelled, its budget is spent, its deadline cannot be met,
+    `run_if` does not hold, or it is a visit that returns home.
 
     Args:
-        state: The final state. None: the one that follows from the reason.
+        state: The final state. None: it follows from the reason.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -318,10 +319,10 @@ def close(
 
 
 def reuse(record: JobRecord | None, job_id: str, producer: str, progress: Progress, now: datetime) -> JobRecord:
-    """End a waiting job as SUCCEEDED without a run: `producer` has computed the same, and its outputs count.
+    """End a waiting job as SUCCEEDED without a run, with the outputs of `producer`, a job of the same stage.
 
     Args:
-        progress: The producer's last one, of which steps and metrics count for this job too.
+        progress: The producer's last progress. The job gets its steps and metrics.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -355,7 +356,7 @@ def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str, *,
 
 def _unstarted_row(record: JobRecord, reason: Reason) -> list[str | None]:
     """Return the last instances in a row that could not start the job, the present owner included. Progress begins a
-    new row, and so does a denial after other troubles, or the other way round: their limits differ."""
+    new row. So does a change between denials and other troubles, because their limits differ."""
     same_kind = (record.last_reason is Reason.DENIED) == (reason is Reason.DENIED)
     earlier = record.unstarted if same_kind and not _advanced(record) else []
     return [*earlier, record.owner][-DENIED_STARTS:]
@@ -389,7 +390,7 @@ def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -
 
 
 def _furthest(progress: Progress) -> int:
-    """Return the newest step that the job is known to have done or saved."""
+    """Return the highest step that the job is known to have done or saved."""
     return max(progress.step, progress.durable_step or 0)
 
 
@@ -399,29 +400,30 @@ def _saved(record: JobRecord) -> bool:
 
 
 def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
-    """Return how often in a row the job's owner has vanished without progress, with this end of an ownership.
+    """Return how often in a row the job's owner has vanished without progress, this time included.
 
-    A program that reports no steps has made progress once it has run for UNTOLD: its saved work is unknown.
+    A program that reports no steps counts as having made progress once it has run for UNREPORTED, because its saved
+    work is unknown.
     """
     if _advanced(record):
         return 0
     if reason is not Reason.LOST:
         return record.fruitless
-    return 0 if _ran_untold(record, now) else record.fruitless + 1
+    return 0 if _ran_unreported(record, now) else record.fruitless + 1
 
 
 def _idle_attempts(record: JobRecord, reason: Reason, now: datetime) -> int:
-    """Return how many attempts in a row have ended without progress, with this one.
+    """Return how many attempts in a row have ended without progress, this one included.
 
-    Failures of the program do not count: `retries` limits them. An agent that reports the checkpoints of programs
-    without steps leaves nothing to presume; neither does an attempt that machine, agent or store failed.
+    Failures of the program do not count: `retries` limits them. A program without reported steps counts as having made
+    progress after UNREPORTED, unless its agent reports its checkpoints, or machine, agent or store broke the attempt.
     """
     if _advanced(record):
         return 0
     if reason.failure:
         return record.idle_attempts
     presumed = record.progress.new_checkpoints is None and not reason.troubled
-    return 0 if presumed and _ran_untold(record, now) else record.idle_attempts + 1
+    return 0 if presumed and _ran_unreported(record, now) else record.idle_attempts + 1
 
 
 def _advanced(record: JobRecord) -> bool:
@@ -433,16 +435,17 @@ def _advanced(record: JobRecord) -> bool:
     )
 
 
-def _ran_untold(record: JobRecord, now: datetime) -> bool:
-    """Return whether a program that reports no steps has run for so long that it is presumed to have made progress."""
+def _ran_unreported(record: JobRecord, now: datetime) -> bool:
+    """Return whether a program that reports no steps has run for UNREPORTED, and so counts as having made progress."""
     began = record.assigned_at
     silent = _furthest(record.progress) == 0 and record.state is JobState.RUNNING
-    return silent and began is not None and now - began >= UNTOLD
+    return silent and began is not None and now - began >= UNREPORTED
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
-    """Return the instances on which the job has failed. The job is then tried elsewhere, and bad machines are found."""
+    """Return the fields with the instances on which the job has failed. The next attempt avoids them, and they show
+    broken machines."""
     if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
         return {}
     others = [i for i in record.failed_on if i != record.owner]
-    return {"failed_on": [*others, record.owner][-FAILED_ON_KEPT:], "failed_step": record.progress.step}
+    return {"failed_on": [*others, record.owner][-MAX_FAILED_INSTANCES:], "failed_step": record.progress.step}

@@ -1,4 +1,4 @@
-"""Finds what kept a job from using its machine fully, by its measurements, and the changes that would help most."""
+"""Finds the bottleneck of a job by its measured utilization, and the changes that would help most."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,13 +15,13 @@ from everspot_core.jobs.smaller_types import Footprint, smaller_types
 from everspot_core.jobs.utilization import UTILIZATION, Utilization, combine
 
 LEAST_SECONDS = 60.0
-"""A shorter time is not judged: it is start-up more than training."""
+"""A shorter time is not judged, because it is mostly start-up."""
 BUSY = 0.85
-"""The share from which on processors or GPUs are well used."""
+"""The least share of busy processors or GPUs that counts as good use."""
 LONG_WAIT = 0.2
-"""The share of time from which on a wait for data or disks is what to look at first."""
+"""The share of time from which on a wait for data or disks is the main bottleneck."""
 HALF = 0.5
-"""Below this share a smaller machine is looked for, and a GPU's memory has space for a larger batch."""
+"""Below this share a smaller machine is proposed, or a larger batch if GPU memory is free."""
 FULL_MEMORY = 0.9
 """The share of a GPU's memory that a larger batch may take."""
 MOST_CHANGES = 2
@@ -29,7 +29,7 @@ _UNKNOWN_SPEED = "list prices; the time of a step there is not known"
 
 
 class Bottleneck(StrEnum):
-    """What a job waits for most. The values are those of `everspot job --json`."""
+    """The resource that limits a job. The values appear in `everspot job --json`."""
 
     NONE = "none"  # its GPUs, or without GPUs its processors, are well used
     DATA = "data"  # the loop waits for batches, though processors and disks are not busy
@@ -40,7 +40,7 @@ class Bottleneck(StrEnum):
 
 
 class ChangeKind(StrEnum):
-    """The changes that a review may propose. The values are those of `everspot cost audit --json`."""
+    """The changes that a review may propose. The values appear in `everspot cost audit --json`."""
 
     LOADER_WORKERS = "loader-workers"
     PREPARE_DATA = "prepare-data"
@@ -57,8 +57,8 @@ class MachineChange:
 
     Attributes:
         action: what to do.
-        gain: what follows from the measured figures and the list prices; empty: no figure is known.
-        assumes: what `gain` takes for granted and nobody measured; empty: nothing.
+        gain: the effect by the measured figures and the list prices; empty if no figure is known.
+        assumes: the unmeasured assumption behind `gain`; empty if it has none.
     """
 
     kind: ChangeKind
@@ -72,12 +72,12 @@ class MachineChange:
 
 @dataclass(frozen=True, slots=True)
 class MachineReview:
-    """The judgement of what a job used.
+    """The result of a review of a job's utilization.
 
     Attributes:
-        bottleneck: what it waits for most.
+        bottleneck: the resource that limits the job.
         reason: a sentence with the figures.
-        changes: what would help most, the best first; at most `MOST_CHANGES`.
+        changes: the most helpful changes, the best first; at most `MOST_CHANGES`.
     """
 
     bottleneck: Bottleneck
@@ -87,7 +87,7 @@ class MachineReview:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The input of the rules: what was used, what the job asks for, its type, and what types there are."""
+    """The input of the rules: the utilization, the declared resources, the current type and the catalogue."""
 
     use: Utilization
     declared: Resources
@@ -124,7 +124,7 @@ class _Case:
 
 
 class _Rule(NamedTuple):
-    """A bottleneck: when it is named, how it is explained, and what would help, the best first."""
+    """A bottleneck with its condition, its explanation, and the helpful changes, the best first."""
 
     bottleneck: Bottleneck
     applies: Callable[[_Case], bool]
@@ -133,9 +133,9 @@ class _Rule(NamedTuple):
 
 
 def job_use(record: JobRecord | None, events: Iterable[Event]) -> Utilization | None:
-    """Return what a job used of its machines in all its attempts; None if nothing was measured.
+    """Return the utilization of a job's machines over all its attempts; None if nothing was measured.
 
-    The attempts that are over count by their last event, the present one by the record.
+    Ended attempts count by their last event, the present attempt by the record.
     """
     by_epoch: dict[int, Utilization] = {}
     for event in events:
@@ -152,14 +152,14 @@ def job_use(record: JobRecord | None, events: Iterable[Event]) -> Utilization | 
 def review_machine(
     use: Utilization, declared: Resources, current: InstanceType | None, catalogue: Catalogue, region: str
 ) -> MachineReview | None:
-    """Return what kept a job from using its machine fully; None if too little was measured to say so.
+    """Return the review of a job; None if too little was measured.
 
     Args:
-        use: what the job used.
-        declared: what its file asks for.
-        current: the type that it ran on last; None: not known, so that no other type is named.
+        use: the job's utilization.
+        declared: the resources in its job file.
+        current: the type that it ran on last; None: unknown, so that no other type is proposed.
         catalogue: types and prices.
-        region: where other types are looked for.
+        region: the region of proposed types.
     """
     case = _Case(use, declared, current, catalogue, region)
     if case.share is None or use.seconds < LEAST_SECONDS:
@@ -167,7 +167,7 @@ def review_machine(
     rule = next(rule for rule in _RULES if rule.applies(case))
     changes = [change for propose in rule.changes if (change := propose(case)) is not None]
     if case.share < HALF and (smaller := _smaller_type(case)) is not None:
-        # On processors nothing is gained but by a smaller machine, unless the job waits.
+        # Without GPUs only a smaller machine saves money, unless the job waits.
         changes = [*changes[: MOST_CHANGES - 1], smaller]
     subject = "its GPUs computed" if case.on_gpus else "its processors were busy"
     reason = f"{subject} for {case.share:.0%} of the time{rule.explain(case)}"
@@ -198,7 +198,7 @@ def _read_ahead(case: _Case) -> MachineChange:
 
 
 def _without_wait(case: _Case, kind: ChangeKind, action: str) -> MachineChange:
-    """Return a change with what it gains at most: the time of a step without the wait for data."""
+    """Return a change with its largest possible gain: the time of a step without the wait for data."""
     step, waits = case.use.step_seconds, case.use.data_wait_share
     if step is None or waits is None or waits < LONG_WAIT:
         return MachineChange(kind, action)
@@ -219,7 +219,7 @@ def _larger_batch(case: _Case) -> MachineChange:
 
 
 def _more_processors(case: _Case) -> MachineChange:
-    """Return the cheapest type with the same GPUs and more processors, and how fast it has to be to pay."""
+    """Return the cheapest type with the same GPUs and more processors, and the speed at which it pays off."""
     general = MachineChange(
         ChangeKind.MORE_PROCESSORS, "take a type with more processors for each GPU (resources.vcpus)"
     )
@@ -246,7 +246,8 @@ def _more_processors(case: _Case) -> MachineChange:
 
 
 def _smaller_type(case: _Case) -> MachineChange | None:
-    """Return the cheapest type that holds what was used, with its price and the time at which it costs the same."""
+    """Return the cheapest type that satisfies the measured use, with its price and the running time at which it costs
+    the same."""
     use, declared, current = case.use, case.declared, case.current
     price = case.usd_per_hour(current.name) if current is not None else None
     if current is None or price is None:
@@ -309,4 +310,4 @@ _RULES: tuple[_Rule, ...] = (
         ),
     ),
 )
-"""The bottlenecks. The first whose rule applies is named."""
+"""The bottlenecks. The first rule that applies is the result."""

@@ -1,6 +1,6 @@
 """A profile of a running job: some of its steps, recorded by torch's profiler.
 
-The program may report anything, so texts and lists are bounded, and impossible figures count as unknown.
+The program's reports are not trusted: texts and lists are bounded, and impossible figures count as unknown.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ DEFAULT_STEPS = 20
 MOST_PROFILED_STEPS = 200
 """The most steps of one profile. A step of a large model has some ten thousand events."""
 MOST_OPERATIONS = 100
-"""The operations of a profile that are kept, the most expensive ones."""
+"""The most operations of a profile. The most expensive ones are kept."""
 PROFILE_FOLDER = "profile"
 """The folder below a job's outputs with the traces of its profiles."""
 MOST_TRACE_BYTES = 64 << 20
@@ -44,7 +44,7 @@ class ProfileState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the profile changes no more."""
+        """Whether the profile no longer changes."""
         return self is not ProfileState.RECORDING
 
 
@@ -52,15 +52,15 @@ class ProfileRequest(Document):
     """A user's request to profile one attempt of a job: `profiles/{job}.json` in the control bucket."""
 
     id: str = Field(pattern=r"^[0-9a-f]{8}$")
-    epoch: int = Field(description="Of the attempt: no other one is profiled.")
+    epoch: int = Field(description="The attempt that is profiled.")
     steps: int = Field(default=DEFAULT_STEPS, ge=1, le=MOST_PROFILED_STEPS)
     at: Utc
     by: str = ""
-    valid_until: Utc = Field(description="When the user stops waiting: then another request may replace this one.")
+    valid_until: Utc = Field(description="When the user stops waiting, so that another request may replace this one.")
 
 
 def refuse_profile(job_id: str, record: JobRecord | None) -> str | None:
-    """Return why a job cannot be profiled now; None: it has an instance."""
+    """Return why a job cannot be profiled now, or None."""
     if record is None or record.state is JobState.PENDING:
         return f"{job_id} has no instance yet: it can be profiled while it runs"
     if record.away is not None:
@@ -71,7 +71,7 @@ def refuse_profile(job_id: str, record: JobRecord | None) -> str | None:
 
 
 def describe_lost_profile(request: ProfileRequest, job_id: str, record: JobRecord | None) -> str | None:
-    """Return what has ended the attempt before its profile was done; None while it goes on."""
+    """Return why the attempt ended before its profile was done; None while it runs."""
     if record is not None and record.state.owned and record.epoch == request.epoch:
         return None
     if record is not None and record.state.final:
@@ -85,7 +85,7 @@ def describe_lost_profile(request: ProfileRequest, job_id: str, record: JobRecor
 
 
 class Operation(Stored):
-    """An operation of the profiled steps, all calls together."""
+    """An operation of the profiled steps, with the totals of all its calls."""
 
     name: Annotated[str, _cut(_LONGEST_NAME)]
     calls: Annotated[int, BeforeValidator(keep_within(0, 10**15, 0))] = 0
@@ -94,7 +94,7 @@ class Operation(Stored):
 
 
 class DataLoading(Stored):
-    """How the profiled steps got their batches."""
+    """The data loading of the profiled steps."""
 
     wait_seconds: Seconds = Field(default=None, description="Time in which the loop waited for its next batch.")
     loader: Annotated[str, _cut(_LONGEST_NAME)] = Field(default="", description="The class of the loader.")
@@ -125,7 +125,7 @@ class Profile(Document):
     cpu_seconds: Total = Field(default=None, description="Processor time of all operations.")
     gpu_seconds: Total = Field(default=None, description="GPU time of all operations; None: no GPU was used.")
     operations: tuple[Operation, ...] = Field(
-        default=(), max_length=MOST_OPERATIONS, description="The most expensive operations, the first one most."
+        default=(), max_length=MOST_OPERATIONS, description="The most expensive operations, in descending order."
     )
     trace: Annotated[str, Field(pattern=r"^([\w-][\w.-]{0,99})?$")] = Field(
         default="", description="The name of the trace, below outputs/profile/; empty: there is none."
@@ -149,7 +149,7 @@ class Profile(Document):
     def slowdown(self) -> float | None:
         """The time that the profiler added to a step, as a fraction of a step without it; None: not known.
 
-        The profiler makes no step faster: where the steps before were slower, the difference is noise, and this is 0.
+        A profiler makes no step faster: if the steps before were slower, the difference is noise and the result is 0.
         """
         recorded = self.median_step_seconds if self.median_step_seconds is not None else self.step_seconds
         if recorded is None or not self.plain_step_seconds:
@@ -164,7 +164,7 @@ class Profile(Document):
         return self.stopped_seconds + self.slowdown * self.plain_step_seconds * self.steps
 
     def share(self, operation: Operation) -> float | None:
-        """Return an operation's fraction of the GPU's time, or without a GPU of the processor's time."""
+        """Return an operation's fraction of the GPU time; without a GPU, of the processor time."""
         part, whole = operation.cpu_seconds, self.cpu_seconds
         if self.uses_gpu:
             part, whole = operation.gpu_seconds, self.gpu_seconds

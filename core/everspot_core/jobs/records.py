@@ -27,8 +27,8 @@ from everspot_core.jobs.visit_records import Away, Trip
 
 class JobState(StrEnum):
     """The state of a job. PENDING: it waits for an instance. ASSIGNED: it has an instance that has not started it yet.
-    AWAY: it is offered to another cluster, or runs there. SKIPPED: its `run_if`, or that of a job that it comes after,
-    did not hold. The last four are final."""
+    AWAY: it is offered to another cluster, or runs there. SKIPPED: its `run_if`, or the `run_if` of a job in its
+    `after`, did not hold. The last four are final."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
@@ -61,7 +61,7 @@ class Reason(StrEnum):
     BUDGET = "budget"
     ERROR = "error"  # the user's program failed
     LOST = "lost"  # the owner vanished: lease expired, or its instance is gone
-    FENCED = "fenced"  # the owner found out that it no longer is one
+    FENCED = "fenced"  # the owner found that it had lost the lease
     MOVE = "move"  # the scheduler has a better instance for the job
     SHUTDOWN = "shutdown"  # the instance or its agent is being stopped for another reason
     ROLL = "roll"  # the instance is replaced by one of the current image and settings
@@ -80,7 +80,7 @@ class Reason(StrEnum):
     INFEASIBLE = "infeasible"  # no capacity could have met its deadline: it was not started
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
     NO_PROGRESS = "no-progress"  # its owner vanished too often in a row without progress of the job
-    SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record: no owner could write any
+    SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record, so no owner can write any
     UNDERUSED = "underused"  # its GPUs computed less than `limits` allows, which says `then: end`
     STALLED = "stalled"  # the program made no step for many times its usual step time, and `retries.stalled` is set
 
@@ -103,12 +103,12 @@ class Reason(StrEnum):
 
     @property
     def troubled(self) -> bool:
-        """Whether machine, agent or store failed the job. Another instance is tried after a growing back-off."""
+        """Whether machine, agent or store broke the attempt. Another instance is tried after a growing back-off."""
         return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED, Reason.AGENT)
 
     @property
     def put_off(self) -> bool:
-        """Whether the job waits because of its hours or a budget, which is not an interruption or an error."""
+        """Whether the job waits for its hours or a budget, which counts neither as an interruption nor as an error."""
         return self in (Reason.CAP, Reason.WINDOW)
 
     @property
@@ -146,7 +146,7 @@ class Progress(Stored):
         "it has no limit, or is not below.",
     )
     early_stop: EarlyStop | None = Field(
-        default=None, description="Why its `stop` ends it, from the evaluation on that does; None: it goes on."
+        default=None, description="The end by its `stop`, from the deciding evaluation on; None: it continues."
     )
     new_checkpoints: int | None = Field(
         default=None,
@@ -160,10 +160,10 @@ class Progress(Stored):
     )
     mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not reported.")
     recent_use: Utilization | None = Field(
-        default=None, description="What it used of its machine in the last minute or so; None: not measured."
+        default=None, description="The utilization of about the last minute; None: not measured."
     )
     attempt_use: Utilization | None = Field(
-        default=None, description="What it used of its machine in this attempt so far; None: not measured."
+        default=None, description="The utilization of this attempt so far; None: not measured."
     )
     shard_traffic: ShardTraffic | None = Field(
         default=None, description="The bytes that it streamed in this attempt so far; None: it streams nothing."
@@ -224,21 +224,21 @@ class JobRecord(Document):
     assigned_at: Utc | None = Field(default=None, description="When its owner got it, while it has one.")
     held_seconds: Seconds = Field(
         default=None,
-        description="Market time with an instance, over all attempts that have ended. None: an older release's record.",
+        description="Market time with an instance, over all ended attempts. None: an older release's record.",
     )
 
     away: Away | None = Field(default=None, description="While the state is AWAY.")
     waits_since: Utc | None = Field(
         default=None,
-        description="The start of its wait, if it has been away since and got no instance there. None: the wait began "
-        "when it last left an instance.",
+        description="The start of its wait, if it was away during the wait and got no instance there. None: the wait "
+        "began when it last left an instance.",
     )
     trips: list[Trip] = Field(
         default_factory=list, description="Its visits to other clusters, and failed offers, newest last."
     )
 
     def held_time(self, until: datetime) -> timedelta | None:
-        """Return the market time with an instance up to a moment; None if only the events know it."""
+        """Return the market time with an instance up to a moment; None if it has to be computed from the events."""
         if self.epoch == 0:
             return timedelta(0)
         if self.held_seconds is None:
@@ -256,7 +256,7 @@ class Order(StrEnum):
 
 
 class Seat(Stored):
-    """A job's part of an instance that it shares: the resources that it may use, and the scheduler's order.
+    """A job's part of a shared instance: the resources that it may use, and the scheduler's order.
 
     `order`, `reason` and `deadline` are as in `Assignment`, for this job alone.
     """
@@ -267,7 +267,7 @@ class Seat(Stored):
     memory_gib: float
     gpus: tuple[int, ...] = Field(default=(), description="Which of the instance's GPUs, counted from 0.")
     share: float = Field(
-        description="Its part of what the instance costs, from 0 to 1; all seats together make 1 at most."
+        description="Its part of the instance's cost, from 0 to 1; the shares of all seats add up to 1 at most."
     )
     order: Order = Order.RUN
     reason: Reason | None = None
@@ -276,11 +276,11 @@ class Seat(Stored):
 
 
 class Assignment(Document):
-    """The scheduler's orders to one instance: schedulers write it conditionally, and the instance's agent polls it.
+    """The scheduler's orders to one instance. Schedulers write it conditionally, and the instance's agent polls it.
 
-    `job_id` names the job that has the instance alone, `seats` the jobs that share it; never both, and neither if there
-    is no job. `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the stored document
-    `cordoned` is called `doomed`, the name that the first release wrote.
+    `job_id` names the job that has the instance alone, `seats` the jobs that share it. At most one of the two is set.
+    With `order` STOP the agent checkpoints and gives the lease back, by `deadline` if there is one. The stored document
+    calls `cordoned` `doomed`, as the first release did.
     """
 
     instance_id: str
@@ -306,12 +306,12 @@ class Assignment(Document):
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The jobs that it names."""
+        """The jobs of the assignment."""
         return (self.job_id,) if self.job_id is not None else tuple(s.job_id for s in self.seats)
 
     @property
     def seat_assignments(self) -> tuple["Assignment", ...]:
-        """The orders for each job that it names, as if that job had the instance alone."""
+        """The orders for each of its jobs, as if that job had the instance alone."""
         return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
     def share(self, job_id: str) -> float:

@@ -1,6 +1,6 @@
-"""Types of the figures that a job's own program reports, or another cluster. They may report anything.
+"""Types of figures that a job's program or another cluster reports. They are not trusted.
 
-An impossible figure is read as unknown. It is not an error, because the rest of the document is still needed.
+An impossible figure is read as unknown, and is no error, because the other fields of the document are still needed.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,8 @@ _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
 def keep_within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
-    """Return a validator: a number outside of the bounds becomes `unknown`; every other value is unchanged."""
+    """Return a validator that replaces a number outside the bounds by `unknown` and leaves every other value
+    unchanged."""
 
     def check(value: Any) -> Any:
         if isinstance(value, int):
@@ -30,7 +31,7 @@ def keep_within(least: float, most: float, unknown: Any = None) -> Callable[[Any
 
 
 def parse_number(value: Any, least: float, most: float) -> float | None:
-    """Return a number of an event; None if the value is no number, or is out of its bounds."""
+    """Return a number from an event's data; None if the value is no number, or is out of its bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         return None
     return float(value)
@@ -45,20 +46,20 @@ def update_metrics(metrics: Mapping[str, float], values: Mapping[str, float]) ->
 
 
 def parse_count(value: Any) -> int | None:
-    """Return a count of an event; None if it cannot be one."""
+    """Return a count from an event's data; None if the value is no count."""
     is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
     return int(value) if is_valid else None
 
 
 Step = Annotated[int, BeforeValidator(keep_within(0, MOST_STEPS, 0))]
-"""A count of optimizer steps; 0 if the value cannot be one."""
+"""A count of optimizer steps; 0 if the value is no count."""
 Steps = Annotated[int | None, BeforeValidator(keep_within(0, MOST_STEPS))]
 Rate = Annotated[float | None, BeforeValidator(keep_within(_SLOWEST, _FASTEST))]
 PerEpoch = Annotated[float | None, BeforeValidator(keep_within(_SLOWEST, MOST_STEPS))]
-"""Optimizer steps of one epoch: less than one where several epochs make a step; None: not known."""
+"""Optimizer steps of one epoch, below 1 if a step spans several epochs; None: unknown."""
 Seconds = Annotated[float | None, BeforeValidator(keep_within(0, MOST_SECONDS))]
 Total = Annotated[float | None, BeforeValidator(keep_within(0, 1e18))]
-"""A sum that has been counted, such as of bytes; None: not measured."""
+"""A measured total, such as of bytes; None: not measured."""
 Share = Annotated[float | None, BeforeValidator(keep_within(0, 1))]
 """A fraction of a whole; None: not known."""
 Gib = Annotated[float | None, BeforeValidator(keep_within(0, _LARGEST))]

@@ -1,14 +1,14 @@
 """`run_if`: a stage runs only if metrics of other jobs meet a condition.
 
-The grammar, in which blanks separate words:
+The grammar (blanks separate words):
 
     condition  = comparison { "and" comparison }
     comparison = sum ( ">" | ">=" | "<" | "<=" ) sum
     sum        = value { ( "+" | "-" ) ( value | percentage ) }
     value      = number | "metric(" job "." name ")" | "last(" job "." name ")"
 
-`metric` is the metric of a job of `after`, `last` that of the latest successful job of a name. A percentage is of the
-value of the sum before it. Nothing else is evaluated, and no text is ever run.
+`metric` is the metric of a job of `after`, `last` that of the latest successful job of a name. A percentage refers to
+the sum before it. Nothing else is evaluated, and no text is executed.
 """
 
 import math
@@ -21,9 +21,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 LONGEST = 500
-"""Characters of a condition."""
+"""The most characters of a condition."""
 _EXACT = 1e15
-"""Whole numbers below this have no exponent."""
+"""Whole numbers below this are written without an exponent."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<metric>(?P<source>metric|last)\(\s*(?P<job>[a-z0-9][a-z0-9-]{0,39})\.(?P<name>[A-Za-z_][\w./-]{0,99})\s*\))"
     r"|(?P<number>(?:\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(?:e[+-]?\d{1,2})?)(?P<percent>\s*%)?"
@@ -64,7 +64,7 @@ class Term:
 
     Attributes:
         sign: 1 or -1.
-        number: of a number or a percentage, where `ref` is None.
+        number: the value of a number or a percentage; unused if `ref` is set.
     """
 
     sign: int
@@ -100,7 +100,7 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """Whether a condition holds, with the figures in words."""
+    """Whether a condition holds. `words`: the comparison with its figures."""
 
     is_met: bool
     words: str
@@ -108,7 +108,7 @@ class ConditionResult:
 
 @dataclass(frozen=True, slots=True)
 class RunCondition:
-    """Comparisons that have to hold together."""
+    """A conjunction of comparisons."""
 
     comparisons: tuple[MetricComparison, ...]
 
@@ -133,8 +133,8 @@ class RunCondition:
         return tuple(dict.fromkeys(ref for comparison in self.comparisons for ref in comparison.refs))
 
     def judge(self, values: Mapping[MetricRef, float | None]) -> ConditionResult:
-        """Return whether the condition holds. A comparison with a value of None holds: nothing has succeeded so far
-        that it could be compared with.
+        """Return whether the condition holds. A comparison with a value of None holds, because no successful job exists
+        yet to compare with.
 
         Raises:
             KeyError: if a metric is not among the values.
@@ -170,7 +170,7 @@ def _write_sum(terms: tuple[Term, ...]) -> str:
 
 
 class _Parser:
-    """Reads a condition from left to right, one token ahead."""
+    """A parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text.strip(), 0
@@ -244,4 +244,4 @@ def _read(value: Any) -> Any:
 
 
 Condition = Annotated[RunCondition, BeforeValidator(_read), PlainSerializer(str, return_type=str)]
-"""A condition as people and documents write it."""
+"""A condition, written as text in job files and documents."""

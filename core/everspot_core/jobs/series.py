@@ -1,9 +1,9 @@
-"""Series of jobs: computes the next run."""
+"""Computes the next run of a series of jobs."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from everspot_core.jobs.job import Earlier, JobSubmission, Series
+from everspot_core.jobs.job import JobSubmission, PrecedingJob, Series
 
 
 def next_id(series: Series) -> str:
@@ -16,13 +16,13 @@ def next_run(
 ) -> JobSubmission | None:
     """Return the run after one that has ended with these metrics; None if it belongs to no series.
 
-    It begins `every` after the scheduled begin of the last run. If several such times have passed meanwhile, only the
-    latest counts, and the run begins immediately. If `skip_if` holds, it begins another `every` later. It has the code,
-    the datasets and the packages of the run before. With `continue_from` it reads the outputs of the last successful
-    run.
+    The run begins `every` after the scheduled start of the last run. If several such times have passed meanwhile, only
+    the latest counts, and the run begins immediately. If `skip_if` holds, the run begins another `every` later. It has
+    the code, the datasets and the packages of the last run. With `continue_from` it reads the outputs of the last
+    successful run.
 
     Args:
-        succeeded: whether the last run did.
+        succeeded: whether the last run succeeded.
     """
     spec, series = last.spec, last.series
     if series is None or spec.every is None:
@@ -47,15 +47,15 @@ def next_run(
 
 
 def continued_from(submission: JobSubmission) -> str | None:
-    """Return the run of its series whose outputs a job begins with; None if it begins from scratch."""
+    """Return the run of its series whose outputs a job continues from; None if it begins from scratch."""
     name = submission.spec.name
     is_continued = submission.spec.continue_from is not None
     return next((e.job_id for e in submission.after if e.name == name), None) if is_continued else None
 
 
-def _continue(last: JobSubmission, *, succeeded: bool) -> list[Earlier]:
-    """Return the jobs that the run after this one comes after."""
+def _continue(last: JobSubmission, *, succeeded: bool) -> list[PrecedingJob]:
+    """Return the `after` of the next run."""
     if last.spec.continue_from is None or not succeeded:
         return last.after
     name = last.spec.name
-    return [*(e for e in last.after if e.name != name), Earlier(name=name, job_id=last.job_id)]
+    return [*(e for e in last.after if e.name != name), PrecedingJob(name=name, job_id=last.job_id)]

@@ -1,11 +1,11 @@
-"""The changes of an assignment: they give a job an instance, alone or shared, remove it, or order it to stop.
+"""The transitions of an assignment: give a job an instance, alone or shared, remove the job, or order it to stop.
 
-Each function takes the present assignment, None if none is stored, and returns the next one. Schedulers write it
-conditionally, so two schedulers never assign the same room. `now` is market time, for stamps.
+Each function takes the present assignment (None if none is stored) and returns the next one. Schedulers write it
+conditionally, so two schedulers never assign the same resources. `now` is market time, for time stamps.
 
-A job that shares an instance gets its share of the cost when it is seated: the largest of its fractions of vCPUs,
-memory and GPUs, but never more than the seats before it leave. So all shares together never exceed 1, and the fleet
-bears the cost that no share covers, such as boot and idle time.
+The share of a shared instance's cost is fixed when a job gets its seat: the largest of its fractions of vCPUs, memory
+and GPUs, but at most the part that earlier seats left. So all shares add up to at most 1. The fleet bears the cost that
+no share covers, such as boot and idle time.
 """
 
 from datetime import datetime
@@ -16,12 +16,12 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import Assignment, Order, Reason, Seat
 
-_CRUMB = 1e-6
-"""Rounding errors of memory do not count as memory."""
+_EPSILON_GIB = 1e-6
+"""The tolerance for rounding errors of memory, GiB."""
 
 
 def assign_alone(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
-    """Give a job a whole instance. Return None if another job is there."""
+    """Give a job a whole instance. Return None if the instance has another job."""
     old = old or _empty(instance_id, now)
     if old.jobs:
         return None
@@ -31,15 +31,15 @@ def assign_alone(old: Assignment | None, instance_id: str, job_id: str, epoch: i
 def seat(
     old: Assignment | None, instance: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
 ) -> Assignment | None:
-    """Put a job beside those that share the instance. Return None if there is no room, or if a job has the instance
-    alone."""
+    """Give a job a seat on a shared instance. Return None if the free resources do not suffice, or if a job has the
+    instance alone."""
     old = old or _empty(instance.instance_id, now)
     used_gpus = {index for s in old.seats for index in s.gpus}
     free = [index for index in range(instance.gpus) if index not in used_gpus]
     if old.job_id is not None or job_id in old.jobs or not fits(need, Shape.from_machine(instance)):
         return None
     vcpus, memory = sum(s.vcpus for s in old.seats), sum(s.memory_gib for s in old.seats)
-    if vcpus + need.vcpus > instance.vcpus or memory + need.memory_gib > instance.memory_gib + _CRUMB:
+    if vcpus + need.vcpus > instance.vcpus or memory + need.memory_gib > instance.memory_gib + _EPSILON_GIB:
         return None
     if len(free) < need.gpus:
         return None
@@ -56,14 +56,14 @@ def seat(
 
 
 def largest_share(need: Resources, instance: InstanceRecord | InstanceType) -> float:
-    """Return the fraction of an instance that a job takes: the largest over vCPUs, memory and GPUs."""
+    """Return the fraction of an instance that a job occupies: the largest over vCPUs, memory and GPUs."""
     parts = [need.vcpus / instance.vcpus, need.memory_gib / instance.memory_gib]
     if instance.gpus:
         parts.append(need.gpus / instance.gpus)
     return min(1.0, max(parts))
 
 
-def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignment:
+def remove_job(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignment:
     """Remove the job. An order to leave stays until the instance is gone."""
     if (old.job_id, old.epoch) == (job_id, epoch):
         empty = Assignment(instance_id=old.instance_id, cordoned=old.cordoned, changed_at=now)
@@ -76,7 +76,7 @@ def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignmen
 def stop(
     old: Assignment, job_id: str, epoch: int, reason: Reason, deadline: datetime | None, now: datetime
 ) -> Assignment:
-    """Tell the owner of one job to give it back; the jobs beside it run on."""
+    """Order the owner of one job to give it back. Other jobs of the instance continue."""
     stop_order = {"order": Order.STOP, "reason": reason, "deadline": deadline, "changed_at": now}
     if (old.job_id, old.epoch) == (job_id, epoch):
         return old.model_copy(update=stop_order)
@@ -85,7 +85,7 @@ def stop(
 
 
 def cordon(old: Assignment | None, instance_id: str, deadline: datetime | None, now: datetime) -> Assignment:
-    """Cordon an instance that the cloud takes: it gets no new job, and all its jobs stop by the deadline."""
+    """Cordon an instance that the cloud reclaims: it gets no new job, and all its jobs stop by the deadline."""
     old = old or _empty(instance_id, now)
     stop_order = {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": deadline, "changed_at": now}
     seats = tuple(s.model_copy(update=stop_order) for s in old.seats)
@@ -100,9 +100,9 @@ def leave(old: Assignment | None, instance_id: str, reason: Reason, now: datetim
 
 
 def restored(assignment: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
-    """Return `assignment`, which names a job again, with the orders of `old`.
+    """Return the assignment with a job's seat and orders restored from `old`, or None if its resources are taken.
 
-    An order to leave stays. On a cordoned instance the job is ordered to stop immediately. None if the job has no room.
+    An order to leave stays. On a cordoned instance the job is ordered to stop immediately.
     """
     if assignment is None or old is None:
         return assignment

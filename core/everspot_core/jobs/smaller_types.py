@@ -1,4 +1,4 @@
-"""The smaller instance types that hold an arm of a comparison, by the memory that its runs were measured to hold."""
+"""Finds smaller instance types for an arm of a comparison, by the measured memory of its runs."""
 
 from dataclasses import dataclass
 
@@ -10,24 +10,24 @@ from everspot_core.jobs.lower_precision import HEADROOM
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The most memory that the runs of an arm held, GiB. `gpu_gib`: of one GPU, by torch's allocator; `memory_gib`: of
-    the machine, by the resident set. None: not measured."""
+    """The peak memory of the runs of an arm, GiB; None: not measured. `gpu_gib`: of one GPU, by torch's allocator.
+    `memory_gib`: of the machine, by the resident set."""
 
     memory_gib: float | None = None
     gpu_gib: float | None = None
 
     @property
     def peak_gib(self) -> float | None:
-        """The figure that decides: the GPU's where there is one."""
+        """The deciding figure: the GPU's if there is one."""
         return self.gpu_gib if self.gpu_gib is not None else self.memory_gib
 
 
 @dataclass(frozen=True, slots=True)
 class SmallerType:
-    """A type that can hold an arm and is cheaper than the type that the arm ran on.
+    """A type that has enough memory for an arm and is cheaper than the type that the arm ran on.
 
     Attributes:
-        new: whether it does not hold the first arm.
+        new: whether its memory is too small for the first arm.
         epoch_seconds: expected time of an epoch, market seconds; None if the type has another GPU, whose speed is not
             known.
     """
@@ -44,7 +44,7 @@ class SmallerType:
 
 
 def needed_resources(declared: Resources, footprint: Footprint) -> Resources:
-    """Return what a job needs by its measured memory with headroom, instead of what its author declared."""
+    """Return the declared resources with the measured memory, plus headroom, in place of the declared memory."""
     memory, gpu = footprint.memory_gib, footprint.gpu_gib
     return declared.model_copy(
         update={
@@ -63,15 +63,16 @@ def smaller_types(
     first: Footprint,
     epoch_seconds: float | None,
 ) -> list[SmallerType]:
-    """Return the types of a region that hold an arm and cost less than the current one, the cheapest first. Burstable
-    types are left out: neither their time nor their price holds for hours of training.
+    """Return the types of a region that have enough memory for an arm and cost less than the current type, the cheapest
+    first.
 
-    An epoch takes the same time on another type with the same GPU. On processors it does, because a job's threads
-    follow from what it asks for and not from the machine; a processor's own speed is not known.
+    Burstable types are left out, because hours of training exceed their burst credits. An epoch is assumed to take the
+    same time on another type with the same GPU. The same holds without GPUs, because a job's threads follow from its
+    declared vCPUs; differences between processors are unknown.
 
     Args:
-        arm: memory of the arm. Without a figure no type is known to hold it.
-        first: memory of the first arm, on which a type is `new`.
+        arm: memory of the arm. Without a figure no type is returned.
+        first: memory of the first arm, which decides whether a type is `new`.
         epoch_seconds: of the arm on the current type.
     """
     price = catalogue.on_demand(current.name, region)

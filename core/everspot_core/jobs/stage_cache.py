@@ -1,7 +1,8 @@
-"""The cache of stages: a job with `cache` is not run again while an identical one has succeeded.
+"""The cache of stages: a job with `cache` is not run if an identical job has succeeded.
 
-Two jobs are the same stage if their keys are equal. The key is a digest of everything that decides what a program
-computes. The outputs of an earlier job count by the job that really computed them: its outputs never change.
+Two jobs are the same stage if their keys are equal. The key is a digest of everything that determines the program's
+result. The outputs of an earlier job count by the id of the job that really computed them, because its outputs never
+change.
 """
 
 import hashlib
@@ -29,14 +30,15 @@ KEY_FIELDS = frozenset(
         "stop",
     }
 )
-"""The fields of a job that decide what its program computes. `code`, `datasets` and `requirements` count by their
+"""The fields of a job that determine its program's result. `code`, `datasets` and `requirements` count by their
 digests, and `after` by the jobs whose outputs it reads."""
 _FORMAT = 1
-"""Version of the key's format: another one makes all keys other keys."""
+"""Version of the key's format. A new version invalidates all keys."""
 
 
 class StageClaim(Document):
-    """The jobs of one key that may still succeed, or the one that has. A submitter changes it by conditional writes."""
+    """The jobs of one key that may still succeed, or the job that has succeeded. Submitters change it by conditional
+    writes."""
 
     key: str
     jobs: list[str] = Field(description="In order of submission: each waits for those before it.")
@@ -50,9 +52,9 @@ def stage_key(
 
     Args:
         submission: the job, with the digests of its code, datasets and packages.
-        producers: by the name of each earlier job, the id of the job that computed the outputs which it reads.
-        generation: of the cluster (`Manifest.generation`): another image, or other machines, make other keys.
-        begins_from: the job from whose checkpoint it goes on, if that job is another stage.
+        producers: for each earlier job by name, the id of the job that computed its outputs.
+        generation: of the cluster (`Manifest.generation`). A change of the image or the machines changes all keys.
+        begins_from: the job from whose checkpoint it resumes, if that job is another stage.
     """
     content = {
         "format": _FORMAT,

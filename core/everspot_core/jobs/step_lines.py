@@ -1,7 +1,6 @@
-"""The lines with which a program that does not use the trainer library reports its steps:
-`EVERSPOT step=120 loss=0.3`.
+"""The lines with which a program that does not use the trainer library reports its steps: `EVERSPOT step=120 loss=0.3`.
 
-The program may write anything, so a line is read leniently: what is no number, or no name, is left out.
+Lines are parsed leniently: fields without a valid name or number are left out.
 """
 
 import re
@@ -11,11 +10,11 @@ from dataclasses import dataclass, field
 from everspot_core.jobs.reported_values import MOST_STEPS
 
 MARK = "EVERSPOT"
-"""The word before the figures. It may stand behind the prefix of a logger or a progress bar."""
+"""The word before the figures. The prefix of a logger or a progress bar may precede it."""
 MOST_METRICS = 100
 """The most metrics that are taken from one line."""
 LONGEST_LINE = 4096
-"""The longest line, in bytes, that is read. Longer ones are passed over."""
+"""The longest line that is read, in bytes. Longer lines are ignored."""
 MOST_NAMES = 200
 """The most metrics of one program. Further names are left out."""
 LONGEST_NAME = 100
@@ -33,11 +32,11 @@ class StepReport:
     """The progress that one line reports.
 
     Attributes:
-        step: optimizer steps since the job's very beginning.
-        total_steps: the steps at which the program ends; None: the line does not say.
-        steps_per_epoch: the steps that read the data once; None: the line does not say.
+        step: optimizer steps since the beginning of the job.
+        total_steps: the steps at which the program ends; None if not in the line.
+        steps_per_epoch: the steps that read the data once; None if not in the line.
         metrics: the other figures by name. They may be infinite or not a number.
-        left_out: the number of figures that the line has beyond `MOST_METRICS`.
+        left_out: the number of figures in the line beyond `MOST_METRICS`.
     """
 
     step: int
@@ -53,15 +52,15 @@ def is_metric_name(name: str) -> bool:
 
 
 def to_metric_name(text: str) -> str:
-    """Return the name of a metric that a library calls `text`: what a name may not have becomes `_`."""
+    """Return a valid metric name for a library's name `text`: invalid characters become `_`."""
     name = _NOT_OF_A_NAME.sub("_", text)
     return (name if is_metric_name(name[:1]) else f"_{name}")[:LONGEST_NAME]
 
 
 def parse_step_line(line: str) -> StepReport | None:
-    """Return what a line of output reports; None if it reports no step.
+    """Return the report in a line of output; None if it reports no step.
 
-    Fields are separated by white space; the last one of a name counts. Fields that are no `name=number` are left out.
+    White space separates fields. The last field of a name counts. Fields that are no `name=number` are left out.
     """
     _, mark, text = line.rpartition(f"{MARK} ")
     if not mark:
@@ -86,8 +85,8 @@ def parse_step_line(line: str) -> StepReport | None:
 
 
 def format_step_lines(report: StepReport) -> list[str]:
-    """Return the lines that report this, without line breaks: one, or more if they would be too long or have too many
-    metrics to be read. Metrics whose names are not allowed are left out."""
+    """Return the lines of a report, without line breaks: one, or more if one line would be too long or have too many
+    metrics. Metrics with invalid names are left out."""
     counts = {"step": report.step, "total_steps": report.total_steps, "steps_per_epoch": report.steps_per_epoch}
     line = f"{MARK} " + " ".join(f"{name}={value!r}" for name, value in counts.items() if value is not None)
     lines, metrics = list[str](), 0

@@ -17,17 +17,17 @@ _WINDOW = re.compile(r"(\d{2}):(\d{2})-(\d{2}):(\d{2})(?: ([A-Za-z][A-Za-z0-9_+/
 _SKIP = re.compile(r"([A-Za-z_][\w./-]{0,99}) (gain|drop) < (-?\d{1,12}(?:\.\d{1,12})?(?:e-?\d{1,2})?)")
 _DAY = timedelta(days=1)
 _SPANS = 4000
-"""The number of future windows that are searched: more than ten years of them."""
+"""The number of future windows that are searched, more than ten years."""
 _UTC = "UTC"
 
 
 class BadZone(ValueError):
-    """A time zone that this machine does not know."""
+    """A time zone that is unknown on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From `start` to `end` of each day, by the clocks of a time zone; past midnight where `end` is the earlier one."""
+    """The hours from `start` to `end` of each day in a time zone. They pass midnight if `end` is before `start`."""
 
     start: time
     end: time
@@ -61,7 +61,7 @@ class Window:
         """Yield the spans in which the window is open, in UTC. The first span contains `since`, or follows it.
 
         Raises:
-            BadZone: if its zone is not known here.
+            BadZone: if its zone is unknown on this machine.
         """
         zone = self._zone()
         day, closed = since.astimezone(zone).date() - 2 * _DAY, datetime.min.replace(tzinfo=UTC)
@@ -69,16 +69,16 @@ class Window:
             opens = max(closed, datetime.combine(day, self.start, zone).astimezone(UTC))
             later = day if self.end > self.start else day + _DAY
             closes = datetime.combine(later, self.end, zone).astimezone(UTC)
-            if closes > since and closes > opens:  # where clocks are put forward, a short one may be left out
+            if closes > since and closes > opens:  # a short window may vanish when clocks are put forward
                 yield opens, closes
-            closed = max(closed, closes)  # then a long one may end after the next one would have begun
+            closed = max(closed, closes)  # when clocks are put forward, a long window may overlap the next one
             day += _DAY
 
     def is_open(self, at: datetime) -> bool:
-        """Return whether it is open at a moment.
+        """Return whether the window is open at a moment.
 
         Raises:
-            BadZone: if its zone is not known here.
+            BadZone: if its zone is unknown on this machine.
         """
         return self.opens(at) <= at
 
@@ -86,7 +86,7 @@ class Window:
         """Return the start of the span that contains a moment; if none does, the start of the next one.
 
         Raises:
-            BadZone: if its zone is not known here.
+            BadZone: if its zone is unknown on this machine.
         """
         return next(self.spans(at))[0]
 
@@ -98,9 +98,9 @@ class Window:
 
 
 def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Window | None) -> datetime | None:
-    """Return when work is done that begins as soon as it may; each time that it begins or goes on costs a changeover.
+    """Return when work that begins as soon as possible is done; None if not within ten years.
 
-    None if that is on no date within ten years.
+    Each start, and each continuation in a later window, costs a changeover.
 
     Raises:
         BadZone: if the window's zone is not known here.
@@ -114,14 +114,14 @@ def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Wind
             if ready + remaining <= closes:
                 return ready + remaining
             remaining -= max(timedelta(0), closes - ready)
-    except OverflowError:  # no calendar goes so far
+    except OverflowError:  # beyond the last date of the calendar
         pass
     return None
 
 
 def effective(deadline: datetime, now: datetime, changeover: timedelta, window: Window) -> datetime:
-    """Return a nearer deadline that replaces a deadline and a window: as far away as the job has time to run until
-    then. Each time that the job has to begin again costs a changeover.
+    """Return an earlier deadline that is equivalent to a deadline with a window: as far from `now` as the time in which
+    the job can run until the deadline. Each start in a later window costs a changeover.
 
     Raises:
         BadZone: if the window's zone is not known here.
@@ -144,9 +144,10 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SkipIf:
-    """A run of a series is skipped if the last run has bettered a metric by less than `least` over the run before.
+    """The condition that skips a run of a series: the last run improved a metric by less than `least` over the run
+    before.
 
-    `better`: the direction that counts, a gain (accuracy) or a drop (loss).
+    `better`: the direction of an improvement, a gain (accuracy) or a drop (loss).
     """
 
     metric: str
@@ -170,7 +171,8 @@ class SkipIf:
         return f"{self.metric} {self.better.value} < {self.least:g}"
 
     def skips(self, before: float | None, last: float | None) -> bool:
-        """Return whether the next run is skipped. It is not if one of the two runs has not reported the metric."""
+        """Return whether the next run is skipped. It is not skipped if one of the two runs has not reported the
+        metric."""
         if before is None or last is None:
             return False
         return (last - before if self.better is Better.GAIN else before - last) < self.least
@@ -182,7 +184,7 @@ def _window(value: Any, info: ValidationInfo) -> Any:
             return value
         raise ValueError("must be hours of the day such as 22:00-06:00, in quotes")
     window = Window.parse(value)
-    if not is_stored(info):  # a document is read also where its zone is not known
+    if not is_stored(info):  # stored documents are read even if their zone is unknown here
         next(window.spans(datetime(2026, 1, 1, tzinfo=UTC)))
     return window
 
@@ -196,6 +198,6 @@ def _skip(value: Any) -> Any:
 
 
 Hours = Annotated[Window, BeforeValidator(_window), PlainSerializer(str, return_type=str)]
-"""A window as people and documents write it."""
+"""A window, written as text in job files and documents."""
 Skip = Annotated[SkipIf, BeforeValidator(_skip), PlainSerializer(str, return_type=str)]
-"""A condition as people and documents write it."""
+"""A condition, written as text in job files and documents."""

@@ -1,4 +1,4 @@
-"""The rules between the fields of a job file that are about other jobs and times."""
+"""Rules between the fields of a job file that concern other jobs and times."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -31,8 +31,8 @@ def after_faults(value: Any) -> list[Problem]:
 
 
 def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Faults between fields. `values`: the job's fields, as written or as read. A value that is wrong in itself is
-    reported elsewhere, and ignored here."""
+    """Return the faults between fields. `values`: the job's fields, as written or as parsed. A value that is wrong in
+    itself is reported elsewhere, and ignored here."""
     problems: list[Problem] = []
     name, after = values.get("name"), values.get("after")
     if isinstance(after, list) and name in after:
@@ -51,8 +51,8 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _condition_faults(condition: RunCondition, after: list[Any]) -> list[Problem]:
-    """Return the faults of comparisons of numbers alone, and of a condition on jobs whose end nothing awaits. Jobs of
-    `after` by id are known at submission."""
+    """Return the faults of a condition that compares only numbers, or uses `metric()` without a job in `after`. Names
+    of jobs in `after` that are given by id are checked at submission."""
     constant = [comparison for comparison in condition.comparisons if not comparison.refs]
     if constant:
         words = f"{constant[0]} compares numbers alone: name a metric, as in `{EXAMPLE}`"
@@ -75,8 +75,8 @@ def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the fault of a deadline that passes before the job may begin. Submission checks the rest, by the job's
-    length and window."""
+    """Return the fault of a deadline that passes before the job may begin. Submission also checks the job's length and
+    window."""
     start, deadline = values.get("start_after"), values.get("deadline")
     for kind in (_moment, _span):
         begin, end = kind(start), kind(deadline)

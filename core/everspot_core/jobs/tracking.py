@@ -1,4 +1,4 @@
-"""Where a job's metrics go besides the store: MLflow, or Weights & Biases."""
+"""Trackers that get a job's metrics besides the store: MLflow, and Weights & Biases."""
 
 import re
 from collections.abc import Mapping
@@ -59,7 +59,8 @@ class Tracking(Frozen):
 
 
 def tracking_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the faults of a job whose tracker gets credentials in the clear. `values`: the job's fields."""
+    """Return the faults of a job that would send its tracker's credentials unencrypted, or has them in plain text.
+    `values`: the job's fields."""
     tracking, env, secrets = values.get("tracking"), values.get("env") or {}, values.get("secrets") or {}
     problems = [
         Problem(f"env.{name}", "is a credential: give it by secrets")
@@ -74,17 +75,16 @@ def tracking_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def allows_credentials(url: str) -> bool:
-    """Return whether credentials may be sent to a URL: by https, or within the machine."""
+    """Return whether credentials may be sent to a URL: by https, or to a loopback address."""
     parts = urlsplit(url)
     try:
         return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
-    except ValueError:  # a name, whose address may be anywhere
+    except ValueError:  # a host name, which may have any address
         return False
 
 
 def wandb_settings(tracking: Tracking | None, job_id: str, secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which the program's `wandb` writes one run of the job, whatever the attempt. Empty
-    without a project."""
+    """Return the variables with which the `wandb` of all attempts writes one run; empty without a project."""
     if tracking is None or tracking.wandb is None:
         return {}
     team, _, project = tracking.wandb.rpartition("/")
@@ -94,11 +94,13 @@ def wandb_settings(tracking: Tracking | None, job_id: str, secrets: Mapping[str,
 
 
 class Spending(Stored):
-    """What a job has cost when an attempt begins, and what the attempt costs."""
+    """The cost of a job when an attempt begins, and the price of the attempt."""
 
     dollars: Total = Field(default=None, description="Spent so far, by the rules of the bill; None: not known.")
     gpu_hours: Total = None
-    usd_per_hour: Rate = Field(default=None, description="Of its part of the instance, at the price of then.")
+    usd_per_hour: Rate = Field(
+        default=None, description="The price of its part of the instance when the attempt began."
+    )
     gpus: int = 0
     at: Utc
 

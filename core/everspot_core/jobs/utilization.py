@@ -1,7 +1,7 @@
-"""What a job used of its machine over a span of real time: totals that add up, and the rates that follow from them.
+"""A job's utilization of its machine over a span of real time: totals, and the rates that follow from them.
 
-Totals and not rates are stored, because the totals of two spans have an exact sum, and what could not be measured in
-one of them does not distort the other.
+Totals and not rates are stored, because totals of two spans have an exact sum, and a figure that could not be measured
+in one span does not distort the other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from everspot_core.documents import Document, Stored, Utc
 from everspot_core.jobs.reported_values import Gib, Seconds, Total, keep_within
 
 UTILIZATION = "utilization"
-"""In the data of an event that ends an attempt: what the attempt used of its machine."""
+"""The key for the utilization of an attempt in the data of the event that ends it."""
 MOST_XIDS = 16
-"""The most different Xids that are kept of one span."""
+"""The most different Xids of one span."""
 MOST_CELSIUS = 200.0
 
 _WINDOWS = (
@@ -27,8 +27,8 @@ _WINDOWS = (
 )
 _LAST_WINDOW = timedelta(minutes=30)
 WINDOWS_PER_CHUNK = 12
-"""The windows that one object of the store holds, at most. So an attempt writes 6 objects in its first hour, one an
-hour in the next eleven, and then one in 6 hours."""
+"""The most windows in one object of the store. So an attempt writes 6 objects in its first hour, one an hour in the
+next eleven, and then one every 6 hours."""
 
 _SUMS = (
     "seconds", "cpu_seconds", "read_bytes", "written_bytes", "io_wait_seconds", "received_bytes", "sent_bytes",
@@ -46,7 +46,7 @@ class Utilization(Stored):
     )
     vcpus: Total = Field(default=None, description="Processors that the job may use.")
     cpu_seconds: Total = Field(default=None, description="Processor time of the job's processes.")
-    memory_gib: Gib = Field(default=None, description="The most memory that it was seen to hold, without file cache.")
+    memory_gib: Gib = Field(default=None, description="The highest measured memory, without file cache.")
     read_bytes: Total = Field(default=None, description="Read from disks by the job.")
     written_bytes: Total = Field(default=None, description="Written to disks by the job.")
     io_wait_seconds: Total = Field(
@@ -54,7 +54,7 @@ class Utilization(Stored):
     )
     received_bytes: Total = Field(default=None, description="By the machine's network interfaces.")
     sent_bytes: Total = Field(default=None, description="By the machine's network interfaces.")
-    gpu_seconds: Total = Field(default=None, description="Time that was measured, times the job's GPUs.")
+    gpu_seconds: Total = Field(default=None, description="Measured time, times the number of the job's GPUs.")
     gpu_busy_seconds: Total = Field(default=None, description="The part of it in which a kernel ran on the GPU.")
     gpu_memory_gib: Gib = Field(default=None, description="The most memory in use on one of its GPUs.")
     gpu_memory_total_gib: Gib = Field(default=None, description="The memory of one of its GPUs.")
@@ -124,7 +124,7 @@ class UtilizationWindow(Document):
 
 
 def combine(spans: Iterable[Utilization]) -> Utilization:
-    """Return the use of several spans together. The order of the spans does not matter."""
+    """Return the utilization of several spans together. The order of the spans does not matter."""
     parts = list(spans)
     fields: dict[str, float | tuple[int, ...] | None] = {"xids": merge_xids(x for part in parts for x in part.xids)}
     for names, total in ((_SUMS, sum), (_GREATEST, max), (_LEAST, min)):
@@ -149,7 +149,7 @@ def window_length(age: timedelta) -> timedelta:
 
 
 def downsample(windows: Sequence[UtilizationWindow], most: int) -> list[UtilizationWindow]:
-    """Return at most `most` windows with the same totals, each combined of neighbours. `windows`: in order of time."""
+    """Return at most `most` windows with the same totals, combined from neighbors. `windows`: in order of time."""
     if len(windows) <= most:
         return list(windows)
     bounds = [number * len(windows) // most for number in range(most + 1)]

@@ -1,4 +1,4 @@
-"""Whether the GPUs of a job computed too little for too long, as `limits` of its file says."""
+"""Detects that the GPUs of a job computed less than the `limits` of its job file demand."""
 
 from collections import deque
 from datetime import timedelta
@@ -10,11 +10,11 @@ class GpuUseWatch:
     """The share of the time in which a job's GPUs computed, over a span that ends now.
 
     It is the mean of the whole span, so that an evaluation or a checkpoint within it does not count as idle time, and a
-    few busy seconds do not hide an idle half hour. Samples without a figure of the GPUs do not count.
+    few busy seconds do not hide an idle half hour. Samples without a GPU figure do not count.
 
     Args:
         below: the share of time, from 0 to 1, below which the use is too low.
-        span: real time over which it is judged. Nothing is judged before so much was measured.
+        span: real time over which the use is judged. Nothing is judged before this much time was measured.
     """
 
     def __init__(self, below: float, span: timedelta) -> None:
@@ -23,7 +23,7 @@ class GpuUseWatch:
         self._seconds = self._gpu_seconds = self._busy_seconds = 0.0
 
     def add(self, sample: Utilization) -> None:
-        """Add the use since the sample before."""
+        """Add the utilization since the last sample."""
         if not sample.gpu_seconds or sample.gpu_busy_seconds is None:
             return
         self._count((sample.seconds, sample.gpu_seconds, sample.gpu_busy_seconds), 1)

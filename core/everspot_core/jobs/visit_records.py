@@ -1,4 +1,4 @@
-"""The records of a job's visits to other clusters, in the job's own documents."""
+"""The parts of a job's documents that describe its visits to other clusters."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,56 +16,60 @@ _OF_HOME, _OF_JOB = 12, 16  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A home as its visits name it. `cluster`: its name; `control_url`: of its own control bucket."""
+    """The home of a visit. `cluster`: its name. `control_url`: of its control bucket."""
 
     cluster: str
     control_url: str
 
 
 class Visit(Stored):
-    """The reference to the home's job, in the submission of a visit."""
+    """The reference from a visit's submission to the job at home."""
 
     home: str = Field(description="The cluster to which the job was submitted, and which stays responsible for it.")
-    control_url: str = Field(default="", description="Its control bucket, as it calls it itself.")
+    control_url: str = Field(default="", description="Its control bucket, by the URL that home uses.")
     job_id: str = Field(description="The job's id there.")
-    number: int = Field(ge=1, description="Counts the visits of the job, to whichever cluster.")
+    number: int = Field(ge=1, description="Counts the visits of the job, to all clusters.")
     waits_since: Utc | None = Field(default=None, description="When it began to wait at home; None: its submission.")
 
 
 class Berth(Stored):
-    """The instance that a visit has at its host, by its pool."""
+    """The pool of the instance that a visit has at its host."""
 
     instance_type: str
     zone: str
     market: Market
-    standing: bool = Field(default=False, description="It was not launched for a job, and is paid for anyway.")
+    standing: bool = Field(default=False, description="Whether it belongs to a standing fleet, and is paid for anyway.")
 
     @property
     def pool(self) -> PoolKey:
-        """The pool, as plans name it."""
+        """The pool's key in plans."""
         return PoolKey(self.instance_type, self.zone, self.market)
 
 
 class Away(Stored):
-    """In the record of a job that is away: where it is, and what was last heard of it."""
+    """The part of a job's record while it is away: its cluster, and the last report from there."""
 
     cluster: str
     visit: str = Field(description="Its id there.")
     number: int = Field(ge=1)
     since: Utc
-    waits_since: Utc | None = Field(default=None, description="When it had begun to wait at home; None: not told.")
-    why: str = Field(default="", description="For people: why it was sent there.")
+    waits_since: Utc | None = Field(default=None, description="When it had begun to wait at home; None: unknown.")
+    why: str = Field(default="", description="Why it was sent there, as a sentence.")
     told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
     told_at: Utc | None = None
-    sent_bytes: int = Field(default=0, description="What was copied there.")
-    usd: Billed = Field(default=None, description="Of its instances so far, by the host's bill; None: not told.")
-    berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or it is not told.")
-    sent_at: Utc | None = Field(default=None, description="When all was copied, and there could be an offer.")
+    sent_bytes: int = Field(default=0, description="Bytes that were copied there.")
+    usd: Billed = Field(
+        default=None, description="The cost of its instances so far, by the host's bill; None: unknown."
+    )
+    berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or unknown.")
+    sent_at: Utc | None = Field(
+        default=None, description="When everything was copied, so that the offer could be made."
+    )
 
     @property
     def offered_at(self) -> datetime:
-        """The time of its offer, which is the same for every writer and attempt. An earlier release's is the time at
-        which the job left."""
+        """The time of its offer, which is the same for every writer and attempt. A record of an earlier release has the
+        time at which the job left."""
         return self.sent_at or self.since
 
 
@@ -79,7 +83,7 @@ class TripEnd(StrEnum):
 
 
 class Trip(Stored):
-    """A visit that is over, or an offer that came to nothing."""
+    """An ended visit, or an offer that did not become a visit."""
 
     cluster: str
     visit: str
@@ -87,26 +91,26 @@ class Trip(Stored):
     since: Utc
     until: Utc
     end: TripEnd
-    why: str = Field(default="", description="For people: why it ended so.")
-    step: Step = Field(default=0, description="How far the job was at its end.")
-    sent_bytes: int = Field(default=0, description="What was copied there.")
-    brought_bytes: int = Field(default=0, description="What was copied back.")
-    usd: Billed = Field(default=None, description="Of its instances, by the host's own bill; None: not known.")
-    gpu_hours: Billed = Field(default=None, description="By the host's own bill; None: not known.")
-    egress_usd: float = Field(default=0.0, description="The copied bytes at the price of the manifest.")
+    why: str = Field(default="", description="Why it ended, as a sentence.")
+    step: Step = Field(default=0, description="The job's step at its end.")
+    sent_bytes: int = Field(default=0, description="Bytes that were copied there.")
+    brought_bytes: int = Field(default=0, description="Bytes that were copied back.")
+    usd: Billed = Field(default=None, description="The cost of its instances, by the host's bill; None: unknown.")
+    gpu_hours: Billed = Field(default=None, description="By the host's bill; None: unknown.")
+    egress_usd: float = Field(default=0.0, description="The price of the copied bytes, by the manifest.")
 
 
 def visit_prefix(home: str) -> str:
-    """Return how the ids of a home's visits begin in the stores of all hosts. `home`: the cluster's name. Permissions
-    of a home's scheduler at a host name it."""
+    """Return the prefix of the ids of a home's visits in the stores of all hosts. `home`: the cluster's name. The
+    permissions of a home's scheduler at a host are limited to this prefix."""
     return f"visit-{_digest(home)[:_OF_HOME]}-"
 
 
 def visit_id(origin: Origin, job_id: str, submitted_at: datetime, number: int) -> str:
-    """Return the id of a job's visit, in the host's store: of small letters, digits and hyphens, about 40 of them.
+    """Return the id of a job's visit in the host's store: about 40 lower-case letters, digits and hyphens.
 
-    Two homes may have jobs of one id, such as a sweep's trials, and a home may be made again under its name. So the id
-    tells the home, its bucket and the submission apart, and no visit ever meets what another one has left.
+    Two homes may have jobs of one id, such as a sweep's trials, and a home may be created again under its name. So the
+    id depends on the home, its bucket and the submission, and no visit finds the objects of another visit.
     """
     job_digest = _digest(origin.control_url, job_id, submitted_at.isoformat())
     return f"{visit_prefix(origin.cluster)}{job_digest[:_OF_JOB]}-v{number}"

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from everspot_core.documents import format_duration
 from everspot_core.jobs.checkpoint_interval import LONGEST
 from everspot_core.jobs.job import LimitAction, Priority
-from everspot_core.jobs.lease import FRUITLESS_MOST, idle_attempts_limit, waits_since
+from everspot_core.jobs.lease import MAX_LOSSES_WITHOUT_PROGRESS, idle_attempts_limit, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.stages import is_early, reusable_run
@@ -162,7 +162,7 @@ def _stuck(job: JobView) -> End | None:
     if job.head_epoch is not None and job.head_epoch > job.epoch:
         figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}
         return JobState.FAILED, Reason.SUPERSEDED, Why.HEAD_AHEAD, figures
-    if record is not None and record.last_reason is Reason.LOST and record.fruitless >= FRUITLESS_MOST:
+    if record is not None and record.last_reason is Reason.LOST and record.fruitless >= MAX_LOSSES_WITHOUT_PROGRESS:
         losses: Figures = {"times": record.fruitless, "ended": record.fruitless_ended}
         return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, losses
     if record is not None and record.idle_attempts >= idle_attempts_limit(job.submission.spec):

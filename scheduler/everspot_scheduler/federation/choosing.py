@@ -13,10 +13,10 @@ from functools import cached_property
 
 from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.cluster.peers import Peer, reachable
-from everspot_core.federation.decision import DEFAULT, Forecast, Move, Traveller, decide, well_off
-from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, Passage, forecast_job, may_move
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide, needs_no_move
+from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, MoveCost, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.federation.migration import GIGABYTE, vain
+from everspot_core.federation.migration import GIGABYTE, fruitless_visits
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.jobs.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
@@ -66,10 +66,10 @@ class MoveChooser:
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
         here, traveller = self._here(job, own, now), _traveller(job, now)
-        if well_off(traveller, here, DEFAULT):
+        if needs_no_move(traveller, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
-        forecasts = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
+        forecasts = [self._at(n, job, now, move_cost=self._passage(job, news[n].peer, now)) for n in places]
         others = [candidate for candidate in forecasts if candidate is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
@@ -102,7 +102,7 @@ class MoveChooser:
         now: datetime,
         *,
         berth: PoolKey | None = None,
-        passage: Passage = STAYING,
+        move_cost: MoveCost = STAYING,
         waits: bool = False,
     ) -> Forecast | None:
         """Return the forecast at a peer; None if nothing is known of it.
@@ -115,7 +115,7 @@ class MoveChooser:
             return None
         try:
             more = self._bound_for(name, job) - (job.nodes if waits else 0)
-            return forecast_job(job, self._with(name, more), now, held_pool=berth, passage=passage)
+            return forecast_job(job, self._with(name, more), now, held_pool=berth, move_cost=move_cost)
         except Exception as error:  # whatever figures within their bounds may lead to
             del self._markets[name]
             self._doubt(name, error)
@@ -153,13 +153,13 @@ class MoveChooser:
             self._doubts[name] = message
             _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
-    def _passage(self, job: JobView, peer: Peer, now: datetime) -> Passage:
+    def _passage(self, job: JobView, peer: Peer, now: datetime) -> MoveCost:
         """Return the way to or from a peer. A dataset counts unless the job has been there before."""
         been = job.record is not None and any(t.cluster == peer.name and t.sent_bytes for t in job.record.trips)
         gigabytes = self._checkpoint(job, now)
         if not been:
             gigabytes += sum(self._dataset(dataset) for dataset in job.submission.datasets)
-        return Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+        return MoveCost.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
         """Return the size of the newest checkpoint, GB; the last known size if it cannot be read."""
@@ -236,7 +236,7 @@ class _Home:
         return ClusterMarket.from_view(self.name, self.view)
 
 
-def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Forecast:
+def _at_home(job: JobView, own: _Home, move_cost: MoveCost, bound: int = 0) -> Forecast:
     """Return the forecast at home.
 
     Idle instances there are for jobs that come back: the plan has just decided that a waiting job gets none of them.
@@ -249,10 +249,10 @@ def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Fore
     waits = job.nodes if job.state is JobState.PENDING else 0
     market = replace(own.market, promised=max(0, own.waiting - waits) + bound, idle=idle)
     if view.cap is None or not view.pools:
-        return forecast_job(job, replace(market, pools=()), now, passage=passage)
+        return forecast_job(job, replace(market, pools=()), now, move_cost=move_cost)
     instance = _instance_of_job(job, view)
     home_prospect = forecast_job(
-        job, market, now, held_pool=instance_pool(instance) if instance is not None else None, passage=passage
+        job, market, now, held_pool=instance_pool(instance) if instance is not None else None, move_cost=move_cost
     )
     return on_standing(home_prospect) if instance is not None and instance.launched_for is None else home_prospect
 
@@ -267,13 +267,13 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
     return None
 
 
-def _traveller(job: JobView, now: datetime) -> Traveller:
+def _traveller(job: JobView, now: datetime) -> MovableJob:
     record = job.record
     trips = record.trips if record is not None else []
     away = record.away if record is not None else None
     arrived = [trip.until for trip in trips if trip.sent_bytes] + ([away.offered_at] if away is not None else [])
     budget = job.submission.spec.budget
-    return Traveller(
+    return MovableJob(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
         has_instance=job.state.owned or (away is not None and away.told in _THERE),
@@ -281,7 +281,7 @@ def _traveller(job: JobView, now: datetime) -> Traveller:
         budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),
         declined={trip.cluster: trip.until for trip in trips},
-        vain=vain(trips),
+        fruitless_visits=fruitless_visits(trips),
     )
 
 

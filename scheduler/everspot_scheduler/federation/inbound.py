@@ -100,7 +100,7 @@ class InboundVisits:
         if not reason and self._name_is_used(visit, observation):
             reason = f"a job {visit} is in {self._declaration.manifest.cluster} already"
         state = OfferState.REFUSED if reason else OfferState.ACCEPTED
-        answered_offer = migration.answered(offer, state, reason, now)
+        answered_offer = migration.change_state(offer, state, reason, now)
         done = self._store.visits.replace(visit, document, answered_offer) if answered_offer is not None else None
         if done is not None:
             _log.info("%s of %s is %s%s", visit, offer.home, state.value.lower(), f": {reason}" if reason else "")
@@ -131,7 +131,7 @@ class InboundVisits:
         elif offer.state is OfferState.RECALLED:
             self._stop(visit, offer, record, observation)
         elif reason := self._gives_back(offer, record, draining=observation.draining):
-            recalled_offer = migration.answered(offer, OfferState.RECALLED, reason, self._store.clock.now())
+            recalled_offer = migration.change_state(offer, OfferState.RECALLED, reason, self._store.clock.now())
             done = self._store.visits.replace(visit, document, recalled_offer) if recalled_offer is not None else None
             if done is not None:
                 _log.info("%s goes back to %s: %s", visit, offer.home, reason)
@@ -150,7 +150,7 @@ class InboundVisits:
         last = self._reported_at.setdefault(offer.visit, now)
         if berth != offer.berth or now - last >= TELL_EVERY:
             self._reported_at[offer.visit] = now
-            updated_offer = migration.so_far(offer, berth, *self._spent(job, record))
+            updated_offer = migration.update_bill(offer, berth, *self._spent(job, record))
             if updated_offer != offer:
                 self._store.visits.replace(offer.visit, document, updated_offer)
 
@@ -201,7 +201,7 @@ class InboundVisits:
     def _void(self, visit: str, document: Versioned[VisitOffer]) -> None:
         """Give back a visit that cannot be a job here: its name is another job's, or not its own."""
         reason = f"a visit of this name cannot be a job of {self._declaration.manifest.cluster}"
-        voided_offer = migration.void(document.value, reason, self._store.clock.now())
+        voided_offer = migration.void_offer(document.value, reason, self._store.clock.now())
         if self._store.visits.replace(visit, document, voided_offer) is not None:
             _log.error("%s of %s goes back, and never was a job here: %s", visit, document.value.home, reason)
 
@@ -210,7 +210,7 @@ class InboundVisits:
         if job.visit != document.value.submission.visit:
             self._void(visit, document)
             return
-        ended_offer = migration.ended(document.value, record, *self._spent(job, record), self._store.clock.now())
+        ended_offer = migration.end_offer(document.value, record, *self._spent(job, record), self._store.clock.now())
         if self._store.visits.replace(visit, document, ended_offer) is not None:
             _log.info("%s of %s has ended: %s", job.job_id, document.value.home, record.state.value)
 

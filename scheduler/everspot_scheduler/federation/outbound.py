@@ -175,7 +175,7 @@ class MoveStep:
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
-        if self._write(migration.sent(self._document.value, SENT, sent, self._clock.now())):
+        if self._write(migration.note_sent(self._document.value, SENT, sent, self._clock.now())):
             self._away = self._document.value.away or self._away
             self._offer(self._all.host(self._peer))
         return None
@@ -205,7 +205,7 @@ class MoveStep:
             )  # fmt: skip
             done = host.visits.create(void.visit, void)
         else:
-            withdrawn_offer = migration.answered(offer.value, OfferState.WITHDRAWN, reason, now)
+            withdrawn_offer = migration.change_state(offer.value, OfferState.WITHDRAWN, reason, now)
             done = (
                 host.visits.replace(self._away.visit, offer, withdrawn_offer) if withdrawn_offer is not None else None
             )
@@ -218,7 +218,7 @@ class MoveStep:
         if cancelled:
             host.cancels.create(visit, Request(at=self._clock.now(), by=f"home {self._all.home}"))
         elif self._back:
-            recalled_offer = migration.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
+            recalled_offer = migration.change_state(offer.value, OfferState.RECALLED, self._back, self._clock.now())
             if recalled_offer is not None and host.visits.replace(visit, offer, recalled_offer) is not None:
                 _log.info("%s is called back from %s: %s", self._job.job_id, self._peer.name, self._back)
         if self._all.mirror_due(visit, self._clock):

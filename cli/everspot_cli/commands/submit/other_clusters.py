@@ -22,7 +22,7 @@ from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import humane, sheet
 
 if TYPE_CHECKING:
-    from everspot_core.federation.forecast import Passage
+    from everspot_core.federation.forecast import MoveCost
 
 _GIGABYTE = 1e9
 _PAID = "an instance of its standing fleet is idle, and paid for anyway: only the way counts"
@@ -38,7 +38,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     Raises:
         StoreError: if the cluster's own store failed.
     """
-    from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, Passage  # numpy, which others do without
+    from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, MoveCost  # numpy, which others do without
 
     spec = submission.spec
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
@@ -53,7 +53,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     calls = [
         partial(price, peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
         for peer in peers
-        for way in [Passage.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
+        for way in [MoveCost.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
     ]
     return rows + side_by_side(*calls)
 
@@ -94,7 +94,7 @@ def _row(
     session: Session,
     submission: JobSubmission,
     peer: Peer,
-    way: "Passage",
+    way: "MoveCost",
     read: Callable[[], PeerMarket | None],
     problem: str | None,
 ) -> dict[str, Any]:
@@ -111,13 +111,13 @@ def _row(
 
 
 def _prospect(
-    submission: JobSubmission, name: str, peer_market: PeerMarket, way: "Passage", now: datetime
+    submission: JobSubmission, name: str, peer_market: PeerMarket, way: "MoveCost", now: datetime
 ) -> dict[str, Any]:
     from everspot_core.federation.forecast import forecast_job
     from everspot_store.peer_market import build_market
 
     market = build_market(peer_market.fleet, name, builtin().with_types(peer_market.instance_types).types)
-    forecast = forecast_job(plain_view(submission, None), market, now, passage=way)
+    forecast = forecast_job(plain_view(submission, None), market, now, move_cost=way)
     changeover = market.changeover
     return {
         "expected_usd": forecast.usd,
@@ -130,7 +130,7 @@ def _prospect(
 
 
 def _figures(
-    peer: Peer, way: "Passage", problem: str | None, forecast: dict[str, Any] | None, fleet: FleetState | None
+    peer: Peer, way: "MoveCost", problem: str | None, forecast: dict[str, Any] | None, fleet: FleetState | None
 ) -> dict[str, Any]:
     nothing = dict.fromkeys(("expected_usd", "usd_per_hour", "changeover_seconds", "capacity_now", "done_by", "why"))
     return {

@@ -108,8 +108,8 @@ class Datasets:
 
         Files that the bucket has already are not sent again. The list that makes the version is written when all files
         exist at the same time. A collector may remove files that no version names yet during a long upload; they are
-        then sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with whether
-        the file was sent.
+        then sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with
+        whether the file was sent.
 
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.

@@ -16,6 +16,8 @@ _GROWTH = 1.02
 DISCARDED = -1
 """The counter's value if the bytes will not be complete."""
 _COUNTER_BYTES = 8
+_PORTABLE = 1
+"""cudaHostRegisterPortable: the pages are locked for all GPUs."""
 _MADV_POPULATE_READ = 22
 """See madvise(2). `mmap` has no name for it."""
 
@@ -30,10 +32,13 @@ class SharedMemory:
     Args:
         folders: for the file, in the order in which they are tried. They exist, and are removed by their owner.
         name: of the file.
+        device: a GPU that copies into the memory, so that its pages are locked; None: there is none.
     """
 
-    def __init__(self, folders: Sequence[Path], name: str) -> None:
+    def __init__(self, folders: Sequence[Path], name: str, device: torch.device | None = None) -> None:
         self._paths = [folder / name for folder in folders]
+        self._device = device if device is not None and device.type == "cuda" else None
+        self._locked_at: int | None = None
         self._lock = threading.Lock()
         self._path = self._paths[0]
         self._file: tuple[int, int, int] | None = None
@@ -72,6 +77,7 @@ class SharedMemory:
                 self._file = _identify(self._path)
                 self._bytes = mapped[: -mmap.PAGESIZE]
                 self._counter = mapped[-mmap.PAGESIZE :][:_COUNTER_BYTES].view(torch.int64)
+                self._lock_pages(mapped)
             return self._bytes
 
     def close(self) -> None:
@@ -84,7 +90,23 @@ class SharedMemory:
     def _is_in_place(self) -> bool:
         return not self._bytes.numel() or self._file == _identify(self._path)
 
+    def _lock_pages(self, mapped: torch.Tensor) -> None:
+        """Lock the pages for copies from the GPU, which are slower into other memory, and keep the GPU waiting."""
+        if self._device is None:
+            return
+        with torch.cuda.device(self._device):  # a thread begins with the first GPU of the machine
+            error = int(torch.cuda.cudart().cudaHostRegister(mapped.data_ptr(), mapped.nbytes, _PORTABLE))
+            if not error:
+                self._locked_at = mapped.data_ptr()
+                return
+            with suppress(RuntimeError):  # CUDA reports the error to the next kernel of this thread, too
+                torch.ones(1, device=self._device)
+        _log.warning("the memory for checkpoints cannot be locked (CUDA error %d): copies are slower", error)
+
     def _forget(self) -> None:
+        if self._locked_at is not None:  # before it is unmapped
+            torch.cuda.cudart().cudaHostUnregister(self._locked_at)
+            self._locked_at = None
         self._bytes = torch.empty(0, dtype=torch.uint8)
         self._counter = torch.zeros(1, dtype=torch.int64)
 

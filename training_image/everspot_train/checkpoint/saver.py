@@ -1,5 +1,7 @@
 """Copies the tensors of one rank into its stream, as the planner of `torch.distributed.checkpoint` divides them."""
 
+import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,9 @@ from everspot_train.checkpoint.manifest import TensorEntry
 from everspot_train.checkpoint.memory import DISCARDED, SharedMemory
 from everspot_train.checkpoint.streams import StreamLayout, StreamWriter, list_entries
 from everspot_train.checkpoint.tree import is_sharded
+
+_log = logging.getLogger(__name__)
+_CPU = torch.device("cpu")
 
 Gather = Callable[[Any], list[Any]]
 """A function that returns the values of all ranks."""
@@ -42,11 +47,20 @@ class Saver:
         memory: for this rank's stream.
         rank: of this process.
         gather: returns the values of all ranks.
+        device: on which the tensors are that may be copied in the background.
     """
 
-    def __init__(self, memory: SharedMemory, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
+    def __init__(
+        self,
+        memory: SharedMemory,
+        rank: int = 0,
+        gather: Gather = lambda value: [value],
+        device: torch.device = _CPU,
+    ) -> None:
         self.memory = memory
-        self._rank, self._gather = rank, gather
+        self._rank, self._gather, self._device = rank, gather, device
+        self._stream: torch.cuda.Stream | None = None
+        self._lock = threading.Lock()
         self._writer = StreamWriter(memory.reserve, memory.count)
         self._planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._plan: _SavedPlan | None = None
@@ -66,15 +80,68 @@ class Saver:
         self.memory.count(0)
         return plan.streams
 
-    def copy(self) -> None:
-        """Copy the tensors of the last plan. They may be changed when this returns. Another process may read what has
-        been copied while the rest is being copied: see `SharedMemory`."""
-        assert self._plan is not None  # noqa: S101 - `plan` comes first
+    def copy(self, deferred: Collection[str] = ()) -> None:
+        """Copy the tensors of the last plan. They may be changed when this returns, but for those in `deferred`: of
+        these, only when `finish` has returned. Another process may read what has been copied while the rest is being
+        copied: see `SharedMemory`."""
         try:
-            self._writer.write_data(self._plan.own, self._planner).wait()
+            if deferred and self._copy_beside(deferred):
+                return
+            self._write(())
         except BaseException:
             self.memory.count(DISCARDED)
             raise
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether `finish` has to be called."""
+        return self._writer.pending is not None
+
+    def finish(self, finished: Callable[[float], None], *, wait: bool = True) -> str | None:
+        """Wait until the deferred tensors are copied, in any thread. Return the path of one that was changed meanwhile,
+        so that the snapshot was discarded.
+
+        Args:
+            finished: called once with the seconds for which training stood still, before the snapshot is complete.
+            wait: otherwise return at once if the copies are still under way.
+
+        Raises:
+            Exception: the error that ended the copies.
+        """
+        with self._lock:
+            pending = self._writer.pending
+            if pending is None or not (wait or pending.is_copied):
+                return None
+            self._writer.pending = None
+            changed: str | None = None
+            complete = False
+            try:
+                stall, changed = pending.wait()
+                finished(stall)
+                complete = changed is None
+            finally:
+                self.memory.count(self._size if complete else DISCARDED)
+            return changed
+
+    def _copy_beside(self, deferred: Collection[str]) -> bool:
+        """Begin copies in the background. Return whether that was possible."""
+        try:
+            if self._device.type == "cuda" and self._stream is None:
+                self._stream = torch.cuda.Stream(self._device)
+            self._write(deferred)
+        except RuntimeError as error:  # of CUDA: no stream, or no memory for the sums
+            _log.warning("the loop waits for the copies of its checkpoint: %s", error)
+            return False
+        return True
+
+    def _write(self, deferred: Collection[str]) -> None:
+        assert self._plan is not None  # noqa: S101 - `plan` comes first
+        self._writer.deferred, self._writer.stream = deferred, self._stream
+        self._writer.write_data(self._plan.own, self._planner)
+
+    @property
+    def _size(self) -> int:
+        return self._plan.streams.sizes[self._rank] if self._plan is not None else 0
 
     def _planned(self, tensors: dict[str, torch.Tensor], steady: Collection[str]) -> _SavedPlan:
         self._planner.set_up_planner(tensors, None, is_coordinator=self._rank == 0)

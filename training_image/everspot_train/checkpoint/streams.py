@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from everspot_train.checkpoint.deferred import DeferredCopies, DeferredCopy, plan_copy
 from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, TensorChunk, TensorEntry
 from everspot_train.checkpoint.tree import UnsupportedValue
 
@@ -95,12 +96,20 @@ class StreamWriter(StorageWriter):
         memory: a function that returns writable memory of a number of bytes, as a tensor of uint8.
         count: called now and then with the bytes that are complete, from the first one on.
         steady: paths of tensors that seldom change.
+
+    Attributes:
+        deferred: paths of tensors that may be copied after `write_data` has returned.
+        stream: for such copies from a GPU; None on a CPU.
+        pending: the copies that were under way when `write_data` returned.
     """
 
     def __init__(
         self, memory: Callable[[int], torch.Tensor], count: Callable[[int], None], steady: Collection[str] = ()
     ) -> None:
         self._memory, self._count, self._steady = memory, count, steady
+        self.deferred: Collection[str] = ()
+        self.stream: torch.cuda.Stream | None = None
+        self.pending: DeferredCopies | None = None
         self._views: list[torch.Tensor] = []
         self._views_of: tuple[StreamLayout, torch.Tensor] | None = None
         self.entries: dict[str, TensorEntry] = {}
@@ -120,27 +129,19 @@ class StreamWriter(StorageWriter):
         return [replace(plan, storage_data=lay_out(stream, plan, self._steady)) for stream, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """See `StorageWriter`. All data has been copied when this returns, so the caller may change the tensors."""
+        """See `StorageWriter`. All data but that of `deferred` has been copied when this returns, so the caller may
+        change the tensors. The rest is `pending`."""
         layout: StreamLayout = plan.storage_data
         memory = self._memory(layout.size)
         if self._views_of is None or layout is not self._views_of[0] or memory is not self._views_of[1]:
             self._views = [_view(memory, placed) for placed in layout.items]
             self._views_of = layout, memory
-        devices, counted = set[torch.device](), 0
         with torch.no_grad():
-            for placed, view in zip(layout.items, self._views, strict=True):
-                source = planner.resolve_data(placed.item)
-                assert isinstance(source, torch.Tensor)  # noqa: S101 - no other item is laid out
-                source = source.detach().resolve_conj().resolve_neg()
-                devices |= {source.device} if source.is_cuda else set()
-                for at, target, part in _divide(placed.at, view, source):
-                    if at - counted >= _COUNT_BYTES:
-                        _synchronize(devices)
-                        counted = at
-                        self._count(counted)
-                    target.copy_(part, non_blocking=True)
-        _synchronize(devices)
-        self._count(layout.size)
+            copies = self._copy(layout, planner)
+        if copies:
+            self.pending = DeferredCopies(copies, layout.size, self._count, self.stream)
+        else:
+            self._count(layout.size)
         results: Future[list[WriteResult]] = Future()
         results.set_result(
             [
@@ -149,6 +150,28 @@ class StreamWriter(StorageWriter):
             ]
         )
         return results
+
+    def _copy(self, layout: StreamLayout, planner: SavePlanner) -> list[DeferredCopy]:
+        """Copy the tensors that are not deferred, and return the copies of the others."""
+        devices, counted, copies = set[torch.device](), 0, list[DeferredCopy]()
+        for placed, view in zip(layout.items, self._views, strict=True):
+            source = planner.resolve_data(placed.item)
+            assert isinstance(source, torch.Tensor)  # noqa: S101 - no other item is laid out
+            source, path = source.detach(), placed.item.index.fqn
+            copy = plan_copy(path, placed.at, source, view) if path in self.deferred else None
+            if copy is not None:
+                copies.append(copy)
+                continue
+            source = source.resolve_conj().resolve_neg()
+            devices |= {source.device} if source.is_cuda else set()
+            for at, target, part in _divide(placed.at, view, source):
+                if at - counted >= _COUNT_BYTES and not copies:
+                    _synchronize(devices)
+                    counted = at
+                    self._count(counted)
+                target.copy_(part, non_blocking=True)
+        _synchronize(devices)
+        return copies
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """See `StorageWriter`. The result is in `entries`."""

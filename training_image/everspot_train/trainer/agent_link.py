@@ -212,7 +212,7 @@ class AgentLink:
         Raises:
             Fenced: if a publication found out that the job has another owner.
         """
-        self._publisher.collect()
+        discarded = self._publisher.collect()
         if self.requests.lost():
             return Decision.LEAVE
         if self.requests.stop() is not None:
@@ -222,7 +222,7 @@ class AgentLink:
         if self.requests.checkpoint():
             self.trigger = "rebalance"
             return Decision.CHECKPOINT
-        if self._interval_over(step):
+        if discarded or self._interval_over(step):
             self.trigger = "interval"
             return Decision.CHECKPOINT
         return Decision.GO_ON
@@ -245,9 +245,9 @@ class AgentLink:
         self._last_begun, self._last_step = began, step
         self._publisher.start(self._snapshot(step, began, trigger, info, streams))
 
-    def staged(self, step: int) -> None:
-        """Note that all of the snapshot has been copied, and the loop goes on."""
-        self._interval.stalled(step, self.clock.monotonic() - self._last_begun, self._rate)
+    def staged(self, step: int, stall: timedelta) -> None:
+        """Note that all of the snapshot of `step` has been copied, for which training stood still for `stall`."""
+        self._interval.stalled(step, stall, self._rate)
 
     def publish_now(
         self,

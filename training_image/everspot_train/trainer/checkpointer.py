@@ -2,10 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from everspot_core.jobs.checkpoint import Checkpoint
 from everspot_core.jobs.early_stop import EarlyStop
@@ -33,6 +34,7 @@ from everspot_train.trainer.loop_timing import LoopTiming
 from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
+from everspot_train.trainer.step_window import StepWindow
 from everspot_train.writer.protocol import AFTER_LOOP, StreamFile
 
 log = logging.getLogger("everspot.trainer")
@@ -62,6 +64,7 @@ class Checkpointer:
         state: the state to keep.
         be_sure: raises if a loss so far was not finite; called before each snapshot.
         info: the environment that the numbers depend on; stored with each checkpoint, and compared at the resume.
+        overlap: copy what only optimizers change while the next forward and backward run.
     """
 
     def __init__(
@@ -72,17 +75,48 @@ class Checkpointer:
         state: TrainState,
         info: dict[str, JsonValue],
         be_sure: Callable[[], None],
+        *,
+        overlap: bool,
     ) -> None:
         self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
         self._be_sure = be_sure
         self._clock = SystemClock.from_environment()
-        self._memory = SharedMemory(memory_folders(context), memory_file(ranks.rank))
-        self._saver = Saver(self._memory, ranks.rank, ranks.gather)
+        self._memory = SharedMemory(memory_folders(context), memory_file(ranks.rank), ranks.device)
+        self._saver = Saver(self._memory, ranks.rank, ranks.gather, ranks.device)
+        self._overlap, self._window = overlap, StepWindow({}, self.finish_copies, ranks.device)
+        self._copied_step, self._stall = 0, timedelta()
         self._reserving: threading.Thread | None = None
         self._restored: Checkpoint | None = None
         self._fetched, self._step_fetched = False, 0
         self._final: str | None = None
         self._steps_made = 0
+
+    def track(self, pieces: Mapping[str, Any]) -> None:
+        """Take the tracked objects, whose tensors may be copied until an optimizer steps."""
+        if self._overlap:
+            self._window = StepWindow(pieces, self.finish_copies, self._ranks.device)
+
+    def finish_copies(self, *, wait: bool = True) -> None:
+        """Complete the snapshot that is copied while the loop goes on. Each rank does it for itself: a checkpoint of
+        which one rank has discarded its part is never published. `wait`: otherwise only if all is copied."""
+        if not self._saver.is_copying:
+            return
+        try:
+            changed = self._saver.finish(self._count_stall, wait=wait)
+            reason = f"{changed} was changed before the optimizer stepped" if changed else ""
+        except RuntimeError as error:  # of CUDA, or a lack of memory for the copies' sums
+            reason = f"its copy failed: {error}"
+        if reason:
+            self._overlap = False
+            log.warning(
+                "the checkpoint of step %d is discarded, and the next ones stop the loop while they are copied: %s",
+                self._copied_step,
+                reason,
+            )
+
+    def _count_stall(self, seconds: float) -> None:
+        if self._link:
+            self._link.staged(self._copied_step, self._stall + timedelta(seconds=seconds))
 
     def pin(self, accumulation: int, batch_size: int | None) -> None:
         """Store the global batch with each checkpoint, so that later attempts use the same one."""
@@ -175,6 +209,7 @@ class Checkpointer:
             RunStopped: after the state was made durable.
             RunFenced: if the job has another owner.
         """
+        self.finish_copies()  # the scaler may have left out the step
         if self._steps_made == 1:  # since then optimizers have a state, and the size is known
             self.reserve_memory(self._state.size(self._ranks.world_size))
         self._steps_made += 1
@@ -199,15 +234,18 @@ class Checkpointer:
             if self._link:
                 self._link.publish_beside(step, trigger, staging.began, self._info, staging.streams)
 
+        began, self._copied_step = self._clock.monotonic(), step
         try:
-            saved = self._snapshot(step, publish)
+            saved = self._snapshot(step, publish, overlap=self._overlap and trigger != "final")
         except OSError as error:
             log.warning("no checkpoint of step %d, training goes on: %s", step, error)
             if self._link:
                 self._link.skip_interval()
             return
-        if self._link and saved and trigger != "final":  # after it nothing is stalled any more
-            self._link.staged(step)
+        if saved and trigger != "final":  # after it nothing is stalled any more
+            self._stall = self._clock.monotonic() - began
+            if not self._saver.is_copying:
+                self._count_stall(0)
 
     def checkpoint_after_loop(self, step: int, metrics: dict[str, float]) -> None:
         """Take the final snapshot of the loop and publish it while the program goes on."""
@@ -226,6 +264,7 @@ class Checkpointer:
     def checkpoint_at_end(self, step: int) -> None:
         """Make the state at the end of the program durable. If code after the loop has changed what is tracked, this
         is a second checkpoint of the same step, marked as such: a resume prefers the one before that code."""
+        self.finish_copies()
         if step and any(self._ranks.gather(self._final is None or self._final != self._state.fingerprint())):
             if self._link:
                 self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
@@ -237,6 +276,7 @@ class Checkpointer:
 
     def close(self, phase: TrainingPhase, step: int, message: str, *, cut_off: bool, complete: bool) -> None:
         """Report the end of this process. `complete`: whether a program may end after this step."""
+        self.finish_copies()
         if self._link:
             self._link.close(phase, step, message, cut_off=cut_off, complete=complete)
             self._link = None
@@ -252,13 +292,16 @@ class Checkpointer:
         if self._snapshot(step, publish, again=again):
             self._on_first(lambda link: link.wait_until_durable())
 
-    def _snapshot(self, step: int, publish: Callable[[_Staging], None], *, again: bool = False) -> bool:
+    def _snapshot(
+        self, step: int, publish: Callable[[_Staging], None], *, again: bool = False, overlap: bool = False
+    ) -> bool:
         """Copy the state into memory on all ranks, unless it is durable already. Return whether it was copied.
 
         `publish` is called when the copies begin: what has been copied is uploaded while the rest is being copied.
         `again`: copy it also if the step is durable. Step 0 needs no checkpoint, since a new start gives the same
-        state.
+        state. `overlap`: copy some of it when this has returned: `finish_copies` comes next.
         """
+        self.finish_copies()
         began = self._clock.monotonic()
         if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
             return False
@@ -274,7 +317,8 @@ class Checkpointer:
             publish(_Staging(began, streams))
 
         directory = snapshot_directory(self._context, step)
-        self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather, begin)
+        stable_paths = self._window.stable_paths if overlap else lambda tensors: ()
+        self._state.save(directory, step, self._ranks.rank, self._saver, self._ranks.gather, begin, stable_paths)
         return True
 
     def _await_memory(self) -> None:

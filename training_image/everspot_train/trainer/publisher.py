@@ -168,10 +168,12 @@ class Publisher:
         """Return whether the snapshot of `step` is being published."""
         return self.busy and self._publication is not None and self._publication[1].step == step
 
-    def settle(self, timeout: timedelta | None = None) -> None:
-        """Wait for the publication under way. An unreachable store only causes a warning, since the next publication
-        may succeed. `timeout`: real time after which the publication is given up, and the writer replaced; None: as
-        long as the writer works on it.
+    def settle(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the publication under way. Return whether its snapshot was discarded, or gave way to a newer one.
+        An unreachable store only causes a warning, since the next publication may succeed.
+
+        `timeout`: real time after which the publication is given up, and the writer replaced; None: as long as the
+        writer works on it.
 
         Raises:
             Fenced: if the job has another owner.
@@ -179,21 +181,22 @@ class Publisher:
         """
         flight, self._flight = self._flight, None
         if flight is None:
-            return
+            return False
         try:
             self._await(flight, timeout)
         except TransferCancelled as error:
             log.warning("a checkpoint was not published: %s", error)
+            return True
         except StoreUnavailable as error:
             log.warning("a checkpoint could not be published, training goes on: %s", error)
         finally:
             if self._publication is not None:
                 self._remove(self._publication[1])  # a store that is away for long must not fill the disk
+        return False
 
-    def collect(self) -> None:
+    def collect(self) -> bool:
         """Like `settle`, but only if the publication has ended; it never waits."""
-        if self._flight is not None and self._flight.done():
-            self.settle()
+        return self._flight is not None and self._flight.done() and self.settle()
 
     def make_way(self, deadline: timedelta) -> None:
         """Cancel a publication under way if a newer snapshot would otherwise miss its `deadline` (monotonic)."""

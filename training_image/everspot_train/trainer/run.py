@@ -87,6 +87,7 @@ class Run:
         clip_norm: float | None = None,
         precision: Precision | str | None = None,
         seed: int | None = None,
+        overlap_copies: bool | None = None,
     ) -> Self:
         """Open the run that the environment describes.
 
@@ -97,6 +98,9 @@ class Run:
             precision: number format; None takes the job's, and `auto` without a job. `auto` means the format that the
                 first attempt chose.
             seed: for the global random generators; None leaves them alone.
+            overlap_copies: copy the weights and the state of optimizers for a checkpoint while the next forward and
+                backward run, instead of between two steps. A weight that the loop changes before the optimizer steps
+                is detected, and ends the overlap. None: on a GPU only.
 
         Raises:
             RunDirError: if EVERSPOT_RUN_DIR names a directory without a run.
@@ -119,7 +123,8 @@ class Run:
             seed_everything(seed, ranks.rank)
         if rundir and context:
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
-            run._checkpointer = Checkpointer(context, link, ranks, run.state, info, run._be_sure)
+            overlap = ranks.device.type == "cuda" if overlap_copies is None else overlap_copies
+            run._checkpointer = Checkpointer(context, link, ranks, run.state, info, run._be_sure, overlap=overlap)
             if ranks.first:
                 run._profiler = StepProfiler(rundir, ranks.world_size, run._loop_times)
         else:
@@ -306,6 +311,8 @@ class Run:
         shared |= {"scheduler": scheduler} if scheduler is not None else {}
         shared |= {name: unwrapped(piece) for name, piece in pieces.items()}
         check_tracked(shared, self._ranks, checkpointed=self._checkpointer is not None)
+        if self._checkpointer:
+            self._checkpointer.track(shared)
         self._modules = ModuleState({n: p for n, p in shared.items() if isinstance(p, torch.nn.Module)})
         self._loop.track(self._stepper)
         self._untracked = UntrackedState(model, shared, lambda: self.steps_done, self._note_untracked)
@@ -405,6 +412,8 @@ class Run:
                     self._between_steps(stepper.metrics())
                     self._profile_steps()
                     self._timing.begin_step()
+                elif self._checkpointer:  # a checkpoint can be published before a long step is over
+                    self._checkpointer.finish_copies(wait=False)
                 assert self._stream is not None  # noqa: S101 - there is a step to do
                 with self._timing.waiting(), untracked.tracked_read():
                     batch = next(self._stream)

@@ -8,7 +8,7 @@ Reading a checkpoint never executes code: see `everspot_train.checkpoint`.
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -84,11 +84,13 @@ class TrainState:
         saver: Saver,
         gather: Gather = lambda value: [value],
         begin: Callable[[list[int]], None] = lambda sizes: None,
+        defer: Callable[[Mapping[str, torch.Tensor]], Collection[str]] = lambda tensors: (),
     ) -> None:
         """Save the tensors into the memory of `saver`, and the rest into `directory`. All ranks call it.
 
         `begin` is called before the tensors are copied, when all else is in place, with the sizes of the streams in
-        bytes, of all ranks.
+        bytes, of all ranks. `defer` returns the paths of tensors that may be copied in the background: see
+        `Saver.copy`.
 
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
@@ -122,7 +124,7 @@ class TrainState:
                 (directory / MANIFEST).write_bytes(manifest.to_json())
         agreement.check()
         begin(streams.sizes)
-        saver.copy()
+        saver.copy(defer(trees.tensors))
 
     def load(
         self, directory: Path, rank: int, streams: Path | None = None, *, fitting: bool = False

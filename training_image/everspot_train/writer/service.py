@@ -41,7 +41,8 @@ log = logging.getLogger("everspot.trainer")
 _ATTEMPTS = 6
 _PAUSE = timedelta(seconds=1)
 _POLL_INTERVAL = timedelta(milliseconds=200)
-_COPY_POLL_INTERVAL = timedelta(milliseconds=1)
+_COPY_POLL_INTERVAL, _LONGEST_POLL_INTERVAL = timedelta(milliseconds=1), timedelta(milliseconds=32)
+"""Between two looks at the counter of what is copied. It may stand still until the end of a training step."""
 _COPY_TIMEOUT = timedelta(minutes=2)
 """The longest pause in which a trainer copies nothing at all. A rank that is killed in the middle copies no more."""
 _COUNTER_BYTES = 8
@@ -193,17 +194,18 @@ class WriterService:
         Raises:
             TransferCancelled: if they never will be, or the upload was cancelled.
         """
-        copied, since = -1, self._clock.monotonic()
+        copied, since, pause = -1, self._clock.monotonic(), _COPY_POLL_INTERVAL
         while True:
             (now_copied,) = struct.unpack("=q", counters[stream])
             if now_copied >= size:
                 return
             transfer.moved(0)  # it raises if the upload was cancelled
+            pause = min(2 * pause, _LONGEST_POLL_INTERVAL)
             if now_copied != copied:
-                copied, since = now_copied, self._clock.monotonic()
+                copied, since, pause = now_copied, self._clock.monotonic(), _COPY_POLL_INTERVAL
             if now_copied < 0 or self._clock.monotonic() - since > _COPY_TIMEOUT:
                 raise TransferCancelled("the trainer did not complete it")
-            self._clock.sleep(_COPY_POLL_INTERVAL)
+            self._clock.sleep(pause)
 
 
 def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

@@ -28,7 +28,7 @@ from everspot_cli.precision.answer import (
     describe_trial,
 )
 from everspot_cli.precision.runner import ComparisonRun, ComparisonStanding, refuse_unreported
-from everspot_cli.precision.trial import TypeTrial, TypeTrialRun
+from everspot_cli.precision.trial import TypeTrial, TypeTrialRun, find_type
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 
@@ -114,6 +114,8 @@ def ab(
             raise CliError(f"the comparison {spec.name} was never begun", hint=f"everspot ab {file} … without --show")
         standing, trial = run.turn(act=False), None
     else:
+        if try_type is not None:  # before the runs, which cost money
+            find_type(session, try_type)
         _check_runs(session, file, run, spec)
         run.begin()
         standing = _wait(session, spec, run)

@@ -54,7 +54,7 @@ class TypeTrialRun:
         self, session: Session, spec: ComparisonSpec, comparison: ComparisonRun, winner: Arm, name: str
     ) -> None:
         self._session, self._spec, self._comparison, self._winner = session, spec, comparison, winner
-        self._type = _find_type(session, name)
+        self._type = find_type(session, name)
         self._job_id = f"{spec.name}-try-{re.sub('[^a-z0-9]+', '-', name.lower())}"
 
     def build(self) -> JobSubmission:
@@ -113,7 +113,12 @@ class TypeTrialRun:
         return problems
 
 
-def _find_type(session: Session, name: str) -> InstanceType:
+def find_type(session: Session, name: str) -> InstanceType:
+    """Return the type for a trial.
+
+    Raises:
+        CliError: if the catalogue or the cluster has no such type.
+    """
     try:
         kind = session.catalogue.get(name)
     except UnknownInstanceType as error:

@@ -93,11 +93,12 @@ def make_model() -> Any:
 
 
 def open_run(steps: int) -> Any:
-    """Return a run, the model, its AdamW, and the batches of a loop."""
+    """Return a run, the model, its AdamW, and the batches of a loop. OVERLAP_COPIES=1: its checkpoints are copied while
+    the next step runs, also on a CPU."""
     import torch
     from everspot_train.trainer import BatchOrder, Run, TensorLoader
 
-    run = Run.open(seed=0, precision="fp32")
+    run = Run.open(seed=0, precision="fp32", overlap_copies=os.environ.get("OVERLAP_COPIES") == "1" or None)
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     data = torch.ones(8, WIDTH)

@@ -3,6 +3,9 @@
 `stall_ratio` is the processor time of the loop's thread for a checkpoint, against copying the same bytes; `step_rise`
 is the rise of the step's time while a checkpoint is written, with a core to spare; `memory` is the memory that all of
 it needs, against the state. `torch.save` and `torch.distributed.checkpoint` are measured beside it, in one process.
+
+`step_rise.write` and `step_rise.hash` are the rise of the step's time beside a process of the writer's priority that
+only writes and syncs as many bytes, or only computes their digest: what any writer costs on this machine.
 """
 
 import os
@@ -19,6 +22,7 @@ from typing import Any
 from bench._state import ROUNDS, environment, open_run, print_ratio, shared_memory, write_run
 
 _MEASURE = "MEASURE"
+_QUIET_STEPS = 10
 
 
 def main() -> int:
@@ -49,15 +53,17 @@ def measure(folder: Path) -> int:
         targets = [tensor.clone() for tensor in tensors]
         plain, stalls, copies = [], [], []
         others: dict[str, list[float]] = {name: [] for name in ("torch.save", "dcp.save", "dcp.async_save")}
-        rises = []
+        rises: dict[str, list[float]] = {name: [] for name in ("", ".write", ".hash")}
         for _ in range(ROUNDS):
             copies.append(_thread_seconds(lambda: [t.copy_(s) for t, s in zip(targets, tensors, strict=True)]))
             plain.append(loop.pause())
             loop.make_step()
             stalls.append(loop.checkpoint() - plain[-1])
-            busy = [loop.step() for _ in loop.until_durable()]
-            quiet = [loop.step() for _ in busy[:20]]
-            rises.append(statistics.median(busy) / statistics.median(quiet))
+            busy = {"": [loop.step() for _ in loop.until_durable()]}
+            busy |= {f".{name}": [loop.step() for _ in beside(name, folder, size)] for name in ("write", "hash")}
+            quiet = statistics.median([loop.step() for _ in range(_QUIET_STEPS)])
+            for name, seconds in busy.items():
+                rises[name].append(statistics.median(seconds) / quiet)
             for name, save in savers(folder).items():
                 others[name].append(save(state))
         for name, seconds in others.items():
@@ -65,9 +71,14 @@ def measure(folder: Path) -> int:
         wall = statistics.median(copies)
         note = f"processor time of the loop's thread for a checkpoint ÷ {wall:.2f} s for a copy of {size / 1e6:.0f} MB"
         good &= print_ratio("checkpoint.stall_ratio", _ratios(stalls, copies), 2.0, note)
-        good &= print_ratio(
-            "checkpoint.step_rise", rises, 1.05, "a step's time while a checkpoint is written ÷ without"
-        )
+        for name, other in (
+            (".write", "only writes and syncs the same bytes"),
+            (".hash", "only computes their digest"),
+        ):
+            note = f"a step's time beside a process that {other} ÷ without"
+            print_ratio(f"checkpoint.step_rise{name}", rises[name], None, note)
+        note = "a step's time while a checkpoint is written ÷ without"
+        good &= print_ratio("checkpoint.step_rise", rises[""], 1.05, note)
     return int(not good)
 
 
@@ -148,6 +159,39 @@ def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
         "dcp.save": by(lambda state: dcp.save(_by_name(state), checkpoint_id=folder / "dcp", no_dist=True), "dcp"),
         "dcp.async_save": in_background,
     }
+
+
+def beside(work: str, folder: Path, size: int) -> Iterator[None]:
+    """Yield while a process of low priority writes `size` bytes, or computes their digest."""
+    process = subprocess.Popen([sys.executable, "-c", _WORK[work], str(folder / "raw"), str(size)])
+    while process.poll() is None:
+        yield
+    if process.returncode:
+        raise RuntimeError(f"the process that should {work} ended with {process.returncode}")
+
+
+_PREPARE = """
+import os, sys
+from pathlib import Path
+from xxhash import xxh3_128
+os.nice(10)
+path, size, block = Path(sys.argv[1]), int(sys.argv[2]), os.urandom(64 << 20)
+"""
+_WORK = {
+    "write": _PREPARE
+    + """
+with path.open("wb", buffering=0) as file:
+    for _ in range(size // len(block)):
+        file.write(block)
+        os.fsync(file.fileno())
+path.unlink()
+""",
+    "hash": _PREPARE
+    + """
+for _ in range(8 * size // len(block)):  # for about as long as a write takes
+    xxh3_128(block).digest()
+""",
+}
 
 
 def _by_name(state: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint as recompute
 
 TOTAL = 8
+PLAIN = ("several", "closure", "accumulated", "scaled", "recomputed", "compiled")
+"""Loops that change weights by their optimizers only."""
 UNCOUNTED = ("clamp_data", "decay_by_numpy", "merge", "swap")
 """Loops that write into weights in ways that torch does not count."""
 WIDTH = 1024 if os.environ.get("HABIT") in UNCOUNTED else 64
@@ -86,10 +88,6 @@ def make_optimizer(habit: str, parameters: list[nn.Parameter]) -> Any:
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, foreach=True)
     if habit == "unhooked":
         return OwnOptimizer(parameters)
-    if habit == "compiled_step":
-        optimizer = torch.optim.AdamW(parameters, lr=torch.tensor(0.01), foreach=True)
-        optimizer.step = torch.compile(optimizer.step, backend="eager")
-        return optimizer
     return torch.optim.AdamW(parameters, lr=0.01)
 
 
@@ -136,7 +134,7 @@ def decay(model: nn.Module) -> None:
 
 
 def decay_by_numpy(model: nn.Module) -> None:
-    for value in model.parameters():
+    for value in (value for value in model.parameters() if value.is_cpu):
         value.detach().numpy()[...] *= 0.999
 
 
@@ -146,7 +144,7 @@ def merge(model: nn.Module) -> None:
     own = weight.data.clone()
     weight.data += torch.full_like(weight, 0.5)
     with torch.no_grad():
-        model(torch.ones(2, WIDTH))
+        model(torch.ones(2, WIDTH, device=weight.device))
     weight.data.copy_(own)
 
 
@@ -205,14 +203,15 @@ def main() -> None:
         swap = Swap(model)
         if habit == "swap":
             pieces["swap"] = swap
-        critic = nn.Linear(WIDTH, 1)
+        critic = nn.Linear(WIDTH, 1).to(run.device)
         critic_optimizer = torch.optim.Adam(critic.parameters(), lr=0.01)
         if habit in ("several", "closure"):
             pieces |= {"critic": critic, "critic_optimizer": critic_optimizer}
         run.track(model=model, optimizer=optimizer, loader=loader, **pieces)
         pieces |= {"model": run.state.shared["model"], "optimizer": optimizer}
         overlaps = False
-        for batch in run.batches(TOTAL):
+        for numbers in run.batches(TOTAL):
+            batch = numbers.to(run.device)
             overlaps |= any(thread.name == "everspot-copies" for thread in threading.enumerate())
             if habit in CHANGES:
                 CHANGES[habit](model)

@@ -19,8 +19,9 @@ JOB_ROLE = f"{PROJECT}/roles/jobs"
 """The role by which jobs delete, as the limits of their tokens name it."""
 NEW_ACCOUNT = timedelta(seconds=30)
 """After it was made, a service account can be named in a policy (IAM documentation, "Create service accounts")."""
-NEW_POLICY = timedelta(seconds=30)
-"""After it was set, a policy has effect at the local cloud; at Google within two minutes, which agents outlast."""
+NEW_POLICY = timedelta(seconds=125)
+"""After it was set, a policy has effect: within two minutes, also at the local cloud (IAM documentation, "Access change
+propagation")."""
 Send = Callable[[str, str, Any], Any]
 
 
@@ -49,7 +50,7 @@ def grant(
     for role in (Role.AGENT, Role.SCHEDULER):
         body = {"accountId": account(role).partition("@")[0], "serviceAccount": {"displayName": role.value}}
         send("POST", f"iam/v1/{PROJECT}/serviceAccounts", body)
-    clock.sleep(NEW_ACCOUNT)
+    clock.sleep(clock.to_real(NEW_ACCOUNT))
     agent, scheduler = (f"serviceAccount:{account(role)}" for role in (Role.AGENT, Role.SCHEDULER))
 
     def custom(name: str, permissions: Sequence[str]) -> str:
@@ -87,7 +88,7 @@ def grant(
     send("POST", f"iam/v1/{PROJECT}/serviceAccounts/{account(Role.AGENT)}:setIamPolicy", act)
     listen = {"policy": {"bindings": [bind(custom("listener", policies.LISTEN), scheduler)]}}
     send("POST", f"pubsub/v1/{subscription}:setIamPolicy", listen)
-    clock.sleep(NEW_POLICY)
+    clock.sleep(clock.to_real(NEW_POLICY))
 
 
 def bind_each(role: str, member: str, conditions: Sequence[Condition]) -> Iterator[dict[str, Any]]:

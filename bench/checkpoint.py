@@ -60,7 +60,9 @@ def measure(folder: Path) -> int:
             loop.make_step()
             stalls.append(loop.checkpoint() - plain[-1])
             busy = {"": [loop.step() for _ in loop.until_durable()]}
-            busy |= {f".{name}": [loop.step() for _ in beside(name, folder, size)] for name in ("write", "hash")}
+            busy |= {
+                f".{name}": [loop.step() for _ in work_in_background(name, folder, size)] for name in ("write", "hash")
+            }
             quiet = statistics.median([loop.step() for _ in range(_QUIET_STEPS)])
             for name, seconds in busy.items():
                 rises[name].append(statistics.median(seconds) / quiet)
@@ -161,7 +163,7 @@ def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
     }
 
 
-def beside(work: str, folder: Path, size: int) -> Iterator[None]:
+def work_in_background(work: str, folder: Path, size: int) -> Iterator[None]:
     """Yield while a process of low priority writes `size` bytes, or computes their digest."""
     process = subprocess.Popen([sys.executable, "-c", _WORK[work], str(folder / "raw"), str(size)])
     while process.poll() is None:

@@ -61,8 +61,8 @@ def measure_stall(size_gb: float, device: Any) -> bool:
         saver = Saver(memory, device=device)
         saver.plan(state)
         copy_seconds = statistics.median(_seconds(copy_all, device) for _ in range(ROUNDS))
-        one = _seconds(lambda: work @ work, device)
-        products = max(1, int(2 * copy_seconds / one))  # a step of twice the time of the copies
+        product_seconds = _seconds(lambda: work @ work, device)
+        products = max(1, int(2 * copy_seconds / product_seconds))  # a step of twice the time of the copies
 
         def step(*, checkpointed: bool) -> None:
             if checkpointed:
